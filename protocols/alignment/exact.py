@@ -24,7 +24,6 @@ import numpy as np
 from protocols.alignment.seam import EQUAL, Aligned, AlignmentError, checked
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
-from protocols.operations import comparison
 from protocols.session.runtime import Session
 
 _BITS = 128
@@ -45,9 +44,8 @@ class ExactAlignment:
 
 
 def _compare(session: Session, ids: list[str], called: list[str]) -> None:
-    equal = comparison.all_ones(session.party, _equal_bits(session.rank, session.parties, _hashed(ids)))
-    words = comparison.to_arithmetic(session.party, equal)
-    opened = session.open(session.wrap(words, 0), session.declared(EQUAL))
+    equal = session.all_ones(_equal_bits(session.rank, session.parties, _hashed(ids)))
+    opened = session.open(equal, session.declared(EQUAL))
     if opened is None:
         raise ProtocolError("the bits of alignment must go to every party")
     alike = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]

@@ -57,7 +57,7 @@ class HiddenAlignment:
         names, session = checked(ids), self._session
         with session.measure("alignment"), session.deadline(_PATIENCE):
             tags = SessionTags.agreed(session).of(names)
-            found = session.party.tuples.match(tags, self._bounds, session.party.local.draw())
+            found = session.match(tags, self._bounds)
             told = session.announce({f"party {session.rank}": found.size}, session.declared(UNION))
         if len(set(told.values())) > 1:
             raise PeerError("dealer", UNION, "told the parties different numbers of places")

@@ -81,9 +81,8 @@ class Presence:
         A party that deviates can add numbers of its choice to its shares, and so make a 1 of its bit. The veil, which
         the dealer deals (protocols/dealing/matching.py), hides these rows nevertheless.
         """
-        bits = session.wrap(self.bits[:, None], 0)
-        veil = session.party.tuples.veil(rows.size(1))
-        return bits * rows + session.wrap(veil, session.fraction(rows))
+        veil = session.veil(rows.size(1), session.fraction(rows))
+        return self.marks(session)[:, None] * rows + veil
 
     def ratio(self, session: Session) -> Any:
         """The number of records over `count`, RATIO_BITS; a tensor of one."""

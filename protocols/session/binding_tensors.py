@@ -35,8 +35,8 @@ _get, _new = object.__getattribute__, object.__new__
 Kernel = Callable[[Any, Any], Any]
 MOST_BITS = 62
 METHODS = frozenset(
-    {"capped_slope", "capped_slope_and_bend", "doubled", "each", "exact", "gram", "packed", "pinned", "rescale"}
-    | {"sampled", "selected", "sigmoid_and_slope", "unpacked", "with_fraction"}
+    {"capped_slope", "capped_slope_and_bend", "doubled", "each", "exact", "gram", "group_sums", "packed", "pinned"}
+    | {"rescale", "sampled", "selected", "sigmoid_and_slope", "unpacked", "with_fraction"}
 )
 """Functions that tensors have on a session, and CrypTen's own have not. They have no gradients."""
 
@@ -74,6 +74,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Tensor.gram = lambda self, weights=None: of(
         tensors.gram(value_of(self), None if weights is None else value_of(weights))
     )
+    _Tensor.group_sums = lambda self, one_hot, bound: of(tensors.group_sums(value_of(self), value_of(one_hot), bound))
     _Tensor.sampled = _sampled
     _Tensor.selected = lambda self, one_hot: of(tensors.selected(value_of(self), value_of(one_hot)))
     _Tensor.exact = lambda self: of(Exact(words_in(self), bits_in(self)))

@@ -35,6 +35,7 @@ import numpy as np
 import torch
 
 from protocols import ring
+from protocols.dealing.matching import Bounds, Matched, Tags
 from protocols.dealing.party import How, Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
@@ -87,6 +88,7 @@ _Binary = crypten.mpc.primitives.BinarySharedTensor
 MPCTensor = crypten.mpc.MPCTensor
 
 _LONGEST_ANNOUNCEMENT = 1 << 20
+_SHORT_INTEGERS = (np.dtype(np.int8), np.dtype(np.int16))
 _CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 _installed = False
 _INSTALLING = threading.Lock()
@@ -226,13 +228,14 @@ class Session:
         """What `owner` knows, as a tensor; the others give its shape only. Nothing is sent.
 
         The owner's share is the value, the others' are 0: what is opened of it later is under a mask, or under fresh
-        shares of zero. `crypten.cat` along the last axis keeps the blocks of several owners apart. A value beyond
-        `limit` raises at the owner.
+        shares of zero. `crypten.cat` along the last axis keeps the blocks of several owners apart. With `bits=0` an
+        array of short integers is kept as it is, without a copy. A value beyond `limit` raises at the owner.
         """
         binding_tensors.encoder_of(bits)
         words = None
         if self.rank == owner:
-            words = ring.encode(values, bits, limit)
+            short = bits == 0 and isinstance(values, np.ndarray) and values.dtype in _SHORT_INTEGERS
+            words = values if short else ring.encode(values, bits, limit)
             if tuple(shape) != words.shape:
                 raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
         return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
@@ -399,6 +402,23 @@ class Session:
             count = self.open(self.wrap(outside.sum(keepdims=True).reshape(()), 0), release)
         if count is None or int(count) != 0:
             raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
+
+    def all_ones(self, bits: Array) -> Any:
+        """Whether all bits of a row are 1, where the exclusive or of the parties' bits is meant; whole numbers.
+
+        A round for each halving of the row, and one more (protocols/operations/comparison.py).
+        """
+        self.operations["all_ones"] += 1
+        return self.wrap(comparison.to_arithmetic(self.party, comparison.all_ones(self.party, bits)), 0)
+
+    def veil(self, columns: int, bits: int) -> Any:
+        """Of the last match: zeros where all parties have a record, else uniform ring elements; from the dealer."""
+        self.operations["veil"] += 1
+        return self.wrap(self.party.tuples.veil(columns), bits)
+
+    def match(self, tags: Tags, bounds: Bounds | None) -> Matched:
+        """Where the dealer, which sees tags alone, places the own records, with shares of who else is there."""
+        return self.party.tuples.match(tags, bounds, self.party.local.draw())
 
     def forget(self, tensor: Any) -> None:
         """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""

@@ -35,7 +35,8 @@ import numpy as np
 from protocols import ring
 from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, banded, selection, sigmoid
+from protocols.net.transport import Array
+from protocols.operations import arithmetic, banded, group_table, selection, sigmoid
 from protocols.operations.arithmetic import Finish, Masked
 from protocols.ring import FRACTION_BITS, Shape, Words
 
@@ -53,6 +54,8 @@ _FINE = 1 << 14
 """A divisor of at least this size may stand for a factor: rounding it is off by 2^-15."""
 _LARGE = 1 << 8
 """A divisor of at least this size may be rounded where it is only divided."""
+_SHORT_SUM, _MOST_SUM = 2.0**30, 2.0**62
+"""Sums by group below the first fit 32-bit shares; none is larger than the second."""
 _SHORT_ROWS = 32.0
 """Products of 32 / bound bands with entries of at most `bound` add up to less than 2^60."""
 
@@ -318,15 +321,30 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
 
 
 class Owned(Value):
-    """Blocks side by side (last axis), each known to its owner: `blocks` are owner, its words there, and width."""
+    """Blocks side by side (last axis), each known to its owner: `blocks` are owner, its values there, and width.
 
-    def __init__(self, lead: Shape, blocks: Sequence[tuple[int, Words | None, int]], bits: int) -> None:
+    Values are ring elements, or whole numbers of fewer bytes that stand for them.
+    """
+
+    def __init__(self, lead: Shape, blocks: Sequence[tuple[int, Array | None, int]], bits: int) -> None:
         self.lead, self.blocks, self.bits = lead, tuple(blocks), bits
         self.shape = (*lead, sum(width for *_, width in blocks))
 
     def words(self) -> Words:
         parts = [np.zeros((*self.lead, width), np.int64) if own is None else own for _, own, width in self.blocks]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return np.concatenate(parts, axis=-1, dtype=np.int64) if len(parts) > 1 else _whole_words(parts[0])
+
+    def widths(self, parties: int) -> list[int]:
+        """The columns of each party. They must be in the order of their owners."""
+        owners = [owner for owner, *_ in self.blocks]
+        if owners != sorted(owners):
+            raise ProtocolError("columns must be in the order of their owners")
+        return [sum(width for owner, _, width in self.blocks if owner == rank) for rank in range(parties)]
+
+    def of(self, rank: int, rows: slice) -> Array:
+        """What a party knows of some rows."""
+        own = [block[rows] for owner, block, _ in self.blocks if owner == rank and block is not None]
+        return np.concatenate(own, axis=1) if own else np.zeros((len(range(*rows.indices(self.lead[0]))), 0), np.int8)
 
     def beside(self, others: Sequence[Owned]) -> Owned:
         if any(other.lead != self.lead or other.bits != self.bits for other in others):
@@ -334,15 +352,17 @@ class Owned(Value):
         return Owned(self.lead, [block for part in (self, *others) for block in part.blocks], self.bits)
 
     def pinned(self, together: int) -> Pinned:
-        """Every owner masks its columns and sends them once."""
+        """Every owner masks its columns and sends them once. Whole numbers are never truncated: all bands add up."""
         party = _current().party
-        owners = [owner for owner, *_ in self.blocks]
-        if owners != sorted(owners) or self.bits != FRACTION_BITS:
-            raise ProtocolError("only columns in the order of their owners, with the usual fraction, can be pinned")
-        widths = [sum(width for owner, _, width in self.blocks if owner == rank) for rank in range(party.parties)]
-        own = [words for owner, words, _ in self.blocks if owner == party.rank and words is not None]
-        block = np.concatenate(own, axis=1) if own else np.zeros((self.lead[0], 0), np.int64)
-        return Pinned(banded.mask_columns(party, block, widths), self.bits, together)
+        if self.bits not in (0, FRACTION_BITS):
+            raise ProtocolError("only columns of whole numbers, or with the usual fraction, can be pinned")
+        widths, own = self.widths(party.parties), self.of(party.rank, slice(None)).astype(np.int64, copy=False)
+        tall = banded.mask_columns(party, own, widths)
+        return Pinned(tall, self.bits, together if self.bits else max(1, len(tall.bands)))
+
+
+def _whole_words(values: Array) -> Words:
+    return values.astype(np.int64, copy=False)
 
 
 class Pinned(Value):
@@ -460,8 +480,35 @@ def selected(choices: Value, one_hot: Value) -> Held:
     owner, of_owner, _ = choices.blocks[0]  # type: ignore[attr-defined]
     holder, of_holder, _ = one_hot.blocks[0]  # type: ignore[attr-defined]
     rows, groups, columns = choices.shape
-    words = selection.select(_current().party, owner, holder, of_owner, of_holder, (rows, groups, columns))
+    chosen, member = (None if one is None else _whole_words(one) for one in (of_owner, of_holder))
+    words = selection.select(_current().party, owner, holder, chosen, member, (rows, groups, columns))
     return Held(words, choices.bits)
+
+
+def group_sums(columns: Value, groups: Value, bound: float) -> Held:
+    """X^T S: sums of the owners' whole-number columns by the groups that one party knows (one-hot rows); exact.
+
+    bound: of the magnitude of what the sums are used for, noise included. Below 2^30 they are shared modulo 2^32,
+    which halves the bytes, and lifted: the tensor has 32 fractional bits, all zero. A round for each chunk of rows
+    (operations/group_table.py).
+    """
+    known = isinstance(columns, Owned) and isinstance(groups, Owned) and columns.bits == groups.bits == 0
+    if not known or len(columns.lead) != 1 or columns.lead != groups.lead:  # type: ignore[attr-defined]
+        raise ProtocolError("sums by group take whole-number columns of owners, and one-hot rows of as many records")
+    holders = {owner for owner, *_ in groups.blocks}  # type: ignore[attr-defined]
+    if len(holders) != 1 or not 0 < bound < _MOST_SUM:
+        raise ProtocolError("the groups of records are known to one party, and their sums stay below 2^62")
+    party, holder = _current().party, holders.pop()
+    widths = columns.widths(party.parties)  # type: ignore[attr-defined]
+    one_hot = (lambda rows: groups.of(holder, rows)) if party.rank == holder else None  # type: ignore[attr-defined]
+
+    def block(rows: slice) -> Array:
+        own: Array = columns.of(party.rank, rows)  # type: ignore[attr-defined]
+        return own
+
+    rows, count = groups.shape
+    table = group_table.group_table(party, rows, widths, block, holder, count, one_hot, bound >= _SHORT_SUM)
+    return Held(*group_table.lifted(table))
 
 
 def numbers(value: Value) -> Iterator[int]:
@@ -485,11 +532,11 @@ def square(value: Value) -> Late:
 def multiplied(op: str, x: Value, y: Value) -> Value:
     """A product of two shared values of which one is long, with the whole fraction; or with a pinned matrix.
 
-    A pinned matrix times a usual value has the usual fraction.
+    A pinned matrix times a usual value has the usual fraction; of whole numbers, none.
     """
     if op == "matmul" and isinstance(x, Pinned):
         found = x.times(y)
-        return found if x.long or y.long else rescale(found, FRACTION_BITS)
+        return found if x.long or y.long or found.bits == 0 else rescale(found, FRACTION_BITS)
     if op not in ("mul", "matmul"):
         raise ProtocolError(f"{op} takes tensors with a usual fraction: rescale them first")
     if not x.shape or not y.shape or (op == "matmul" and len(x.shape) == len(y.shape) == 1):

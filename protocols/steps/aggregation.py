@@ -36,7 +36,6 @@ import numpy.typing as npt
 
 from protocols import ring
 from protocols.errors import ProtocolError, RangeError
-from protocols.net.transport import Spec
 from protocols.records.releases import Release
 from protocols.session.runtime import Session, crypten
 
@@ -94,6 +93,5 @@ def aggregate(
 
 def _roster(session: Session, release: Release, present: bool) -> tuple[int, ...]:
     """The ranks of those who take part, as each party says of itself."""
-    party, own = session.party, np.array([present], np.uint8)
-    came = party.broadcast(f"roster of {release.name}", [own], {peer: [Spec.of(own)] for peer in party.others})
-    return tuple(rank for rank in range(party.parties) if (own if rank == party.rank else came[rank][0])[0] == 1)
+    told = session.tell_all(f"roster of {release.name}", int(present))
+    return tuple(rank for rank, flag in enumerate(told) if flag == 1)

@@ -1,9 +1,8 @@
-"""Tables of counts scaled to one length, on shares: c becomes c S / |c|, the paper's clipping of a sketch.
+"""Tables of counts scaled to one length, under MPC: c becomes c S / |c|, the paper's clipping of a sketch.
 
-Before: every party has a share (64-bit words) of the tables of all features. The number of records N, the length S
-and the sizes of the tables are public. After: every party has a share of each table scaled to length S, in whole
-units of S 2^-20. Nobody learns anything: products and divisions open masked values alone
-(protocols/operations/arithmetic.py).
+Before: the tables of all features are a CrypTen tensor of whole numbers. The number of records N, the length S and
+the sizes of the tables are public. After: each table scaled to length S is a tensor, in whole units of S 2^-20.
+Nobody learns anything: products and divisions open masked values alone (protocols/operations/arithmetic.py).
 
 The paper scales by min(1, S / |c|). A table of one attribute with K cells and n records has n / sqrt(K) <= |c| <=
 n. So if S is at most the smallest length of a table of N / 2 records, every table is longer than S, and the minimum
@@ -31,15 +30,16 @@ Rounds: 1 (square), 1 (division), 6 for each Newton step, 2 for the last product
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from protocols.dealing.party import Party
 from protocols.errors import RangeError
-from protocols.operations import arithmetic
-from protocols.ring import Words
+from protocols.session.runtime import Session, crypten
 
 BITS = 26
 """Fraction of the numbers in Newton's steps."""
@@ -155,18 +155,22 @@ def scaled(table: np.ndarray, length: float) -> np.ndarray:
     return table * min(1.0, length / norm) if norm > 0 else table
 
 
-def clip(party: Party, tables: Words, widths: list[int], clipping: Clipping) -> Words:
-    """Shares of the scaled tables, in units. `tables`: of counts, one below the other; `widths`: the bins of each."""
-    squares = arithmetic.square(party, tables).sum(axis=1)
-    sums = np.add.reduceat(squares, np.cumsum([0, *widths[:-1]]))
-    lifted = np.left_shift(sums, clipping.square_shift)
-    z = arithmetic.divide(party, lifted, clipping.square_divisor)
-    one = 1 if party.rank == 0 else 0
-    w: Words = np.full(z.shape, one * round(clipping.start * 2**BITS), np.int64)
+def clip(session: Session, tables: Any, widths: Sequence[int], clipping: Clipping) -> Any:
+    """The scaled tables, in units. `tables`: of counts, one below the other; `widths`: the bins of each."""
+    cuts = list(pairwise(np.cumsum([0, *widths]).tolist()))
+    squares = tables.square().sum(1)
+    lengths = crypten.stack([squares[low:high].sum() for low, high in cuts]) * 2**clipping.square_shift
+    z = divided(lengths, clipping.square_divisor).with_fraction(BITS)
+    w = session.public(np.full(len(widths), clipping.start), BITS)
     for _ in range(clipping.steps):
-        product = arithmetic.scaled_bilinear(party, "mul", z, w, 1 << BITS)
-        square = arithmetic.scaled_bilinear(party, "mul", product, w, 1 << BITS)
-        w = arithmetic.scaled_bilinear(party, "mul", one * (3 << BITS) - square, w, 1 << (BITS + 1))
-    factor = np.ascontiguousarray(np.broadcast_to(np.repeat(w, widths)[:, None], tables.shape))
-    counts = np.left_shift(tables, clipping.product_shift)
-    return arithmetic.scaled_bilinear(party, "mul", counts, factor, clipping.product_divisor)
+        square = ((z * w).rescale(BITS) * w).rescale(BITS)
+        w = ((3 - square) * w / 2).rescale(BITS)
+    each = np.repeat(np.arange(len(widths)), widths).tolist()
+    factors = w[each][:, None].expand(*tables.size())
+    product = tables * 2**clipping.product_shift * factors
+    return (product / clipping.product_divisor).rescale(BITS).with_fraction(0)
+
+
+def divided(whole: Any, divisor: int) -> Any:
+    """A tensor of whole numbers over a public one, off by at most two units; 1 or 2 rounds."""
+    return (whole.exact() / divisor).rescale(0, sliced=True)

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from protocols.net.transport import Array
-from protocols.operations import comparison
 from protocols.session.runtime import Session
 
 SHOWN, REFUSED, REPEATED = range(3)
@@ -36,10 +35,10 @@ SHOWN, REFUSED, REPEATED = range(3)
 
 def withheld(session: Session, result: Any, readable: Array, fresh: Array) -> tuple[Any, Any]:
     """The result (records x numbers), 0 where it is withheld, and the mark of each record; CrypTen tensors."""
-    rows, party = len(readable), session.party
+    rows = len(readable)
     bits = np.zeros((2 * rows, session.parties), np.uint8)
     bits[:, session.rank] = np.concatenate([readable, readable & fresh])
-    by_all = session.wrap(comparison.to_arithmetic(party, comparison.all_ones(party, bits)), 0)
+    by_all = session.all_ones(bits)
     readable_by_all, shown_by_all = by_all[:rows], by_all[rows:]
     # 1 - readable, and 2 (readable - shown): 0, 1 and 2 are the three marks
     return shown_by_all[:, None] * result, REFUSED + readable_by_all - REPEATED * shown_by_all

@@ -1,14 +1,17 @@
-"""The Statistics seam in secret: one instance per party process.
+"""The Statistics seam under MPC: one instance per party process.
 
 | step | who holds what before | what each learns |
 |---|---|---|
 | `group_sums` | owners: columns; holders: groups | an owner: the noisy sums of its own columns |
 | `clipped_sums` | the same | an owner: the noisy tables of its own columns, each scaled to a public length |
 | `residual_dependence` | owners: kernel features; holders: groups | an owner: one noisy number per own feature |
-| `projected` | shares of the noisy sums | all: the default score of each feature (`projected.py`) |
+| `projected` | the noisy sums, still shared | all: the default score of each feature (`projected.py`) |
 | `publish` | an owner: other scores that follow from the above | all: these scores |
 
-The noise-free table is kept as shares. So a refresh on the same data costs noise and an opening, no product. An
+Every secret value is a CrypTen tensor. A table is the owners' columns times the one-hot groups of their holder:
+`features.group_sums(member, bound)`, which is X^T S. Its noise is a tensor too, which is added before the opening.
+
+The noise-free table stays a shared tensor. So a refresh on the same data costs noise and an opening, no product. An
 owner notices changed data, and these are multiplied anew. Each party checks its own inputs. The parties tell each
 other whether all inputs are valid before anything is charged. A release is charged before its noise is drawn
 (`Charger`). The charge matches the noise: both read the event.
@@ -23,7 +26,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
-from math import ceil, log2
+from math import ceil, inf, log2
+from typing import Any
 
 import numpy as np
 
@@ -31,13 +35,11 @@ from accounting.events import Event, Sensitivity
 from protocols.alignment.presence import Presence
 from protocols.alignment.seam import AlignmentError
 from protocols.errors import RangeError
-from protocols.operations import banded, noise
+from protocols.operations import noise
 from protocols.records.releases import Receipt
-from protocols.ring import Words
-from protocols.session.runtime import Session, crypten, words_of
-from protocols.steps import statistics
-from protocols.steps.clipping import clip
-from protocols.steps.statistics import HALF
+from protocols.ring import FRACTION_BITS, WIDE_BITS
+from protocols.session.runtime import Session, crypten
+from protocols.steps.clipping import clip, divided
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
@@ -48,7 +50,6 @@ from secure_sccvfl.discovery.inputs import (
     check_groups,
     clipped_sensitivity,
     clipping_of,
-    indicators,
     row_bound,
 )
 from secure_sccvfl.discovery.projected import shares
@@ -60,11 +61,15 @@ from secure_sccvfl.privacy.releases import FIRST_COUNT, GROUP_SIZES, HSIC, PRESE
 REFUSED, NEW, KNOWN = range(3)
 FEWEST, SURE = 20, 4.0
 """A noisy number of common records below the first, or so many of its deviations, stops a run."""
+Secret = Any
+"""A CrypTen tensor."""
 ONE_RECORD = Sensitivity(replaced=1.0, added=1.0)
 """What a record moves in a number of records."""
 _CHUNK = 1 << 14
-_LIFTED, _SHARE_BITS = 4, 16
+_LIFTED, _SHARE_BITS = 4, FRACTION_BITS
 """Fractional bits of lifted tables, and of the shares of groups that are projected out."""
+_LARGEST = 2.0**61
+"""Of whole numbers that are summed, and of their sums."""
 _ROOM, _FINE = 29, 12
 """Bits of a sum of counts that are squared at most, with the fractional bits that they have where they are few."""
 
@@ -85,9 +90,9 @@ class SecureStatistics:
         self._presence = presence
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
-        self._tables: dict[object, tuple[bytes, Words, int]] = {}
-        self._scaled: tuple[Words, Words] | None = None
-        self._noisy: dict[int, tuple[int, Words, int]] = {}
+        self._tables: dict[object, tuple[bytes, Secret]] = {}
+        self._scaled: tuple[Secret, Secret] | None = None
+        self._noisy: dict[int, tuple[int, Secret]] = {}
 
     def deviation(self, sensitivity: float | Sensitivity) -> float:
         """Standard deviation of all copies of noise in a release; a number: to which a record adds at most this."""
@@ -106,22 +111,20 @@ class SecureStatistics:
         if room >= 2**62:
             raise RangeError(f"{name}: sums up to {room:.2g} do not fit the ring")
         own = self._own(layout, columns)
-        table, shift = self._table(
-            name, layout, own, groups, counts, room >= 2**30, lambda: check_columns(own, self._rows, bound)
-        )
+        table = self._table(name, layout, own, groups, counts, room, lambda: check_columns(own, self._rows, bound))
         moved = Sensitivity.of_counts(sensitivity)
         if self._presence is not None and not self._presence.known:
             self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
             self.first_count(self._presence)
         paid = self._charger.charge(name, moved)
-        noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
+        noisy = table + self._noise(paid.event, 1.0, len(table), self._spread(counts))
         if self._presence is not None and (widths is None or isinstance(widths, tuple)):
             self._count(self._presence, noisy, layout, counts, self.deviation(sensitivity))
         if widths is None or isinstance(widths, tuple):
-            many, before, _ = self._noisy.get(len(noisy), (0, np.zeros_like(noisy), shift))
-            self._noisy = {len(noisy): (many + 1, before + noisy, shift)}
+            many, before = self._noisy.get(len(noisy), (0, 0))
+            self._noisy = {len(noisy): (many + 1, noisy + before)}
         opened = self._open(paid.receipt, layout, noisy)
-        return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
+        return self._apart(None if opened is None else opened.astype(float), own, counts)
 
     def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> dict[str, int]:
         return {k: width for own in self._layout(tabled or None).values() for k, width in own.items()}
@@ -139,7 +142,7 @@ class SecureStatistics:
         room = ceil(log2(2 * releases * (self._rows + spread)))  # bits of a row's sum, in halves
         if room > _ROOM:
             raise RangeError("tables of so many records cannot be squared: choose another score")
-        every = session.wrap(self._shares(tables, releases, counts, self._layout(tabled or None)), HALF - 1)
+        every = self._summed(tables, releases, counts, self._layout(tabled or None))
         rows = [slice(low, high) for low, high in pairwise(np.cumsum([0, *features.values()]).tolist())]
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *counts]).tolist())]
         some = min(len(rows), 1 << (_ROOM - room))  # tables whose sum is in range; all have the same groups
@@ -149,10 +152,8 @@ class SecureStatistics:
         unit = 2 * releases  # in which the shares are
         sizes = summed.numpy().astype(float) / (unit * some)
         with session.measure("hsic"):
-            lifted = words_of(every.rescale(_LIFTED))
-            cleared = [self._cleared(lifted[:, part], sizes[part]) for part in parts]
-            cleared.append(np.left_shift(lifted[:, parts[0]].sum(axis=1, keepdims=True), _SHARE_BITS))
-            whole = session.wrap(np.hstack(cleared), _LIFTED + _SHARE_BITS).rescale(min(_FINE, _ROOM - room))
+            cleared = every.rescale(_LIFTED) @ _projection([sizes[part] for part in parts])
+            whole = cleared.rescale(min(_FINE, _ROOM - room))
             squares, places = whole.square(), [*parts, slice(sum(counts), sum(counts) + 1)]
             sums = crypten.stack([squares[row, place].sum() for row in rows for place in places])
             opened = session.open(sums.reshape(len(rows), len(places)), session.declared(HSIC.name))
@@ -162,24 +163,23 @@ class SecureStatistics:
         *squared, marginals = (dict(zip(features, column.tolist(), strict=True)) for column in found.T)
         return tuple(Opened(own, marginals, sizes[part]) for own, part in zip(squared, parts, strict=True))
 
-    @staticmethod
-    def _cleared(table: Words, sizes: np.ndarray) -> Words:
-        """T P = T - (T 1) q^T with _SHARE_BITS more; local. Nothing that is asked of the dealer follows from q."""
-        q = np.rint(shares(sizes) * 2**_SHARE_BITS).astype(np.int64)
-        return np.left_shift(table, _SHARE_BITS) - table.sum(axis=1, keepdims=True) * q
-
-    def _shares(self, tables: Tables, releases: int, counts: Counts, layout: Columns) -> Words:
-        """Shares of the sum of the noisy tables of all releases, times 2^HALF."""
-        party, rows = self._session.party, sum(sum(own.values()) for own in layout.values())
-        many, words, shift = self._noisy.get(rows, (0, np.zeros((0, 0), np.int64), 0))
+    def _summed(self, tables: Tables, releases: int, counts: Counts, layout: Columns) -> Secret:
+        """Twice the sum of the noisy tables of all releases."""
+        session, rows = self._session, sum(sum(own.values()) for own in layout.values())
+        many, summed = self._noisy.get(rows, (0, None))
         if many != releases:
-            at = sum(sum(own.values()) for rank, own in layout.items() if rank < party.rank)
-            words, shift = party.zero_share((rows, sum(counts))), 0
-            mine = [np.hstack([part[k] for part in tables]) * releases for k in layout.get(party.rank, {})]
-            if mine:
-                own = np.rint(np.vstack(mine)).astype(np.int64)
-                words[at : at + len(own)] += own
-        return np.left_shift(words, HALF - shift)
+            blocks = []
+            for rank in sorted(layout):
+                shape = (sum(layout[rank].values()), sum(counts))
+                mine = (
+                    [np.hstack([part[k] for part in tables]) * releases for k in layout[rank]]
+                    if rank == session.rank
+                    else []
+                )
+                own = np.vstack(mine) if mine else np.zeros(shape)
+                blocks.append(session.own(own, owner=rank, shape=shape, bits=0))
+            summed = crypten.cat(blocks) + session.zeros((rows, sum(counts)), 0)
+        return summed.rescale(WIDE_BITS).with_fraction(WIDE_BITS - 1)
 
     def first_count(self, presence: Presence) -> float:
         """Pay a little for how many records all parties have, and stop if they are too few to pay more for.
@@ -188,13 +188,12 @@ class SecureStatistics:
         """
         paid = self._charger.charge(FIRST_COUNT.charged_as(), ONE_RECORD)
         holders = set(self._holders)
-        share = self._noise_share(paid.event, 1.0, 1, [holders])
-        total: Words = presence.bits.sum().reshape(1) + share[0]
+        total = presence.marks(self._session).sum().reshape(1) + self._noise(paid.event, 1.0, 1, [holders])[0]
         error = noise.deviation(self._charger.noise, paid.event.sigma, self._session.parties, len(holders))
         return self._enough(total, FIRST_COUNT, 1, error, paid.receipt)
 
     def _count(
-        self, presence: Presence, noisy: Words, layout: Columns, counts: Sequence[int], deviation: float
+        self, presence: Presence, noisy: Secret, layout: Columns, counts: Sequence[int], deviation: float
     ) -> None:
         """Open how many records all parties have, once, as far as noisy tables of bins tell: each counts all of them.
 
@@ -203,12 +202,12 @@ class SecureStatistics:
         if presence.known:
             return
         tables = sum(len(own) for own in layout.values()) * len(counts)
-        error = deviation * noisy.size**0.5 / tables
+        error = deviation * noisy.nelement() ** 0.5 / tables
         presence.told(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
 
-    def _enough(self, total: Words, kind: Kind, each: int, error: float, receipt: Receipt | None = None) -> float:
+    def _enough(self, total: Secret, kind: Kind, each: int, error: float, receipt: Receipt | None = None) -> float:
         """Open a noisy number of records, of which each counts so often; all stop if there are too few."""
-        told = self._session.open(self._session.wrap(total, 0), self._session.declared(kind.name), receipt)
+        told = self._session.open(total, self._session.declared(kind.name), receipt)
         if told is None:
             raise DataError("the number of records must go to every party")
         found = float(told[0]) / each
@@ -220,7 +219,7 @@ class SecureStatistics:
         return found
 
     def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        """Noisy tables of one-hot columns, each scaled in secret (`protocols.steps.clipping`), at their owner."""
+        """Noisy tables of one-hot columns, each scaled under MPC (`protocols.steps.clipping`), at their owner."""
         self._refuse("tables that are scaled in secret")
         layout = self._layout(None)
         widths = [width for own in layout.values() for width in own.values()]
@@ -230,12 +229,12 @@ class SecureStatistics:
         if 12 * deviation / clipping.unit >= 2**61:
             raise RangeError(f"{name}: noise beyond the ring; scale to a larger length")
         own = self._own(layout, columns)
-        table, _ = self._table(name, layout, own, groups, counts, True, lambda: check_columns(own, self._rows, 1.0))
+        table = self._table(name, layout, own, groups, counts, inf, lambda: check_columns(own, self._rows, 1.0))
         if self._scaled is None or self._scaled[0] is not table:
             with self._session.measure("clipping"):
-                self._scaled = (table, clip(self._session.party, table, widths, clipping))
+                self._scaled = (table, clip(self._session, table, widths, clipping))
         paid = self._charger.charge(name, moved, mechanism="paper")
-        noise = self._noise_share(paid.event, clipping.unit, len(table), self._spread(counts))
+        noise = self._noise(paid.event, clipping.unit, len(table), self._spread(counts))
         opened = self._open(paid.receipt, layout, self._scaled[1] + noise)
         tables = self._apart(None if opened is None else opened * clipping.unit, own, counts)
         return Clipped(tables, deviation, clipping.typical / length)
@@ -267,15 +266,16 @@ class SecureStatistics:
         if 12 * self._charger.deviation(sensitivity) / scale >= 2**61:
             raise RangeError(f"{name}: so few records need noise beyond the ring; leave this statistic out")
         centred = {k: grid.centred(grid.features(v)) for k, v in own.items() if np.isfinite(v).all()}
-        table, _ = self._table(
-            name, layout, centred, groups, counts, True, lambda: check_columns(own, self._rows, 1.0, whole=False)
+        table = self._table(
+            name, layout, centred, groups, counts, inf, lambda: check_columns(own, self._rows, 1.0, whole=False)
         )
         blocks = [slice(low, low + width) for low in range(0, width * features, width)]
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *counts]))]
         pieces = [(rows, part) for rows in blocks for part in parts]
-        norms = statistics.squared_norms(self._session.party, table, grid.divisor, pieces)
+        squares = divided(table, grid.divisor).square()
+        norms = crypten.stack([squares[piece].sum() for piece in pieces])
         paid = self._charger.charge(name, sensitivity)
-        noisy = norms.reshape(features, len(counts)) + self._noise_share(
+        noisy = norms.reshape(features, len(counts)) + self._noise(
             paid.event, scale, features, self._spread([1] * len(counts))
         )
         opened = self._open(paid.receipt, {rank: dict.fromkeys(part, 1) for rank, part in layout.items()}, noisy)
@@ -318,12 +318,12 @@ class SecureStatistics:
         own: Mapping[str, np.ndarray],
         groups: Sequence[AtHolder],
         counts: Sequence[int],
-        wide: bool,
+        room: float,
         check: Callable[[], None],
-    ) -> tuple[Words, int]:
-        """Shares of the noise-free table, made anew only if some party's data changed."""
+    ) -> Secret:
+        """The noise-free table, made anew only if some party's data changed. room: the largest noisy sum."""
         held = [j for j, holder in enumerate(self._holders) if holder == self._session.rank]
-        key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), wide)
+        key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), room >= 2**30)
         error: DataError | None = None
         digest = b""
         try:
@@ -340,13 +340,28 @@ class SecureStatistics:
         if REFUSED in states:
             raise DataError(f"{name}: party {states.index(REFUSED)} refused its own input; nothing was charged")
         if NEW in states:
-            if self._presence is None:
-                shares = self._multiply(layout, own, codes, counts, wide)
-            else:
-                shares = self._multiply_present(self._presence, layout, own, codes, counts)
-            self._tables[key] = (digest, *statistics.lifted(shares))
-        _, table, shift = self._tables[key]
-        return table, shift
+            with self._session.measure("group table"):
+                make = self._multiply if self._presence is None else self._multiply_present
+                self._tables[key] = (digest, make(layout, own, codes, counts, room))
+        return self._tables[key][1]
+
+    def _features(self, layout: Columns, own: Mapping[str, np.ndarray], rows: slice) -> Secret:
+        """The columns of all parties, each known to its owner."""
+        session, count, blocks = self._session, rows.stop - rows.start, []
+        for rank in range(session.parties):
+            for name, width in layout.get(rank, {}).items() or [("", 0)]:
+                values = _whole(own[name][rows]) if rank == session.rank and name else np.zeros((count, 0), np.int8)
+                blocks.append(session.own(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
+        return crypten.cat(blocks, dim=1)
+
+    def _members(self, codes: Mapping[int, np.ndarray], counts: Sequence[int], of: Sequence[int]) -> Secret:
+        """The one-hot groups of these attributes side by side, each known to its holder."""
+        session = self._session
+        blocks = []
+        for j in of:
+            one = one_hot(codes[j], counts[j], np.int8) if j in codes else None
+            blocks.append(session.own(one, owner=self._holders[j], shape=(self._rows, counts[j]), bits=0))
+        return crypten.cat(blocks, dim=1)
 
     def _multiply(
         self,
@@ -354,85 +369,78 @@ class SecureStatistics:
         own: Mapping[str, np.ndarray],
         codes: Mapping[int, np.ndarray],
         counts: Sequence[int],
-        wide: bool,
-    ) -> np.ndarray:
+        room: float,
+    ) -> Secret:
         """One product for each holder, all of its attributes at once; columns in order of the attributes."""
-        session = self._session
-        widths = [sum(layout.get(rank, {}).values()) for rank in range(session.parties)]
-        blocks = list(own.values())
-
-        def block(rows: slice) -> np.ndarray:
-            part = [b[rows] for b in blocks]
-            return np.hstack(part) if part else np.zeros((rows.stop - rows.start, 0), np.int64)
-
-        table = np.zeros((sum(widths), sum(counts)), np.int64 if wide else np.int32)
-        cuts = list(pairwise(np.cumsum([0, *counts]).tolist()))
-        with session.measure("group table"):
-            for holder in sorted(set(self._holders)):
-                held = [j for j, rank in enumerate(self._holders) if rank == holder]
-                sizes = [counts[j] for j in held]
-                made = statistics.group_table(
-                    session.party,
-                    self._rows,
-                    widths,
-                    block,
-                    holder,
-                    sum(sizes),
-                    _indicators([codes[j] for j in held], sizes) if session.rank == holder else None,
-                    wide,
-                )
-                table[:, np.concatenate([np.arange(*cuts[j]) for j in held])] = made
-        return table
+        features = self._features(layout, own, slice(0, self._rows))
+        found: dict[int, Secret] = {}
+        for holder in sorted(set(self._holders)):
+            held = [j for j, rank in enumerate(self._holders) if rank == holder]
+            made = features.group_sums(self._members(codes, counts, held), bound=min(room, _LARGEST))
+            for j, (low, high) in zip(
+                held, pairwise(np.cumsum([0, *(counts[j] for j in held)]).tolist()), strict=True
+            ):
+                found[j] = made[:, low:high]
+        return crypten.cat([found[j] for j in range(len(counts))], dim=1)
 
     def _multiply_present(
         self,
-        presence: Presence,
         layout: Columns,
         own: Mapping[str, np.ndarray],
         codes: Mapping[int, np.ndarray],
         counts: Sequence[int],
-    ) -> Words:
-        """The same over the records that all parties have; the holders' one-hots are weighted in secret first.
+        room: float,
+    ) -> Secret:
+        """The same over the records that all parties have; the holders' one-hots are weighted under MPC first.
 
         For each chunk of rows one round to put columns under masks of their owners, and one for the product.
         """
-        party, cuts = self._session.party, list(pairwise(np.cumsum([0, *counts]).tolist()))
-        widths = [sum(layout.get(rank, {}).values()) for rank in range(party.parties)]
-        table = np.zeros((sum(widths), sum(counts)), np.int64)
-        with self._session.measure("group table"):
-            groups = party.zero_share((self._rows, sum(counts)))
-            for j, held in codes.items():
-                groups[:, slice(*cuts[j])] += one_hot(held, counts[j], np.int64)
-            groups = words_of(presence.kept(self._session, self._session.wrap(groups, 0)))
-            for at in range(0, self._rows, _CHUNK):
-                rows = slice(at, min(at + _CHUNK, self._rows))
-                part = [block[rows] for block in own.values()]
-                block = np.hstack(part) if part else np.zeros((rows.stop - at, 0))
-                masked = banded.mask_columns(party, block.astype(np.int64), widths)
-                table += banded.transposed_products(party, masked, groups[rows]).sum(axis=0)
-                for number in masked.numbers():
-                    party.tuples.forget(number)
+        session, presence = self._session, self._presence
+        if presence is None:
+            raise DataError("no party knows which records are common")
+        members = self._members(codes, counts, range(len(counts)))
+        groups = presence.kept(session, members + session.zeros((self._rows, sum(counts)), 0))
+        table: Secret = 0
+        for at in range(0, self._rows, _CHUNK):
+            rows = slice(at, min(at + _CHUNK, self._rows))
+            pinned = self._features(layout, own, rows).pinned()
+            table = pinned.t() @ groups[rows] + table
+            session.forget(pinned)
         return table
 
-    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
+    def _noise(self, event: Event, unit: float, rows: int, holders: Sequence[Collection[int]]) -> Secret:
         """Copies of noise, each of the event's sigma, counted in `unit`s."""
-        return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
+        return self._session.noise_table(self._charger.noise, event.sigma / unit, rows, holders, 0)
 
-    def _open(self, receipt: Receipt, layout: Columns, words: Words) -> np.ndarray | None:
+    def _open(self, receipt: Receipt, layout: Columns, noisy: Secret) -> np.ndarray | None:
         """Open each owner's rows to that owner alone, in the same two rounds; None for a party without any."""
         pairs, low = [], 0
         for rank, own in layout.items():
             high = low + sum(own.values())
             if high > low:
-                release = self._session.declared(owner_title(receipt.event, rank))
-                pairs.append((self._session.wrap(words[low:high], 0), release))
+                pairs.append((noisy[low:high], self._session.declared(owner_title(receipt.event, rank))))
             low = high
         opened = [one for one in self._session.open_each(pairs, receipt) if one is not None]
         return opened[0].numpy() if opened else None
 
 
-def _indicators(codes: Sequence[np.ndarray], counts: Sequence[int]) -> statistics.Rows:
-    return lambda rows: indicators(codes, counts, rows)
+def _whole(columns: np.ndarray) -> np.ndarray:
+    """Whole numbers in as few bytes as they take."""
+    small = columns.size == 0 or (columns.min() >= 0 and columns.max() <= np.iinfo(np.int8).max)
+    return columns.astype(np.int8 if small else np.int64)
+
+
+def _projection(sizes: Sequence[np.ndarray]) -> np.ndarray:
+    """I - 1 q^T for the groups of each attribute, side by side, and a last column that sums those of the first.
+
+    q has _SHARE_BITS, so that a product is exact. Nothing that is asked of the dealer follows from it.
+    """
+    counts = [len(one) for one in sizes]
+    made = np.zeros((sum(counts), sum(counts) + 1))
+    for (low, high), one in zip(pairwise(np.cumsum([0, *counts]).tolist()), sizes, strict=True):
+        made[low:high, low:high] = np.eye(high - low) - np.rint(shares(one) * 2**_SHARE_BITS) / 2**_SHARE_BITS
+    made[: counts[0], -1] = 1.0
+    return made
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> bytes:

@@ -175,7 +175,7 @@ class NoisyEvaluation:
         presence: Presence | None = None,
     ) -> dict[str, np.ndarray]:
         """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
-        held = None if presence is None else self._session.wrap(presence.bits, 0)
+        held = None if presence is None else presence.marks(self._session)
         if layout.task == "regression":
             made = self._regression(layout, logits, label, copies, control, held)
         else:

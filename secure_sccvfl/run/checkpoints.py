@@ -24,7 +24,8 @@ from protocols.config import ConfigError
 from protocols.dealing.randomness import KEY_BYTES
 from protocols.errors import ProtocolError
 from protocols.records.private import naming, private
-from protocols.session.runtime import Session, tensor_of, words_of
+from protocols.session.runtime import Session
+from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import Finding
@@ -59,8 +60,8 @@ class Checkpoints:
         heads |= {"control": state.control} if state.control is not None else {}
         for name, head in heads.items():
             if head is not None:
-                arrays |= {f"{name} {part}": words_of(getattr(head.weights, part)) for part in PARTS}
-                arrays[f"{name} scale"] = head.scale
+                arrays |= {f"{name} {part}": save_share(getattr(head.weights, part)) for part in PARTS}
+                arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
         for sketch in state.sketches:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
         for moments in state.moments or ():
@@ -143,11 +144,9 @@ class Checkpoints:
         def head(name: str) -> SharedHead | None:
             if f"{name} scale" not in arrays:
                 return None
-            kept = [arrays[f"{name} {part}"] for part in PARTS]
-            zero = not any(words.any() for words in kept)  # no share of a trained head is
-            weight, bias, velocity, bias_velocity = (tensor_of(words, HEAD_BITS) for words in kept)
+            weight, bias, *velocities = [restore_share(arrays[f"{name} {part}"], HEAD_BITS) for part in PARTS]
             return SharedHead(
-                Weights(weight, bias, velocity, bias_velocity, zero),
+                Weights(weight, bias, velocities[0], velocities[1], bool(arrays.get(f"{name} zero", False))),
                 arrays[f"{name} scale"],
                 task,
             )

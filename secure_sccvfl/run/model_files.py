@@ -21,7 +21,8 @@ import numpy as np
 from protocols.alignment.seam import AlignKind
 from protocols.errors import InputError
 from protocols.records.private import naming, private
-from protocols.ring import Words
+from protocols.session.saving import restore_share, save_share
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
@@ -34,6 +35,7 @@ from secure_sccvfl.model.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.training.config import Controls, EvaluationKind
+from secure_sccvfl.training.handles import Shared
 
 
 class ModelError(InputError):
@@ -64,12 +66,12 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class PartyModel:
-    """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head.
+    """What one party keeps of a model. `weight` and `bias` are the unscaled head: CrypTen tensors.
 
     aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
     protected attribute; empty where generators follow from what was released. policy: version and date of approval
     of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
-    without mediators and proxies, in shares too. predictions: how many people it may answer for, as all parties
+    without mediators and proxies, shared too. predictions: how many people it may answer for, as all parties
     approved before training; None in models of earlier versions, which have the default. charged: the key under which
     every ledger has the charge of a private head; empty for a model that is not private.
     """
@@ -87,15 +89,15 @@ class PartyModel:
     held_out: HeldOut
     encoder: Encoder
     sketches: tuple[Sketch, ...]
-    weight: Words
-    bias: Words
+    weight: Shared
+    bias: Shared
     moments: tuple[Moments, ...] = ()
     aware: AwareEntry | None = None
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
     generator_seed: int = -1
-    control: tuple[Words, Words] | None = None
+    control: tuple[Shared, Shared] | None = None
     predictions: int | None = None
     charged: str = ""
 
@@ -166,9 +168,10 @@ def trained_networks(
 
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
-    arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
-    if model.control is not None:
-        arrays |= {"control weight": model.control[0], "control bias": model.control[1]}
+    heads = {"": (model.weight, model.bias)} | ({} if model.control is None else {"control ": model.control})
+    arrays: dict[str, Any] = {}
+    for name, (weight, bias) in heads.items():
+        arrays |= {f"{name}weight": save_share(weight), f"{name}bias": save_share(bias)}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
@@ -236,6 +239,11 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         raise ModelError(
             "the model is of an earlier version, which did not say what records it was made on: train again"
         )
+
+    def head(*names: str) -> tuple[Shared, Shared]:
+        weight, bias = (restore_share(arrays[name], HEAD_BITS) for name in names)
+        return weight, bias
+
     proxies: Proxies = facts.get("proxies", "guard")
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
@@ -269,15 +277,14 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         HeldOut(**facts["held_out"]),
         encoder,
         sketches,
-        arrays["weight"],
-        arrays["bias"],
+        *head("weight", "bias"),
         moments,
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
         facts.get("policy", {}),
         facts.get("generator_seed", -1),
-        (arrays["control weight"], arrays["control bias"]) if "control weight" in arrays else None,
+        head("control weight", "control bias") if "control weight" in arrays else None,
         facts.get("predictions"),
         facts.get("charged", ""),
     )

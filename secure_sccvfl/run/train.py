@@ -1,4 +1,4 @@
-"""A whole run in secret at one party: alignment, discovery with refreshes, generators, training, model files.
+"""A whole run under MPC at one party: alignment, discovery with refreshes, generators, training, model files.
 
 What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those of `RunOptions`.
 """
@@ -20,8 +20,7 @@ from protocols.errors import ProtocolError
 from protocols.operations.noise import NoiseKind
 from protocols.records.chain import read_chain, unused_name
 from protocols.records.releases import ReleasePlan
-from protocols.ring import Words
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
@@ -64,7 +63,6 @@ from secure_sccvfl.run.paid_tables import (
     tables_in_words,
     tables_record,
 )
-from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -80,12 +78,6 @@ _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 CARD, DESCRIPTION = "card.json", "description.toml"
 """Copies of the public files that a run was given, in each party's folder."""
-
-
-def kept_head(engine: SecureEngine, head: SharedHead) -> tuple[Words, Words]:
-    """This party's shares of the weight and the bias of a head, for its files."""
-    weight, bias = engine.unscaled(head)
-    return words_of(weight), words_of(bias)
 
 
 class TrainJob:
@@ -349,7 +341,9 @@ class TrainJob:
         charged: str,
     ) -> str:
         """Save this party's part of the model. charged: the key of its head's charge."""
-        weight, bias = kept_head(engine, model.head)
+        weight, bias = engine.unscaled(model.head)
+        control = None if model.control is None else engine.unscaled(model.control)
+        session.flush()  # with a folder or without: all parties send alike
         options = self.options
         own = PartyModel(
             run=name,
@@ -371,7 +365,7 @@ class TrainJob:
             sketches=model.sketches,
             weight=weight,
             bias=bias,
-            control=None if model.control is None else kept_head(engine, model.control),
+            control=control,
             moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),

@@ -22,8 +22,7 @@ import torch
 from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.transcript import read_transcript
-from protocols.session.saving import combined, restore_share
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.attacks.gradients import kept_of_split, signals_of
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Dataset
@@ -161,8 +160,7 @@ class FinishedRun:
         """Calibrated weight and bias, from the shares of all parties."""
         parts = list(self.models())
         weight, bias = (
-            combined([restore_share(getattr(part, name), HEAD_BITS) for part in parts]) / parts[0].temperature
-            for name in ("weight", "bias")
+            combined([getattr(part, name) for part in parts]) / parts[0].temperature for name in ("weight", "bias")
         )
         return weight, bias
 

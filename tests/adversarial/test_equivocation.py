@@ -14,10 +14,10 @@ import pytest
 from protocols.dealing.heard import Heard
 from protocols.dealing.randomness import Stream, fresh_key
 from protocols.net.transport import Transport
-from protocols.operations import arithmetic
+from protocols.operations import arithmetic, group_table
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, words_of
-from protocols.steps import statistics, weighted_sums
+from protocols.steps import weighted_sums
 from secure_sccvfl.training.sharing import side_by_side
 from tests.contract import test_split as split
 from tests.support.harness import results, run_session
@@ -222,7 +222,9 @@ def test_an_owner_that_lies_about_its_block_reads_s_through_the_noise() -> None:
         block = np.zeros((50, 1 if session.rank == 0 else 0), np.int64)
         block[7] = 1 << 20
         held = (lambda part: np.eye(2, dtype=np.int64)[codes[part]]) if session.rank == 1 else None
-        shares = statistics.group_table(session.party, 50, (1, 0, 0), lambda part: block[part], 1, 2, held, wide=True)
+        shares = group_table.group_table(
+            session.party, 50, (1, 0, 0), lambda part: block[part], 1, 2, held, wide=True
+        )
         noise = session.party.take("noise", (1, 2), 1000.0)["e"]
         return session.open(session.wrap(shares + noise, 0), results(3)[2])
 

@@ -20,10 +20,9 @@ from protocols.dealing.dealer import Dealer, TupleSource
 from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request, recipe
 from protocols.net.transport import Array, Spec, Transport
-from protocols.operations import arithmetic
+from protocols.operations import arithmetic, group_table
 from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session, words_of
-from protocols.steps import statistics
 from secure_sccvfl.run.jobs import make_job
 from tests.support.harness import credentials, in_threads, local_config, results, run_session
 
@@ -112,7 +111,7 @@ def read_groups() -> tuple[np.ndarray, np.ndarray]:
             session.party.transport.exchange = tap  # type: ignore[method-assign]
         held = None if session.rank == 0 else lambda part: one_hot[part]
         block = lambda part: np.ones((part.stop - part.start, 1 - session.rank), np.int64)  # noqa: E731
-        statistics.group_table(session.party, ROWS, (1, 0), block, 1, 2, held, wide=True)
+        group_table.group_table(session.party, ROWS, (1, 0), block, 1, 2, held, wide=True)
         if evil is None or evil.words is None:
             return None
         return np.asarray(seen[0] + evil.words[: 2 * ROWS].reshape(ROWS, 2))

@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.ring import decode
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.attacks.choice import balanced
 from secure_sccvfl.attacks.retraining import recovered
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
@@ -189,7 +188,7 @@ class Model:
 
     def head(self) -> np.ndarray:
         """The truth."""
-        found = [decode(sum(getattr(one, name) for one in self.shares), HEAD_BITS) for name in ("weight", "bias")]
+        found = [combined([getattr(one, name) for one in self.shares]) for name in ("weight", "bias")]
         return np.concatenate([part.ravel() for part in found])
 
 

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from protocols.config import ConfigError
-from protocols.ring import decode
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
@@ -77,7 +76,7 @@ def secret(secure, plain):
     folder, data = secure[0], plain[0]
     parties = make_parties(data)
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    weight, bias = (decode(sum(getattr(m, name) for m in models), HEAD_BITS) for name in ("weight", "bias"))
+    weight, bias = (combined([getattr(m, name) for m in models]) for name in ("weight", "bias"))
     encoders = [m.aware_encoders(p.layout)[p.rank] for m, p in zip(models, parties, strict=True)]
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
 

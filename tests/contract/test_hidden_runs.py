@@ -17,12 +17,11 @@ from accounting.budget import Budget
 from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
 from launch.run_mpc import main
-from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import read_chain, unused_name
 from protocols.session.runtime import Session
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
@@ -238,7 +237,7 @@ def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_re
     assert codes is not None
 
     def decided(weights: list[Any], biases: list[Any]) -> np.ndarray:
-        logits = shown @ ring.decode(sum(weights), HEAD_BITS) + ring.decode(sum(biases), HEAD_BITS)
+        logits = shown @ combined(weights) + combined(biases)
         return np.asarray(logits[:, 0] > 0)
 
     whole = decided([m.weight for m in models], [m.bias for m in models])

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.randomness import stream
@@ -78,8 +77,8 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
     codes = next(p.protected[0].codes for p in parts if p.protected[0].codes is not None)[split.test]
     rows = len(split.test)
     assert evaluated["baselines"]["majority"]["acc"] == pytest.approx(max(label.mean(), 1 - label.mean()), abs=1e-6)
-    weight = ring.decode(sum(m.weight for m in models), HEAD_BITS)
-    bias = ring.decode(sum(m.bias for m in models), HEAD_BITS)
+    weight = combined([m.weight for m in models])
+    bias = combined([m.bias for m in models])
     test = encoded(parts, models, split.test)
     before = np.hstack([test[r] for r in range(PARTIES)]) @ weight + bias
 

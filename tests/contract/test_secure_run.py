@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from protocols.ring import decode
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -80,8 +79,7 @@ def plain(secure):
 def head_of(folder, data):
     parties = make_parties(data)
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    weight = decode(sum(m.weight for m in models), HEAD_BITS)
-    bias = decode(sum(m.bias for m in models), HEAD_BITS)
+    weight, bias = combined([m.weight for m in models]), combined([m.bias for m in models])
 
     def logits(inputs):
         cuts = np.cumsum([p.layout.width for p in parties])[:-1]
@@ -107,6 +105,18 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
     assert ((found > 0) == (expected > 0)).mean() >= 0.995
 
 
+SCORES = {"matmul", "square", "stack", "sum"}
+"""HSIC of noisy tables: projected, squared, summed."""
+PHASES = {
+    "alignment": {"all_ones"},
+    "discovery and warm-up": {"cat", "group_sums", "pinned", "sigmoid"} | SCORES,
+    "counterfactuals": {"cat", "matmul", "stack", "sum"},
+    "late refreshes": SCORES,
+    "training": {"cat", "gram", "matmul", "stack", "sum"},
+}
+"""Fusion (cat), HSIC, and aggregation (stack and sum), which is all that counterfactuals stack."""
+
+
 def test_the_phases_of_training_are_crypten_operations(secure):
     """Fusion, products, sigmoid, pinned matrices and comparison; the same at every party."""
     _, results, *_ = secure
@@ -126,6 +136,8 @@ def test_the_phases_of_training_are_crypten_operations(secure):
         "lt",
     }
     assert training <= called["training"].keys() and min(called["training"].values()) > 0
+    missing = {phase: names - called[phase].keys() for phase, names in PHASES.items()}
+    assert not any(missing.values()), missing
     assert called["training"]["each"] >= 2 * results[0]["steps"]
 
 
@@ -148,6 +160,7 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     rows = (judges.inputs, judges.label, judges.codes)
     expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.edits, judges.nulls))
     assert all(r["metrics"] == found[0]["metrics"] for r in found)
+    assert {"cat", "lt", "matmul", "selected", "sum"} <= found[0]["crypten_operations"]["evaluation"].keys()
     for judge in HANDED_OUT:
         assert {f"{figure}_{judge}" for figure in ("fr", "fr_null", "net", "scg")} <= set(found[0]["metrics"])
     for name, value in expected.items():

@@ -6,6 +6,7 @@ third way, written a little differently, must be told apart.
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,10 +17,11 @@ import numpy as np
 import pytest
 
 from protocols import ring
-from protocols.errors import ProtocolError, RangeError
+from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
 from protocols.operations import arithmetic, banded, sigmoid
 from protocols.session import binding, runtime, tensors
 from protocols.session.runtime import Session, bits_of, crypten, words_of
+from protocols.session.saving import combined, restore_share, save_share
 from tests.support.harness import results, run_session
 from tests.support.randomness import drawn_from
 
@@ -403,3 +405,93 @@ def test_threads_that_open_sessions_together_install_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(binding, "install", slow)
     run_session(lambda session: None, 3)
     assert len(calls) == 1
+
+
+def counts(session: Session) -> tuple[Any, Any, np.ndarray]:
+    """Whole-number columns of two parties, the groups that party 2 knows, and their sums in the clear."""
+    rng = np.random.default_rng(3)
+    columns, groups = rng.integers(0, 3, (50, 4)).astype(np.int8), np.eye(3, dtype=np.int8)[rng.integers(0, 3, 50)]
+    blocks = [session.own(columns[:, :3], owner=0, shape=(50, 3), bits=0)]
+    blocks.append(session.own(columns[:, 3:], owner=2, shape=(50, 1), bits=0))
+    member = session.own(groups, owner=2, shape=(50, 3), bits=0)
+    return crypten.cat(blocks, dim=1), member, columns.astype(int).T @ groups.astype(int)
+
+
+@pytest.mark.parametrize(("bound", "bits"), [(2.0**30 - 1, 32), (2.0**30, 0)])
+def test_sums_by_group_are_exact_in_either_size_of_shares(bound: float, bits: int) -> None:
+    def job(session: Session) -> int:
+        columns, member, exact = counts(session)
+        found = columns.group_sums(member, bound=bound)
+        assert bits_of(found) == bits
+        assert (np.asarray(session.open(found, results(3)[2])) == exact).all()
+        return session.operations["group_sums"]
+
+    assert run_session(job) == [1] * 3
+
+
+def test_what_sums_by_group_cannot_take_is_refused_and_nothing_is_sent() -> None:
+    def job(session: Session) -> None:
+        columns, member, _ = counts(session)
+        other = session.own(np.ones((50, 1), np.int8), owner=1, shape=(50, 1), bits=0)
+        halves = session.own(np.ones((50, 1)), owner=0, shape=(50, 1))
+        before = session.total_cost.rounds
+        for given in (
+            lambda: columns.group_sums(crypten.cat([member, other], dim=1), bound=9.0),
+            lambda: columns.group_sums(member, bound=2.0**62),
+            lambda: columns.group_sums(session.public(np.ones((50, 3)), 0), bound=9.0),
+            lambda: halves.group_sums(member, bound=9.0),
+            lambda: crypten.cat([other, columns], dim=1).group_sums(member, bound=9.0),
+            lambda: columns.group_sums(session.own(np.ones((9, 1)), owner=2, shape=(9, 1), bits=0), bound=9.0),
+        ):
+            with pytest.raises(ProtocolError):
+                given()
+        assert session.total_cost.rounds == before
+
+    run_session(job)
+
+
+def test_pinned_whole_numbers_have_exact_products_over_many_bands() -> None:
+    """No band is truncated, and the result has no fraction."""
+    rows = 3 * banded.BAND_ROWS + 1
+    tall, right = np.ones((rows, 2)), np.arange(rows)[:, None] % 7
+
+    def job(session: Session) -> None:
+        pinned = session.own(tall, owner=1, shape=tall.shape, bits=0).pinned()
+        product = pinned.t() @ (session.public(right, 0) + session.zeros(right.shape, 0))
+        assert bits_of(product) == 0
+        assert (np.asarray(session.open(product, results(3)[2])) == tall.T @ right).all()
+
+    run_session(job)
+
+
+def test_a_saved_share_is_restored_in_another_session_and_tells_nothing_alone() -> None:
+    def first(session: Session) -> np.ndarray:
+        return save_share(session.share(X if session.rank == 0 else None, owner=0, shape=X.shape, bits=24))
+
+    kept = run_session(first)
+    assert all(np.abs(share).min() > 2**40 for share in kept), "far from what was shared, which has 26 bits"
+    assert np.abs(combined([restore_share(share, 24) for share in kept]) - X).max() < 2**-24
+
+    def second(session: Session) -> np.ndarray:
+        return np.asarray(session.open(restore_share(kept[session.rank], 24), results(3)[2]))
+
+    assert all(np.abs(found - X).max() < 2**-24 for found in run_session(second))
+
+
+def test_what_is_no_saved_share_is_refused() -> None:
+    for wrong in (np.ones(3), np.ones(3, np.int32), [1, 2]):
+        with pytest.raises(ProtocolError, match="a saved share is an array of 64-bit ring elements"):
+            restore_share(wrong, 24)  # type: ignore[arg-type]
+    one, two = restore_share(np.ones(3, np.int64), 24), restore_share(np.ones(2, np.int64), 24)
+    for parts in ([one, two], [one, restore_share(np.ones(3, np.int64), 16)]):
+        with pytest.raises(ProtocolError, match="one shape and one fraction"):
+            combined(parts)
+    with pytest.raises(UndeclaredRelease):
+        pickle.dumps(one)
+
+    def job(session: Session) -> None:
+        bits = session.share(np.ones(2), owner=0, shape=(2,), bits=0).to(crypten.mpc.binary)
+        with pytest.raises(ProtocolError, match="arithmetic shares"):
+            save_share(bits)
+
+    run_session(job)

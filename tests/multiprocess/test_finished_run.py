@@ -28,6 +28,17 @@ def test_a_run_as_it_ends_can_be_trusted(whole_run: Path, capsys: pytest.Capture
     assert main(["audit", "log", str(whole_run)]) == 0 and seal in capsys.readouterr().out
 
 
+def test_the_report_counts_crypten_operations_by_phase(whole_run: Path) -> None:
+    """Fusion, products, sigmoid, HSIC, aggregation and comparison."""
+    called = json.loads((whole_run / "report.json").read_text())["crypten_operations"]
+    assert {"cat", "group_sums", "matmul", "sigmoid", "square", "stack", "sum"} <= called[
+        "discovery and warm-up"
+    ].keys()
+    assert {"stack", "sum"} <= called["counterfactuals"].keys()
+    assert {"cat", "lt", "matmul"} <= called["training"].keys() & called["evaluation"].keys()
+    assert all(count > 0 for phase in called.values() for count in phase.values())
+
+
 LOGS = (
     "party-1/releases.jsonl",
     "party-0/audit.jsonl",

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from accounting.ledger import comparable, read_ledger
@@ -22,6 +21,8 @@ from protocols.net.certificates import Credentials
 from protocols.net.signatures import sign
 from protocols.records.chain import HashChain, read_chain
 from protocols.session.heads import covered
+from protocols.session.saving import restore_share, save_share
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.finished.making import make_host_results, seal_results
@@ -279,7 +280,7 @@ def change_a_figure(out: Path) -> None:
 def change_the_model(out: Path) -> None:
     place = out / "train" / "model"
     own = load_model(place, Layout.of(RunFolder.of(out).options().schema(3).features[1]))
-    save_model(replace(own, weight=own.weight + np.uint64(1)), place)
+    save_model(replace(own, weight=restore_share(save_share(own.weight) + 1, HEAD_BITS)), place)
 
 
 @pytest.mark.parametrize("damage", [drop_a_release, change_a_decision, change_a_figure, change_the_model])

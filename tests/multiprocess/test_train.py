@@ -19,8 +19,7 @@ import pytest
 from accounting.account import read_account
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
-from protocols.ring import decode
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -51,7 +50,7 @@ def logits_of(run, rows):
     parties = make_parties(pooled("german", 3))
     models = [load_model(run / f"party-{p.rank}" / "model", p.layout) for p in parties]
     encoded = np.hstack([m.encoder(p.inputs[rows]) for m, p in zip(models, parties, strict=True)])
-    weight, bias = (decode(sum(getattr(m, k) for m in models), HEAD_BITS) for k in ("weight", "bias"))
+    weight, bias = (combined([getattr(m, k) for m in models]) for k in ("weight", "bias"))
     return ((encoded @ weight + bias) / models[0].temperature)[:, 0]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from protocols.dealing.randomness import Draw
 from protocols.net.transport import Transport
-from protocols.steps import statistics as protocol
+from protocols.operations import group_table as protocol
 from tests.support.chance import alike, uniform
 from tests.support.discovery import Consortium
 

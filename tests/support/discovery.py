@@ -32,8 +32,8 @@ def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
 class Noiseless(SecureStatistics):
     """The test switch: no configuration of a run makes one of these."""
 
-    def _noise_share(self, event: Any, unit: float, rows: int, holders: Sequence[tuple[int]]) -> np.ndarray:
-        return np.zeros((rows, len(holders)), np.int64)
+    def _noise(self, event: Any, unit: float, rows: int, holders: Sequence[tuple[int]]) -> Any:
+        return self._session.public(np.zeros((rows, len(holders))), 0)
 
 
 @dataclass

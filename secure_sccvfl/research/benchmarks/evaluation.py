@@ -56,8 +56,7 @@ def forget(folder: Path) -> None:
 
 def exact_figures(dataset: str, folder: Path) -> tuple[dict[str, Any], list[int]]:
     """Accuracy and rates of groups of the test part, in the clear, and sizes of the groups."""
-    from protocols.ring import decode
-    from protocols.steps.head import HEAD_BITS
+    from protocols.session.saving import combined
     from secure_sccvfl.data.party import make_parties
     from secure_sccvfl.data.party_data import pooled
     from secure_sccvfl.data.splits import make_split
@@ -69,8 +68,7 @@ def exact_figures(dataset: str, folder: Path) -> tuple[dict[str, Any], list[int]
     parties = [party.take(test) for party in make_parties(data)]
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
     encoded = np.hstack([m.encoder(p.inputs) for m, p in zip(models, parties, strict=True)])
-    weight = decode(np.sum([m.weight for m in models], axis=0), HEAD_BITS)
-    logits = np.add(encoded @ weight, decode(np.sum([m.bias for m in models], axis=0), HEAD_BITS))
+    logits = encoded @ combined([m.weight for m in models]) + combined([m.bias for m in models])
     label, codes = data.label.values[test], data.protected[0].codes[test]
     table = group_table(logits, label, codes, data.task)
     groups = {int(row["group"]): row for row in table}

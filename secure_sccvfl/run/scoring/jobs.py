@@ -33,7 +33,6 @@ from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
-from protocols.steps.head import HEAD_BITS
 from protocols.steps.refusals import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
@@ -136,8 +135,7 @@ class _WithModel:
         layout = Layout.of(schema.features[session.rank])
         columns = engine.publish(COLUMNS.name, {str(session.rank): model.columns(layout)})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
-        weight, bias = (session.wrap(words, HEAD_BITS) for words in (model.weight, model.bias))
-        return engine, engine.restored(weight, bias, schema.task, widths)
+        return engine, engine.restored(model.weight, model.bias, schema.task, widths)
 
     @staticmethod
     def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:
@@ -331,15 +329,14 @@ class EvaluateJob(_WithModel):
         engine, head = self.engine(session, model, schema)
         beside = []
         if model.control is not None:
-            weight, bias = (session.wrap(words, HEAD_BITS) for words in model.control)
-            beside = [engine.plain_head(weight, bias, schema.task)]
+            beside = [engine.plain_head(*model.control, schema.task)]
 
         progress("scoring", 1, 3)
         party, codes = self._every_record()
         scored = cooled(
             engine.shared_logits(head, self.rows(engine, model, party, codes), *beside), model.temperature
         )
-        rows, outputs = self.test.rows, model.weight.shape[1]
+        rows, outputs = self.test.rows, model.weight.size(1)
         control = scored[:rows, outputs:] if beside else None
         plain, edited = scored[:rows, :outputs], scored[rows:, :outputs]
         parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.judged.values()])

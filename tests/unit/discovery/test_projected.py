@@ -61,9 +61,9 @@ class Steered(SecureStatistics):
     target: np.ndarray
     exact: np.ndarray
 
-    def _noise_share(self, event, unit, rows, holders):
-        share = self._session.party.zero_share((rows, len(holders)))
-        return share + self.target - self.exact if self._session.rank == 0 else share
+    def _noise(self, event, unit, rows, holders):
+        moved = self._session.own(self.target - self.exact, owner=0, shape=(rows, len(holders)), bits=0)
+        return self._session.zeros((rows, len(holders)), 0) + moved
 
 
 def test_what_is_opened_is_a_function_of_the_noisy_tables_alone():

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from accounting.budget import BudgetError
+from protocols.session.saving import restore_share
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party import MOMENT_GRID, make_parties
@@ -228,7 +230,7 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
     model = train(PlainEngine(), statistics, DATA, make_split(DATA, "iid", 0), WITH_MOMENTS, 0)
     assert any(m.sums for m in model.moments)
     for party in PARTIES:
-        shares = np.zeros((1, 1), np.int64)
+        shares = restore_share(np.zeros((1, 1), np.int64), HEAD_BITS)
         kept = PartyModel(
             "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), WITH_MOMENTS.generator, 0,
             HeldOut("iid", True, "exact", {}),

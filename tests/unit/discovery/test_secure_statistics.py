@@ -15,8 +15,8 @@ import launch
 import secure_sccvfl
 from accounting.budget import Budget, BudgetError
 from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
+from protocols.operations import group_table as protocol
 from protocols.operations import noise
-from protocols.steps import statistics as protocol
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics

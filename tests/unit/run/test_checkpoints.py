@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from protocols.config import ConfigError
-from protocols.session.runtime import tensor_of, words_of
+from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.checkpoints import Checkpoints
@@ -18,7 +18,7 @@ FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)
 
 
 def state(share):
-    weight, bias = (tensor_of(np.full(shape, share, np.int64), HEAD_BITS) for shape in ((2, 1), (1,)))
+    weight, bias = (restore_share(np.full(shape, share, np.int64), HEAD_BITS) for shape in ((2, 1), (1,)))
     return State(SharedHead(Weights(weight, bias, weight, bias), np.ones(1), "regression"))
 
 
@@ -28,7 +28,7 @@ def resumed(folder, name):
     def job(session):
         kept = Checkpoints(folder / str(session.rank), name)
         found = kept.resume(session, "regression")
-        return kept.number, kept.run, words_of(found.head.weights.weight)
+        return kept.number, kept.run, save_share(found.head.weights.weight)
 
     told = run_session(job, 2)
     return [(number, run) for number, run, _ in told], sum(weight for *_, weight in told)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from protocols.config import ConfigError, SessionConfig
+from protocols.session.saving import restore_share
+from protocols.steps.head import HEAD_BITS
 from protocols.steps.refusals import REFUSED, REPEATED, SHOWN
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.model.encoders import PlainEncoder
@@ -27,7 +29,7 @@ PINS = {place: "0" * 64 for place in ("party-0", "party-1", "dealer")}
 
 
 def model(predictions: int | None, *, pooled: bool = False) -> PartyModel:
-    one, held_out = np.zeros((1, 1), np.int64), HeldOut("iid", pooled, "noisy", {})
+    one, held_out = restore_share(np.zeros((1, 1), np.int64), HEAD_BITS), HeldOut("iid", pooled, "noisy", {})
     facts = ("r", 0, 2, "s", "binary", 1.0, 1.0, {}, GeneratorConfig(), 0, held_out)
     return PartyModel(*facts, PlainEncoder(Layout(()), np.zeros(1)), (), one, one[0], predictions=predictions)
 

@@ -11,6 +11,8 @@ import pytest
 from protocols.alignment.presence import Presence
 from protocols.records.private import private
 from protocols.session.runtime import tensor_of
+from protocols.session.saving import restore_share
+from protocols.steps.head import HEAD_BITS
 from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature
@@ -63,7 +65,7 @@ HELD_OUT = model_files.HeldOut("iid", True, "exact", {})
 
 def test_shares_of_a_model(tmp_path, modes):
     encoder = PlainEncoder(Layout(()), np.zeros(1))
-    one = np.zeros((1, 1), np.int64)
+    one = restore_share(np.zeros((1, 1), np.int64), HEAD_BITS)
     facts = ("r", 0, 2, "s", "binary", 1.0, 1.0, {}, GeneratorConfig(), 0, HELD_OUT)
     model = PartyModel(*facts, encoder, (), one, one[0])
     save_model(model, tmp_path)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from protocols.session.saving import restore_share
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
@@ -87,7 +89,7 @@ def test_the_columns_of_dropped_features_are_zero_and_the_white_box_knows():
 def test_a_kept_model_remembers_what_was_dropped(tmp_path, kind):
     model, _, _ = trained("drop", replace(QUICK, encoder=kind))
     for party in TEST:
-        shares = np.zeros((1, 1), np.int64)
+        shares = restore_share(np.zeros((1, 1), np.int64), HEAD_BITS)
         kept = PartyModel(
             "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), QUICK.generator, 0,
             HeldOut("iid", True, "exact", {}),

@@ -21,8 +21,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from accounting.tables import Column, Table, page
-from protocols import ring
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -125,8 +124,8 @@ class PlainTraining:
 
         Both are calibrated with the temperature of the secure one: two that fit nearly alike may be chosen otherwise.
         """
-        weight = ring.decode(np.sum([own.weight for own in self.shares], axis=0), HEAD_BITS)
-        bias = ring.decode(np.sum([own.bias for own in self.shares], axis=0), HEAD_BITS)
+        weight = combined([own.weight for own in self.shares])
+        bias = combined([own.bias for own in self.shares])
         rows = np.hstack([own.encoder(p.inputs) for own, p in zip(self.shares, self.parties, strict=True)])
         same = self.shares[0].temperature
         return (rows @ weight + bias) / same, self.model.logits(self.parties) * self.model.temperature / same

@@ -10,14 +10,12 @@ message: it multiplies them in the clear.
 
 Why it is secure: p sees D, h sees every E_p. Both are a secret minus a uniform mask. The mask serves this secret
 and this product alone, and is unknown to everyone but its owner and the dealer. C is shared afresh. So any m-1
-parties see uniform words. The dealer learns the shapes.
+parties see uniform ring elements. The dealer learns the shapes.
 
 Cost per chunk: one round. p sends its block once, and h sends its block once to each party with columns, instead of
-every block to everyone. The chunk bounds memory, at the dealer too. Words of 32 bits suffice for counts (the caller
-decides), which halves bytes and time; `lifted` turns them into ring elements. Everything is exact: no truncation.
-
-Squared norms of pieces of such a table (for HSIC) take one division by a public number (1 or 2 rounds), which is
-off by at most 2 units in each entry, and one square (1 round). Both open masked values only.
+every block to everyone. The chunk bounds memory, at the dealer too. 32-bit ring elements suffice for counts (the
+caller decides), which halves bytes and time; `lifted` turns them into shares of 64 bits. Everything is exact: no
+truncation. `tensor.group_sums` (protocols/session/tensors.py) is the operator that calls this kernel.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array, Spec
-from protocols.operations import arithmetic
 from protocols.ring import Words
 
 CHUNK_BYTES = 1 << 24
@@ -96,16 +93,10 @@ def group_table(
 
 
 def lifted(table: Array) -> tuple[Words, int]:
-    """Shares in the ring, and the number of bits by which their value is shifted up."""
+    """Shares in the ring, and the number of their fractional bits, which are zero."""
     if table.dtype == np.int64:
         return table, 0
     return np.left_shift(table.astype(np.int64), HALF), HALF
-
-
-def squared_norms(party: Party, table: Words, divisor: int, pieces: Sequence[tuple[slice, slice]]) -> Words:
-    """Shares of the sum of squares of table / divisor over each piece (rows, columns)."""
-    squares = arithmetic.square(party, arithmetic.divide(party, table, divisor))
-    return np.array([squares[piece].sum() for piece in pieces], np.int64)
 
 
 def _padded(values: Array, size: int, width: int, dtype: str) -> Array:
