@@ -165,11 +165,14 @@ def run_discovery(options: argparse.Namespace) -> int:
 def run_roles(options: argparse.Namespace) -> int:
     """How often proposed roles come again, written to OUT/role-stability.json and .md."""
     from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
+    from secure_sccvfl.research.benchmarks.results import write_results
 
-    datasets = options.dataset or ["german"]
-    rows, command = [stability(name, seeds_of(options)) for name in datasets], command_of(options, datasets)
+    datasets, seeds = options.dataset or ["german"], range(options.first_seed, options.first_seed + options.seeds)
+    rows, command = [stability(name, seeds) for name in datasets], command_of(options, datasets)
     text = stability_markdown(rows, command)
-    return write_page(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
+    write_results(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
+    print(text)
+    return OK
 
 
 def run_letter_roles(options: argparse.Namespace) -> int:

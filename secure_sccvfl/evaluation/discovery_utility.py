@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from accounting.tables import Column, Table, page
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties, part_of
@@ -87,16 +86,20 @@ def measure() -> list[dict[str, Any]]:
 
 def markdown(rows: list[dict[str, Any]], command: str) -> str:
     """One line per part and epsilon."""
+    lines = [
+        f"Made by `{command}`. Spearman's agreement of noisy scores (`score = gap`) with the noise-free ones.",
+        f"Means of {REPETITIONS} repetitions with 95 % intervals; total epsilon at delta 1e-5, at once or in five",
+        "refreshes.",
+        "",
+        "| data | part | records | epsilon | once | five |",
+        "|---|---|---|---|---|---|",
+    ]
     by_line: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
         key = (row["dataset"], row["part"], row["records"], f"{row['epsilon']:g}")
         by_line.setdefault(key, []).append(f"{row['spearman']:.2f} ± {row['half_width']:.2f}")
-    return page(
-        f"Made by `{command}`. Spearman's agreement of noisy scores (`score = gap`) with the noise-free ones.\n"
-        f"Means of {REPETITIONS} repetitions with 95 % intervals; total epsilon at delta 1e-5, at once or in five\n"
-        "refreshes.",
-        Table(("data", "part", "records", "epsilon", "once", "five"), [(*k, *cells) for k, cells in by_line.items()]),
-    )
+    lines += ["| " + " | ".join(map(str, (*key, *cells))) + " |" for key, cells in by_line.items()]
+    return "\n".join(lines) + "\n"
 
 
 def proposed(data: Dataset, parties: tuple[Party, ...], seed: int) -> Finding:
@@ -140,20 +143,18 @@ def stability(dataset: str, seeds: Sequence[int]) -> dict[str, Any]:
     return {"dataset": short_name(dataset), "seeds": list(seeds), **found}
 
 
-STABILITY = (
-    Column("data", "dataset"),
-    Column("runs", lambda row: len(row["seeds"])),
-    *(Column("same", form=".3f"), Column("chance", form=".3f")),
-    Column("confidence", lambda row: f"{row['above']:g} to {row['to']:g}"),
-    Column("share of roles", lambda row: f"{100 * row['share']:.0f} %"),
-    *(Column("mean confidence", "confidence", ".2f"), Column("came again", "again", ".2f")),
-)
-
-
 def stability_markdown(rows: Sequence[dict[str, Any]], command: str) -> str:
     """A line for each data set and step of confidence."""
-    return page(
-        f"Made by `{command}`. Roles that discovery proposes in two runs with other splits and noise, epsilon 8.\n"
+    lines = [
+        f"Made by `{command}`. Roles that discovery proposes in two runs with other splits and noise, epsilon 8.",
         "`same`: columns with one role in both. `chance`: the same if roles were drawn with their frequencies.",
-        Table.of([{**row, **step} for row in rows for step in row["steps"]], STABILITY),
-    )
+        "",
+        "| data | runs | same | chance | confidence | share of roles | mean confidence | came again |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        whole = f"{row['dataset']} | {len(row['seeds'])} | {row['same']:.3f} | {row['chance']:.3f}"
+        for step in row["steps"]:
+            told = f"{step['above']:g} to {step['to']:g} | {100 * step['share']:.0f} %"
+            lines.append(f"| {whole} | {told} | {step['confidence']:.2f} | {step['again']:.2f} |")
+    return "\n".join(lines) + "\n"
