@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,22 @@ from secure_sccvfl.local.processes import Child, LocalSession, new_folder
 from secure_sccvfl.run.console import PEER_STOPPED
 
 
-def child(folder: Path, name: str, seconds: float, line: str, code: int) -> Child:
-    """A process that ends after a while with a line in its log."""
+def child(folder: Path, name: str, program: str) -> Child:
     log = folder / f"{name}.log"
-    program = f"import sys, time; time.sleep({seconds}); print({line!r}, file=sys.stderr); sys.exit({code})"
     with log.open("w") as output:
-        return Child(name, subprocess.Popen([sys.executable, "-c", program], stderr=output, text=True), log)
+        whole = f"import signal, sys, time\n{program}"
+        return Child(name, subprocess.Popen([sys.executable, "-c", whole], stderr=output, text=True), log)
+
+
+def ending(seconds: float, line: str, code: int) -> str:
+    """A program that ends after a while with a line in its log."""
+    return f"time.sleep({seconds})\nprint({line!r}, file=sys.stderr)\nsys.exit({code})"
+
+
+def ended(line: str, code: int) -> str:
+    """A program with a line in its log that ends when it is told to."""
+    stop = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))"
+    return f"{stop}\nprint({line!r}, file=sys.stderr, flush=True)\ntime.sleep(600)"
 
 
 def test_one_that_is_slow_to_stop_still_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,22 +38,31 @@ def test_one_that_is_slow_to_stop_still_says_why(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(processes, "_GRACE", 0.1)
     session = LocalSession(SessionConfig(parties=("a:1", "b:2")), tmp_path)
     session.children = [
-        child(tmp_path, "dealer", 0.0, "dealer: party 0: stopped: LocalError", PEER_STOPPED),
-        child(tmp_path, "party 0", 1.5, "party 0: refused by the ledger", 1),
+        child(tmp_path, "dealer", ending(0.0, "dealer: party 0: stopped: LocalError", PEER_STOPPED)),
+        child(tmp_path, "party 0", ending(1.5, "party 0: refused by the ledger", 1)),
     ]
-    ending = session.wait()
-    assert ending.cause == "party 0: refused by the ledger" and ending.code == 1
-    assert ending.exit_codes == {"dealer": 1, "party 0": 1}, "people see the documented codes alone"
+    found = session.wait()
+    assert found.cause == "party 0: refused by the ledger" and found.code == 1
+    assert found.exit_codes == {"dealer": 1, "party 0": 1}, "people see the documented codes alone"
 
 
-def test_words_do_not_decide_who_is_to_blame(tmp_path: Path) -> None:
-    """A name of the user's own data may read like the line of one that only heard of it."""
+def test_words_do_not_decide_who_is_to_blame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of the user's own data may read like the line of one that only heard of it.
+
+    The party has ended before anyone looks, and the dealer fails when the session ends it.
+    """
+    monkeypatch.setattr(processes, "_GRACE", 0.1)
     session = LocalSession(SessionConfig(parties=("a:1", "b:2")), tmp_path)
     session.children = [
-        child(tmp_path, "dealer", 0.5, "dealer: party 0: closed the connection", 1),
-        child(tmp_path, "party 0", 0.0, "party 0: no column 'engine: stopped: hot'", 1),
+        child(tmp_path, "dealer", ended("dealer: party 0: closed the connection", 1)),
+        child(tmp_path, "party 0", ending(0.0, "party 0: no column 'engine: stopped: hot'", 1)),
     ]
-    assert session.wait().cause == "party 0: no column 'engine: stopped: hot'"
+    session.children[1].process.wait()
+    while not session.children[0].log.read_text():
+        time.sleep(0.02)
+    found = session.wait()
+    assert found.cause == "party 0: no column 'engine: stopped: hot'"
+    assert len(found.failures) == 2 and session.children[0].process.returncode == 1
 
 
 class Stopping:
