@@ -26,7 +26,7 @@ def save_share(tensor: Any) -> Words:
 
 
 def restore_share(share: Words, bits: int) -> Any:
-    """The tensor of a share that `save_share` gave, with the fraction that it had; in any session of the parties."""
+    """The tensor of a share that `save_share` gave, with the fraction that it had; for any session of the parties."""
     if not isinstance(share, np.ndarray) or share.dtype != np.int64:
         raise ProtocolError("a saved share is an array of 64-bit ring elements")
     return tensor_of(share.copy(), bits)

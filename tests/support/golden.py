@@ -16,6 +16,9 @@ rounds with the same bytes. A change that computes something else, or costs less
 | inverses | inverses of curvatures and penalties, as they are pinned |
 | heads | weights and biases in the model files |
 
+CrypTen draws an empty share of zero whenever it makes an empty tensor. Here such a draw takes nothing from a stream,
+so that the number of tensors does not matter.
+
 The digests are of one test's fixed randomness alone: they tell nothing about a share of a real session. Rounds are
 counted by job and phase. Bytes are those of the arrays that a party sends to the others; names of steps, which are
 part of a message, are not counted.
@@ -27,6 +30,7 @@ import argparse
 import csv
 import hashlib
 import json
+import math
 import sys
 import tempfile
 import threading
@@ -40,6 +44,7 @@ import numpy as np
 import pytest
 
 from protocols.config import SessionConfig
+from protocols.dealing.party import Party
 from protocols.net.transport import Transport
 from protocols.session import runtime
 from protocols.session.runtime import MPCTensor, Session, words_of
@@ -47,6 +52,7 @@ from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
+from tests.support import mode_jobs
 from tests.support.discovery import Consortium
 from tests.support.harness import run_session
 from tests.support.overlap import holders, write_overlap
@@ -125,7 +131,13 @@ class Recorder:
                 self.add("inverses", runtime.current().rank, words_of(tensor))
             return pinned(tensor, *given, **options)
 
+        zero_share = Party.zero_share
+
+        def zeros(party: Party, shape: Any, *given: Any) -> Any:
+            return zero_share(party, shape, *given) if math.prod(shape) else np.zeros(shape, np.int64)
+
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Party, "zero_share", zeros)
             patch.setattr(Session, "open_each", opening)
             patch.setattr(MPCTensor, "gram", matrix)
             patch.setattr(MPCTensor, "doubled", factors)
@@ -273,6 +285,24 @@ def mean(first: Any, again: Any) -> Any:
     return tuple({k: (one[k] + two[k]) / 2 for k in one} for one, two in zip(first, again, strict=True))
 
 
+def mode(name: str) -> Callable[[Recorder, Path], None]:
+    """What a gradient mode computes, without discovery."""
+
+    def case(recorder: Recorder, folder: Path) -> None:
+        job, plan = mode_jobs.JOBS[name]()
+
+        def counting(session: Session) -> tuple[Any, int]:
+            before = session.total_cost.rounds
+            return job(session), session.total_cost.rounds - before
+
+        for rank, (head, rounds) in enumerate(run_session(counting, 3, plan, wrap=recorder.counted)):
+            recorder.rounds[name] = rounds
+            for tensor in head:
+                recorder.add("heads", rank, words_of(tensor))
+
+    return case
+
+
 CASES: dict[str, Callable[[Recorder, Path], None]] = {
     "statistics, 2 parties": statistics(2),
     "statistics, 3 parties": statistics(3),
@@ -285,6 +315,8 @@ CASES: dict[str, Callable[[Recorder, Path], None]] = {
     "heart, hidden alignment": hidden,
     "heart, three classes": other_task(CLASSES, lambda row: str(int(row["y"]) + int(row["exang"]))),
     "heart, regression": other_task(NUMBER, lambda row: row["oldpeak"]),
+    "mode dp": mode("dp"),
+    "mode split": mode("split"),
 }
 
 UNPORTABLE: dict[str, Callable[[Recorder, Path], None]] = {
