@@ -52,6 +52,7 @@ from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
+from tests.support import mode_jobs
 from tests.support.discovery import Consortium
 from tests.support.harness import run_session
 from tests.support.overlap import holders, write_overlap
@@ -284,6 +285,24 @@ def mean(first: Any, again: Any) -> Any:
     return tuple({k: (one[k] + two[k]) / 2 for k in one} for one, two in zip(first, again, strict=True))
 
 
+def mode(name: str) -> Callable[[Recorder, Path], None]:
+    """What a gradient mode computes, without discovery."""
+
+    def case(recorder: Recorder, folder: Path) -> None:
+        job, plan = mode_jobs.JOBS[name]()
+
+        def counting(session: Session) -> tuple[Any, int]:
+            before = session.total_cost.rounds
+            return job(session), session.total_cost.rounds - before
+
+        for rank, (head, rounds) in enumerate(run_session(counting, 3, plan, wrap=recorder.counted)):
+            recorder.rounds[name] = rounds
+            for tensor in head:
+                recorder.add("heads", rank, words_of(tensor))
+
+    return case
+
+
 CASES: dict[str, Callable[[Recorder, Path], None]] = {
     "statistics, 2 parties": statistics(2),
     "statistics, 3 parties": statistics(3),
@@ -296,6 +315,8 @@ CASES: dict[str, Callable[[Recorder, Path], None]] = {
     "heart, hidden alignment": hidden,
     "heart, three classes": other_task(CLASSES, lambda row: str(int(row["y"]) + int(row["exang"]))),
     "heart, regression": other_task(NUMBER, lambda row: row["oldpeak"]),
+    "mode dp": mode("dp"),
+    "mode split": mode("split"),
 }
 
 UNPORTABLE: dict[str, Callable[[Recorder, Path], None]] = {

@@ -23,7 +23,8 @@ from tests.contract import engines
 from tests.support.gradient_modes import EVERYONE, GROUP_HOLDERS, LABEL_HOLDER, PARTIES, generators_of, german, parts
 from tests.support.gradient_modes import predictions as shown
 
-Made = tuple[Callable[[Session], Any], ReleasePlan]
+Made = tuple[Callable[[Session], tuple[Any, ...]], ReleasePlan]
+"""A job, which returns tensors of the head if there is one, and its plan."""
 
 
 def dp() -> Made:
@@ -32,9 +33,10 @@ def dp() -> Made:
     columns = [Score(parts(ready, rank)[0].parties[0], 1, 0).columns for rank in EVERYONE]
     records = RecordSet(ready.split.train.astype(np.uint64))
 
-    def job(session: Session) -> None:
+    def job(session: Session) -> tuple[Any, ...]:
         charger = Charger(session, Budget.in_memory(8.0, 1e-5), 4.0, "a run", records)
         train_dp(session, parts(ready, session.rank)[0], LABEL_HOLDER, columns, config, charger, 0)
+        return ()
 
     return job, ReleasePlan(dp_releases(columns, config))
 
@@ -43,13 +45,14 @@ def split() -> Made:
     """A step without consistency and two with it, early stopping, the range check, and logits of the head."""
     config, ready = SplitConfig(hidden=4, warmup=1, steps=2, patience=2), german()
 
-    def job(session: Session) -> None:
+    def job(session: Session) -> tuple[Any, ...]:
         engine = SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS)
         train, validation, test = parts(ready, session.rank)
         problem, generators = Problem("binary", 1, train, validation), generators_of(ready, session.rank)
         model = SplitTrainer(engine, problem, ready.roles, generators, config, 0).run()
         (own,) = test.parties
         model.engine.logits(model.head, {session.rank: model.encoders[session.rank](own.inputs)})
+        return model.head.weights.weight, model.head.weights.bias
 
     return job, ReleasePlan([shown(), *split_releases(PARTIES, config)])
 
@@ -58,13 +61,14 @@ def aware() -> Made:
     """Encodings and edits that s selects, a descent on them, and decisions."""
     problem = engines.Problem((3, 2, 4))
 
-    def job(session: Session) -> None:
+    def job(session: Session) -> tuple[Any, ...]:
         own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
         rows = engine.select(own.deltas[0], own.s)
         batch = engine.bind(rows, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [])
         head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, "squared", 0.2), 2)
         SecureEvaluation(session, "binary", 0, 2).decisions(engine.shared_logits(head, rows))
+        return head.weights.weight, head.weights.bias
 
     return job, ReleasePlan(engines.releases(3).values())
 
