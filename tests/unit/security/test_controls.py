@@ -15,6 +15,7 @@ import torch
 from protocols.config import ConfigError
 from secure_sccvfl.attacks import attributes, retraining
 from secure_sccvfl.attacks.catalogue import ATTACKS
+from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -187,7 +188,8 @@ def test_a_missed_target_makes_the_result_not_ok() -> None:
 
 
 def rough(low: float) -> Row:
-    return Row("aia", RECEIVER, None, low + 0.08, low, low + 0.16, 0.5, 0.5, promise=ROUGH, limit=0.55)
+    rate = Rate("aia", RECEIVER, low + 0.08, low, low + 0.16, 0.5)
+    return Row.of("aia", rate, promise=ROUGH, limit=0.55)
 
 
 def test_a_rate_that_is_not_precise_misses_its_target_only_with_its_whole_interval() -> None:
@@ -244,9 +246,8 @@ def test_logits_that_tell_s_are_above_the_target_and_a_default_model_is_not(monk
         split = given[1]
         rows = np.concatenate([options.train_config().training_rows(split), split.test])
         taken.append(len(rows))
-        return SimpleNamespace(
-            logits=lambda parts: 2.0 * codes[rows][:, None] + rng.normal(size=(len(rows), 1))
-        ), None
+        noisy = 2.0 * codes[rows][:, None] + rng.normal(size=(len(rows), 1))
+        return SimpleNamespace(logits=lambda parts: noisy), None
 
     monkeypatch.setattr(evaluation, "train_plainly", telling)
     assert taken == [] and rate_of_logits(options, DATA, parties, 1) > 0.75 > sound
