@@ -9,7 +9,8 @@ record counts as flipped if any restart flips it.
 Without `features` in the view it is the paper's attack: every column moves in the ball, one-hot columns by fractions,
 and public ranges do not bind. Records of this kind do not exist; it is kept for comparison with the paper.
 
-The positive control is a linear model of the mediators alone whose exact rate is known: the attack must find it.
+The positive control is a linear model of the mediators alone. It is known which records can be flipped there, and the
+attack must flip them.
 """
 
 from __future__ import annotations
@@ -129,13 +130,36 @@ def subspace_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
 
 
 def linear_in_mediators(target: WhiteBox, seed: int) -> list[Rate]:
-    """Positive control: a linear model of the mediators alone, in which half of the records lie near the border.
+    """Positive control: a linear model of the mediators alone. Of the records that can be flipped, all must be.
 
-    The border is the median. One category, or numbers moved by the largest radius, carry many records across it.
+    Which these are is known exactly (`_reach`). The border lies between the two neighbouring scores that are closest
+    to the median, so there are records on both sides. Weights that differ keep scores apart: with weights of 1 and -1
+    the median was the highest score of all in some draws, and there was nothing to find.
     """
-    rng = stream(seed, "pgd control")
-    weight = torch.zeros(target.inputs.shape[1], 1, dtype=torch.float64)
-    weight[target.columns, 0] = torch.tensor(rng.choice([-1.0, 1.0], len(target.columns)))
-    scores = torch.tensor(target.inputs, dtype=torch.float64) @ weight
-    middle = scores.median() + 1e-6
-    return [subspace_pgd(replace(target, logits=lambda x: x @ weight - middle), max(target.radii), seed)]
+    rng, radius = stream(seed, "pgd control"), max(target.radii)
+    weight = np.zeros(target.inputs.shape[1])
+    weight[target.columns] = rng.normal(size=len(target.columns))
+    scores = target.inputs @ weight
+    different = np.unique(scores)
+    if len(different) < 2:
+        return []
+    borders = (different[:-1] + different[1:]) / 2
+    middle = float(borders[np.abs(borders - np.median(scores)).argmin()])
+    possible = _reach(target, weight, scores > middle, radius) > np.abs(scores - middle)
+    factors = torch.tensor(weight)[:, None]
+    linear = replace(target, logits=lambda x: x @ factors - middle, inputs=target.inputs[possible])
+    return [subspace_pgd(linear, radius, seed)] if possible.any() else []
+
+
+def _reach(target: WhiteBox, weight: np.ndarray, above: np.ndarray, radius: float) -> np.ndarray:
+    """How far the score of each record can move towards the other side, for a linear model."""
+    x, towards = target.inputs, np.where(above, -1.0, 1.0)[:, None]
+    moved = x + radius * _numbers(target, x).numpy() * np.sign(weight) * towards
+    if target.features:
+        moved = np.where(moved == x, x, moved.clip(0.0, 1.0))
+    numbers = np.abs((moved - x) @ weight)
+    best = np.zeros(len(x))
+    for block in (b for b in target.features if b.one_hot):
+        own = weight[block.start : block.stop]
+        best = np.maximum(best, np.max(towards * own, axis=1) - towards[:, 0] * (x[:, block.columns] @ own))
+    return np.asarray(numbers + best)

@@ -93,6 +93,7 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
     tell("predictions of the test records")
     answers = _predictions(run, work)
     evaluation.predictions(attacks, answers, run.split.test)
+    evaluation.further_models(attacks, tell)
     tell("shares of two secrets")
     _session(run, work / "shares", "share-probe", {})
     evaluation.shares(attacks, work / "shares")

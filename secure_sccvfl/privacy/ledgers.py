@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -34,8 +35,8 @@ EVALUATIONS = "evaluation.jsonl"
 PREDICTION_LOGS = f"predictions-{16 * '[0-9a-f]'}.*"
 """What a party keeps about the predictions of each model, next to its ledger (`privacy.prediction_log`)."""
 
-HEAD_SESSIONS = "heads.txt"
-"""Which sessions have trained a head under each charge: the charge's run and the session, next to the ledger."""
+FINISHED_HEADS = "heads.txt"
+"""Which session has finished the head of each charge: the charge's run and the session, next to the ledger."""
 
 
 def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path | None:
@@ -131,19 +132,36 @@ def agree_on_run(session: Session, place: Path) -> str:
     return name
 
 
-def sessions_at_head(place: Path, run: str) -> set[str]:
-    """The sessions that have trained a head under the charge of this run, as far as the ledger's folder knows."""
-    path = place / HEAD_SESSIONS
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {session for charged, _, session in (line.partition(" ") for line in lines) if charged == run}
+def finished_head(place: Path, run: str) -> str:
+    """The session that has finished the head under the charge of this run; "" if none has."""
+    path = place / FINISHED_HEADS
+    return _session_of(path.read_text(encoding="utf-8"), run) if path.exists() else ""
 
 
-def note_session_at_head(place: Path, run: str, session: str) -> None:
-    """Write down, before it trains, that a session trains a head under the charge of this run."""
-    with open(place / HEAD_SESSIONS, "a", encoding="utf-8", opener=private) as file:
-        file.write(f"{run} {session}\n")
-        file.flush()
-        os.fsync(file.fileno())
+def claim_head(place: Path, run: str, session: str) -> None:
+    """Record that this session finishes the head under the charge of this run, before anything follows from the head.
+
+    One charge is for one head. The noise of a head that nothing follows from may be drawn again, so the record is
+    written right before the first opening, and not when training starts. It lies next to the ledger and not in the
+    run's folder: of a folder there may be copies, of any age. ProtocolError if another session has claimed it.
+    """
+    with open(place / FINISHED_HEADS, "a+", encoding="utf-8", opener=private) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known = _session_of(file.read(), run)
+        if known not in ("", session):
+            raise ProtocolError(
+                "another session has finished the head of this charge: go on with its folder, or train a new run, "
+                "which is charged; nothing was opened"
+            )
+        if not known:
+            file.write(f"{run} {session}\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _session_of(text: str, run: str) -> str:
+    return next((line.split(" ")[1] for line in text.splitlines() if line.startswith(f"{run} ")), "")
 
 
 def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:

@@ -20,6 +20,10 @@ VIEWS = (
     (r"dealer", "the dealer"),
     (r"network", "who reads the network"),
     (r"receiver of predictions, logits alone", "who gets predictions, scores alone"),
+    (
+        r"receiver of predictions, logits alone, mean over models of (\d+) further seeds",
+        r"the same, mean over \1 other models",
+    ),
     (r"receiver of predictions with columns of (\S+)", r"who gets predictions, with \1's columns"),
     (r"all but (\S+)", r"all together but \1"),
     (r"plaintext server: z of this model", "no secrecy: a server that runs this model"),

@@ -11,6 +11,7 @@ import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,10 @@ from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import (
     LEDGER,
     agree_on_run,
+    claim_head,
+    finished_head,
     keep_copy,
-    note_session_at_head,
     open_budget,
-    sessions_at_head,
     spent_figures,
 )
 from secure_sccvfl.privacy.record_tags import record_key
@@ -147,11 +148,12 @@ class TrainJob:
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit, place) if options.resume else None
         begun = charger.begun = kept.run if kept is not None and options.resume else name
-        if options.private_model and place != folder and (state is None or not state.trials):
-            note_session_at_head(place, begun, name)
         own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.align)
         statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
-        workplace = self._workplace(session, problem, charger, statistics, hooks, meter, state)
+        lasting = options.private_model and place != folder
+        claim = partial(claim_head, place, begun, name) if lasting else lambda: None
+        engine = SecureEngine(session, self.data.schema.label_holder, self.data.schema.group_holders, claim)
+        workplace = self._workplace(engine, problem, charger, statistics, hooks, meter, state)
         trained = gradient_mode(options.mode).train(workplace)
         model = trained.model
         if trained.shown and folder is not None:
@@ -230,14 +232,13 @@ class TrainJob:
         state = kept.resume(session, self.data.schema.task)
         private = self.options.private_model
         own = int(private and session.folder is not None and self._followed(session.folder))
-        known = set() if session.folder is None else set(sessions_of(session.folder))
-        if private and not own and not sessions_at_head(place, kept.run) <= known:
+        if private and not own and finished_head(place, kept.run):
             own = _ELSEWHERE
         told = session.tell_all("finished model", own) if private else []
         if _ELSEWHERE in told and not state.trials:
             raise ProtocolError(
-                f"party {told.index(_ELSEWHERE)} has trained the head of this run in a session that its folder does "
-                "not know: go on with that folder, not with an older copy of it, or train a new run, which is charged"
+                f"party {told.index(_ELSEWHERE)} has finished the head of this run, and its folder does not know of "
+                "it: go on with the folder that does, not with an older copy, or train a new run, which is charged"
             )
         if any(told) and not state.trials:
             raise ProtocolError(
@@ -284,7 +285,7 @@ class TrainJob:
 
     def _workplace(
         self,
-        session: Session,
+        engine: SecureEngine,
         problem: Problem,
         charger: Charger,
         statistics: Statistics,
@@ -293,11 +294,10 @@ class TrainJob:
         state: State | None,
     ) -> Workplace:
         """What the mode trains with at this party."""
-        schema = self.data.schema
         return Workplace(
-            engine=SecureEngine(session, schema.label_holder, schema.group_holders),
+            engine=engine,
             statistics=statistics,
-            schema=schema,
+            schema=self.data.schema,
             problem=problem,
             options=self.options,
             charger=charger,

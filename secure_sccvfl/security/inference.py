@@ -90,6 +90,11 @@ def infer(
     )
 
 
+def infer_rest(seen: np.ndarray, truth: np.ndarray, known: np.ndarray, seed: int) -> Inference:
+    """Attack the records that are not `known`, with the truth of those that are."""
+    return _infer_half(None, seen, None, truth, known, seed)
+
+
 def _infer_half(
     own: np.ndarray | None,
     seen: np.ndarray | None,

@@ -26,6 +26,8 @@ from secure_sccvfl.security.evaluation import (
     LEAKS,
     NO_GAIN,
     NOT_KEPT,
+    PRECISE,
+    ROUGH,
     TARGET,
     VERDICT,
     Row,
@@ -33,10 +35,8 @@ from secure_sccvfl.security.evaluation import (
 from secure_sccvfl.security.finished_run import FinishedRun
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
-LOGITS_TARGET = 0.55
 RADIUS = 0.2
 """Where the target of PGD is: no more flips than plain training. A model that uses mediators can be moved by them."""
-RECEIVER = "receiver of predictions, logits alone"
 OURS, PLAIN = "white box of this run", "white box of erm"
 GUESSED = {name: attack.guessed for name, attack in ATTACKS.items() if attack.guessed}
 Data = Mapping[str, Any]
@@ -60,12 +60,13 @@ def checks(rows: Sequence[Row], audits: Mapping[str, Audit], missing: Sequence[s
             )
         elif row.promise == TARGET:
             found.append(_check(name, "target", row.rate, row.limit, row.rate <= (row.limit or 0.0)))
+        elif row.promise == ROUGH:
+            title = f"{name}, lower end of its interval"
+            found.append(_check(title, "target", row.low, row.limit, row.low <= (row.limit or 0.0)))
         elif row.promise == NO_GAIN:
             found.append(_check(name + " tells nothing", "promise", row.gain_low, 0.0, not row.leak))
         elif row.promise == LEAKS:
             found.append(_check(name + " leaks, as this mode declares", "promise", row.gain_low, 0.0, bool(row.leak)))
-        elif row.view == RECEIVER and row.strength is None:
-            found.append(_check(name, "target", row.rate, LOGITS_TARGET, row.rate <= LOGITS_TARGET))
         elif row.view == OURS and row.strength == RADIUS and plain is not None:
             title = f"{name} at .20, against plain training"
             found.append(_check(title, "target", row.rate, plain, row.rate <= plain))
@@ -140,7 +141,9 @@ def markdown(report: Data) -> str:
         f"{_percent(1 - report['family']['error'])} together ({report['family']['correction']}). A leak is called "
         "where such an interval of the gain lies above 0, or some column is related to the truth "
         f"(p below {report['family']['error']:g} / 2F). A positive control is the same attack where the secret is "
-        "there to be found: it must succeed.",
+        "there to be found: it must succeed. A rate above its target makes the result not ok; where the standard "
+        f"error of the run's own rate is above {100 * PRECISE:g} points, the mean over models of further seeds "
+        "decides, and the run's own rate misses if its interval lies above the target.",
     ]
     for attack, meaning in GUESSED.items():
         rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] is None]
@@ -208,6 +211,9 @@ def _line(row: Data) -> str:
     if row["promise"] == CONTROL:
         found = row["low"] - row["chance"] >= row["limit"] * (1 - row["chance"])
         verdict = "found, as it must be" if found else "**the attacker is broken**"
+    if row["promise"] in (TARGET, ROUGH):
+        met = row["rate" if row["promise"] == TARGET else "low"] <= row["limit"]
+        verdict = f"{'within' if met else '**above**'} its target of {_percent(row['limit'])}"
     if row["promise"] in (LEAKS, NOT_KEPT) and row["leak"]:
         verdict = "leaks, as declared"
     related = "" if row["related"] is None else f"{row['related']:.3f}"

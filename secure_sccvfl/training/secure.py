@@ -69,10 +69,19 @@ _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
 
 class SecureEngine:
-    """One party's end of the secret engine."""
+    """One party's end of the secret engine.
 
-    def __init__(self, session: Session, label_holder: int, group_holders: Sequence[int]) -> None:
-        self.session = session
+    claim: called before anything is opened that follows from private heads; it raises if they must not be finished.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        label_holder: int,
+        group_holders: Sequence[int],
+        claim: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.session, self._claim = session, claim
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._prepared = 0
@@ -414,6 +423,7 @@ class SecureEngine:
 
     def _stop_unfinished(self, room: Shared) -> None:
         """Open how many checks of private heads fail, and stop every party if any does; eight rounds."""
+        self._claim()
         with self.session.measure("validation"):
             found = self._told((room < 0).sum(0, keepdim=True), releases.RANGE_CHECK)
         if int(found[0]) != 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,7 @@ def test_a_second_head_under_one_charge_is_refused(consortium: Consortium, monke
     monkeypatch.setattr(
         Session, "tell_all", lambda self, step, value: plain(self, step, 0 if step == "finished model" else value)
     )
+    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
     resumed(home / "run", options)
     assert ledger_lines(home, 1) == before, "the control: another head, and nothing charged"
     assert (home / "run/party-1/model/model.json").read_text() != first
@@ -176,6 +178,8 @@ def test_a_head_that_was_checked_is_not_tried_again_with_other_noise(
     assert "or the check of its head was opened: train a new run, which is charged" in told(stopped.value)
     assert not list(home.rglob("model.json"))
     monkeypatch.setattr(TrainJob, "_followed", lambda self, folder: False)
+    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
+    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
     assert resumed(home / "run", options)[1]["ok"], "the control: another noise, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -191,10 +195,42 @@ def test_a_copy_of_an_interrupted_run_is_not_a_second_head(
     before = [ledger_lines(home, rank) for rank in range(2)]
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "copy", options)
-    assert "has trained the head of this run in a session that its folder does not know" in told(stopped.value)
+    assert "has finished the head of this run, and its folder does not know of it" in told(stopped.value)
     assert not list((home / "copy").rglob("model.json"))
     assert [ledger_lines(home, rank) for rank in range(2)] == before
     assert resumed(home / "run", options)[1]["ok"], "the folder that went on still can"
-    monkeypatch.setattr(train, "sessions_at_head", lambda place, run: set())
+    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
+    with pytest.raises(ExceptionGroup) as stopped:
+        resumed(home / "copy", options)
+    assert "another session has finished the head of this charge" in told(stopped.value), "as if both went on at once"
+    assert not list((home / "copy").rglob("model.json"))
+    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
     assert resumed(home / "copy", options)[1]["ok"], "the control: another head, and nothing charged"
+    assert [ledger_lines(home, rank) for rank in range(2)] == before
+
+
+def test_a_backup_of_a_running_session_is_not_a_second_head(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made after the charge and before the check; that session then went on. The backup knows all sessions."""
+    home, options = consortium
+    finish, copied = SecureEngine.finish, threading.Lock()
+
+    def backed_up(self: SecureEngine, *given: Any) -> Any:
+        with copied:
+            if not (home / "backup").exists():
+                shutil.copytree(home / "run", home / "backup")
+        return finish(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureEngine, "finish", backed_up)
+        assert run_two(TrainJob, home / "run", options)[1]["ok"]
+    before = [ledger_lines(home, rank) for rank in range(2)]
+    with pytest.raises(ExceptionGroup) as stopped:
+        resumed(home / "backup", options)
+    assert "has finished the head of this run, and its folder does not know of it" in told(stopped.value)
+    assert not list((home / "backup").rglob("model.json"))
+    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
+    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    assert resumed(home / "backup", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before

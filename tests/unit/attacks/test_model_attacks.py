@@ -38,10 +38,12 @@ from secure_sccvfl.evaluation.views import (
     LinearModel,
     codes_of,
     drawn_gram,
+    feature_blocks,
     fitted_linear,
     model_views,
     retraining_view,
     views_of,
+    white_box_view,
 )
 
 GERMAN = load("german")
@@ -333,6 +335,41 @@ def test_restarts_do_not_make_the_attack_weaker(ready: Prepared) -> None:
     held = views_of(ready, fitted, brief=True)["white box"]["model"]
     once, more = (perturbation.subspace_pgd(held, 0.2, 0, restarts).rate for restarts in (1, 3))
     assert more >= once > 0
+
+
+@pytest.mark.parametrize(("part", "one_hot"), [("CATEGORY_MOVES", True), ("STEPS", False)])
+def test_the_control_of_pgd_needs_every_kind_of_move(
+    part: str, one_hot: bool, ready: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = ATTACKS.get("pgd")
+    blocks = [whole for _, _, whole in feature_blocks(ready.parties) if whole.one_hot == one_hot]
+    held = replace(
+        white_box_view("model", METHODS.get("scc")(ready).white_box, ready, brief=True),
+        features=tuple(blocks),
+        columns=np.concatenate([np.arange(b.start, b.stop if one_hot else b.start + 1) for b in blocks]),
+    )
+    assert attack.succeeds(attack.control(held, 0)[-1])
+    monkeypatch.setattr(perturbation, part, 0)
+    assert not attack.succeeds(attack.control(held, 0)[-1])
+
+
+def test_the_control_of_pgd_finds_records_to_flip_in_every_draw(ready: Prepared) -> None:
+    """Weights of 1 and -1 left no record on the other side of the border in some draws."""
+    attack = ATTACKS.get("pgd")
+    held = white_box_view("model", METHODS.get("scc")(ready).white_box, ready, brief=True)
+    for _, _, block in feature_blocks(ready.parties)[:4]:
+        one = replace(held, features=(block,), columns=np.arange(block.start, block.stop))
+        assert attack.succeeds(attack.control(one, 0)[-1]), block.feature.name
+    assert all(attack.succeeds(attack.control(held, seed)[-1]) for seed in range(6))
+
+
+def test_restarts_find_what_a_start_without_a_slope_does_not() -> None:
+    """Every record lies on a plateau, and its decision flips a little further on either side."""
+    inputs = np.full((200, 1), 0.5)
+    flat = WhiteBox("x", lambda x: 0.2 - 10 * (torch.relu((x - 0.5).abs() - 0.05)), inputs, np.arange(1))
+    assert perturbation.subspace_pgd(flat, 0.2, 0, restarts=1).rate == 0.0
+    for found in ATTACKS.get("pgd").run(replace(flat, radii=(0.2,)), 0):
+        assert found.rate > 0.8
 
 
 def test_the_best_of_many_useless_attackers_is_at_chance() -> None:

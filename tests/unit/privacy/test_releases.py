@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from accounting.accountant import epsilon_against_dealer, epsilon_of
+from accounting.events import Event, Sensitivity
+from protocols.operations.noise import NoiseKind
 from secure_sccvfl.modes import MODES
-from secure_sccvfl.modes.base import mode_plan
+from secure_sccvfl.modes.base import mode_plan, spread_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.heads import price_head
 from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.privacy.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, kind_of
 from secure_sccvfl.report.sections import learned
 
@@ -21,6 +27,59 @@ EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "mo
 def test_the_table_in_security_md_is_the_catalogue() -> None:
     text = (ROOT / "SECURITY.md").read_text().partition("## What leaves a run")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `.*$", text, re.M) == [kind.row() for kind in CATALOGUE]
+
+
+def coverage() -> str:
+    return (
+        (ROOT / "SECURITY.md").read_text().partition("## What one epsilon covers")[2].partition("\n**The head**")[0]
+    )
+
+
+def test_security_md_says_of_every_release_whom_it_is_about_and_what_covers_it() -> None:
+    """And of none that does not exist."""
+    rows = [line.split(" | ") for line in coverage().splitlines() if line.startswith("| ")]
+    assert rows[0] == [
+        "| release",
+        "about whom, which columns",
+        "covered by",
+        "holds against",
+        "does not hold against |",
+    ]
+    named = {name for row in rows[1:] for name in re.findall(r"`([^`]+)`", row[0])}
+    settings = {"consistency_from = records", "dp", "split", "private_model = false"}
+    assert named - settings == {re.findall(r"`([^`]+)`", kind.row())[0] for kind in CATALOGUE}
+
+
+@pytest.mark.parametrize(
+    ("card", "sentence"),
+    [
+        ("", "alone, the tables cost {tables:.2f} and the\nhead {head:.2f}"),
+        ("german-full", "these then cost {tables:.2f} alone and the head {head:.2f}"),
+    ],
+)
+def test_the_figures_of_security_md_are_those_of_the_accountant(card: str, sentence: str) -> None:
+    """Two releases of the tables of 20 columns and one head, at epsilon 8."""
+    tables, heads = events_of("dealer+holder", card)
+    assert epsilon_of([*tables, *heads], 1e-5) == pytest.approx(8, abs=0.005)
+    told = sentence.format(tables=epsilon_of(tables, 1e-5), head=epsilon_of(heads, 1e-5))
+    assert told in coverage()
+    if not card:
+        against_holder = epsilon_of([*(replace(event, copies=1) for event in tables), *heads], 1e-5)
+        assert f"about others' columns: {against_holder:.2f};" in coverage()
+        assert f"who later reads tables: {epsilon_against_dealer(tables, 1e-5):.2f} without" in coverage()
+        every = [event for part in events_of("all-parties", card) for event in part]
+        assert f"(`all-parties`: {epsilon_against_dealer(every, 1e-5):.2f} with three parties" in coverage()
+
+
+def events_of(noise: NoiseKind, card: str) -> tuple[list[Event], list[Event]]:
+    """What a default run of three parties on German charges: tables, and the head."""
+    options = RunOptions.of({"dataset": "german", "noise": noise, "card": card})
+    spread = spread_of(options, options.schema(3))
+    assert spread.heads is not None
+    level = NoiseLevel(spread.multiplier, noise, 3)
+    moved = Sensitivity.of_counts(20**0.5)
+    tables = [noised_event(f"sketch-{number}", moved, level, "records", number) for number in range(2)]
+    return tables, list(price_head(*spread.heads, 1, noise, 3, "records").events)
 
 
 @pytest.mark.parametrize("mode", MODES)
