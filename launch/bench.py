@@ -26,6 +26,7 @@ records and TCP headers). Compare the ratios; the seconds belong to this machine
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -78,6 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
     from secure_sccvfl.benchmarks.results import write_results
+    from secure_sccvfl.local.reproduced.seeds import versions
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")
@@ -87,8 +89,11 @@ def run(options: argparse.Namespace) -> int:
     load = os.getloadavg()[0]
     result, text = MEASURES[options.what](options, command)
     if options.json is not None:
-        text += f"\nLoad average of the machine when it began: {load:.1f}.\n"
-        write_results(options.json, {"command": command, "load": load, **result}, text)
+        made = {"date": datetime.date.today().isoformat(), **versions()}
+        packages = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
+        text += f"\nMade on {made['date']} from commit {made['commit'][:12]} with {packages}. Load average of the"
+        text += f"\nmachine when it began: {load:.1f}.\n"
+        write_results(options.json, {"command": command, **made, "load": load, **result}, text)
     return OK
 
 

@@ -289,7 +289,9 @@ def stack_product(
     pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
     if stack.mask is None:
         raise ProtocolError("a shared masked matrix has lost its mask")
-    opened, mask = (m.reshape(-1, columns, columns)[list(places)] for m in (stack.opened, stack.mask))
+    start, count = places[0] if places else 0, len(places)
+    there = slice(start, start + count) if tuple(places) == tuple(range(start, start + count)) else list(places)
+    opened, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
 
     def finish(d: Words) -> Words:
         found: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)

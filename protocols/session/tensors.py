@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,9 +196,13 @@ class Sum(Value):
 
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
         self.shape, self.terms = shape, tuple(terms)
-        self._exact = all(term.parts == 1 and q == 1 and _whole(p) for term, p, q in self.terms)
-        self.bits = max(term.bits for term, *_ in self.terms) if self._exact else FRACTION_BITS
         self._made: Words | None = None
+        self._exact, self.bits = True, 0
+        for term, p, q in self.terms:
+            self.bits = max(self.bits, term.bits)
+            if q != 1 or term.parts > 1 or not _whole(p):
+                self._exact, self.bits = False, FRACTION_BITS
+                break
 
     @property
     def long(self) -> bool:
@@ -216,9 +221,18 @@ class Sum(Value):
 
 
 def _whole(p: Any) -> bool:
-    if isinstance(p, (int, float)):
-        return float(p).is_integer()
-    return bool((np.rint(p) == p).all())
+    if isinstance(p, int):
+        return True
+    return p.is_integer() if isinstance(p, float) else bool((np.rint(p) == p).all())
+
+
+def _number(p: Any) -> bool:
+    """Whether a coefficient is the same for all places."""
+    return isinstance(p, (int, float)) or np.ndim(p) == 0
+
+
+def _common_shape(x: Shape, y: Shape) -> Shape:
+    return x if x == y else np.broadcast_shapes(x, y)
 
 
 def terms_of(value: Value) -> Sequence[tuple[Value, Any, Any]]:
@@ -227,16 +241,19 @@ def terms_of(value: Value) -> Sequence[tuple[Value, Any, Any]]:
 
 def scaled(value: Value, p: Any = 1, q: Any = 1) -> Sum:
     """The value times p / q, exactly."""
-    shape = value.shape if np.ndim(p) == 0 else np.broadcast_shapes(value.shape, np.shape(p))
+    if not _number(p) and p.shape == value.shape[-1:] and len(set(p.tolist())) == 1:
+        p = p.item(0)
+    shape = value.shape if _number(p) else _common_shape(value.shape, np.shape(p))
     return Sum(shape, [(term, of * p, by * q) for term, of, by in terms_of(value)])
 
 
 def added(x: Value, y: Value, sign: int) -> Sum:
     """x + y or x - y; nothing is rounded or sent."""
     others = [(term, sign * p, q) for term, p, q in terms_of(y)]
-    return Sum(np.broadcast_shapes(x.shape, y.shape), [*terms_of(x), *others])
+    return Sum(_common_shape(x.shape, y.shape), [*terms_of(x), *others])
 
 
+@lru_cache(maxsize=1 << 12)
 def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     """The whole factor and the divisor that turn x with `have` fractional bits into |p| / q x with `wanted`."""
     size, lift, unit = abs(p), 1 << max(0, wanted - have), 1 << max(0, have - wanted)
@@ -252,7 +269,7 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
 def _pieces(value: Value, p: Any) -> Iterator[tuple[Words, float, Any]]:
     """The words of a term with one factor each, and the places of the last axis that they belong to (None: all)."""
     words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
-    if np.ndim(p) == 0:
+    if _number(p):
         yield words, p, None
         return
     each = np.broadcast_to(p, value.shape[-1:])
@@ -268,7 +285,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     """
     terms = terms_of(value)
     term, p, q = terms[0]
-    if len(terms) == 1 and isinstance(term, Product) and term.found is None and np.ndim(p) == 0:
+    if len(terms) == 1 and isinstance(term, Product) and term.found is None and _number(p):
         factor, divisor = division(term.bits, bits, p, q)
         if factor == 1 and divisor > 1:
             made = term.scaled(divisor)
