@@ -205,7 +205,7 @@ def of(value: Value) -> Any:
 def inner_of(tensor: Any) -> Any:
     """The shared tensor of a handle."""
     inner = _get(tensor, "_tensor") if type(tensor) is _Tensor else tensor
-    if not isinstance(inner, _Shared):
+    if type(inner) is not _Shared:
         raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
     return inner
 

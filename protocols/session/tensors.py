@@ -266,16 +266,15 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     return lift * round(size / q * (1 << _FACTOR_BITS)), unit << _FACTOR_BITS
 
 
-def _pieces(value: Value, p: Any) -> Iterator[tuple[Words, float, Any]]:
+def _pieces(value: Value, p: Any) -> list[tuple[Words, float, Any]]:
     """The words of a term with one factor each, and the places of the last axis that they belong to (None: all)."""
     words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
     if _number(p):
-        yield words, p, None
-        return
+        return [(words, p, None)]
     each = np.broadcast_to(p, value.shape[-1:])
-    for factor in sorted(set(each.tolist()), key=abs):
-        at = np.flatnonzero(each == factor)
-        yield words[..., at], factor, at
+    factors = sorted(set(each.tolist()), key=abs)
+    places = [np.flatnonzero(each == factor) for factor in factors]
+    return [(words[..., at], factor, at) for factor, at in zip(factors, places, strict=True)]
 
 
 def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
