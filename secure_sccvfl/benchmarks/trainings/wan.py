@@ -95,7 +95,7 @@ def markdown(dataset: str, result: dict[str, list[Row]], command: str, note: str
     ]
     lines = [
         f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
-        f"Whole secure trainings of {dataset} with discovery, counterfactuals and nine lambdas. `plain s`: the",
+        f"Whole secure trainings of {dataset} with discovery, penalty and one private head. `plain s`: the",
         "plaintext engine on the same releases. A relay delays every byte; bandwidth is not limited.",
         "",
         *table(head, cells),
