@@ -5,7 +5,7 @@
     python launch/bench.py discovery --json results/bench-discovery.json
     python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
     python launch/bench.py step --rows 100000 --columns 78        # the sealed step at another size
-    python launch/bench.py run --json results/bench-run.json      # whole trainings, beside the plaintext engine
+    python launch/bench.py run                                    # whole trainings, beside the plaintext engine
     python launch/bench.py rounds --blocks 3 --json results/bench-rounds.json    # second beside first order
     python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
     python launch/bench.py width --json results/bench-width.json  # by rows and columns, with a plot
@@ -26,6 +26,7 @@ records and TCP headers). Compare the ratios; the seconds belong to this machine
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -78,17 +79,20 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
     from secure_sccvfl.research.benchmarks.results import write_results
+    from secure_sccvfl.research.reproduced.seeds import versions
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")
     if options.what in ("step", "classes") and any(len(g or ()) > 1 for g in (options.rows, options.columns)):
         raise ConfigError(f"{options.what} takes one number of rows and one of columns")
     command = f"python launch/bench.py {options.what}{_arguments(options)}"
-    load = os.getloadavg()[0]
+    load, made = os.getloadavg()[0], {"date": datetime.date.today().isoformat(), **versions()}
     result, text = MEASURES[options.what](options, command)
     if options.json is not None:
-        text += f"\nLoad average of the machine when it began: {load:.1f}.\n"
-        write_results(options.json, {"command": command, "load": load, **result}, text)
+        packages = ", ".join(f"{name} {number}" for name, number in made["versions"].items())
+        text += f"\nMade on {made['date']} from commit {made['commit'][:12]} with {packages}. Load average of the"
+        text += f"\nmachine when it began: {load:.1f}.\n"
+        write_results(options.json, {"command": command, **made, "load": load, **result}, text)
     return OK
 
 

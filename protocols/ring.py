@@ -9,6 +9,7 @@ protocols/operations/arithmetic.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +116,23 @@ def cross(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def packed(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The upper triangles of square matrices, row by row."""
-    row, column = np.triu_indices(matrices.shape[-1])
-    return matrices[..., row, column]
+    columns = matrices.shape[-1]
+    return matrices.reshape(*matrices.shape[:-2], columns * columns)[..., _triangle(columns)]
+
+
+@lru_cache(maxsize=8)
+def _triangle(columns: int) -> npt.NDArray[np.intp]:
+    """The places of an upper triangle in its matrix, row by row."""
+    return np.flatnonzero(np.triu(np.ones((columns, columns), bool)))
+
+
+@lru_cache(maxsize=8)
+def _whole(columns: int) -> npt.NDArray[np.intp]:
+    """For every place of a symmetric matrix, where the upper triangle has it."""
+    places = np.zeros((columns, columns), np.intp)
+    row, column = np.triu_indices(columns)
+    places[row, column] = places[column, row] = np.arange(len(row))
+    return places
 
 
 def columns_of(size: int) -> int:
@@ -126,11 +142,7 @@ def columns_of(size: int) -> int:
 
 def unpacked(triangles: Words, columns: int) -> Words:
     """Symmetric matrices from their upper triangles."""
-    row, column = np.triu_indices(columns)
-    matrices = np.empty((*triangles.shape[:-1], columns, columns), triangles.dtype)
-    matrices[..., row, column] = triangles
-    matrices[..., column, row] = triangles
-    return matrices
+    return np.take(triangles, _whole(columns), axis=-1)
 
 
 def unsigned_quotient(words: Words, divisor: int) -> Words:

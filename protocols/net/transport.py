@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Spec:
+class Spec(NamedTuple):
     """Type and shape of an array that a peer must send."""
 
     dtype: str

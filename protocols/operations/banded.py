@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class BandedMatrix:
     bands: tuple[tuple[Masked, ...], ...]
     columns: int
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return sum(band[0].shape[0] for band in self.bands)
 
@@ -86,7 +87,9 @@ class BandedMatrix:
         """The counters of the masks that the dealer keeps for this matrix."""
         return (block.counter for band in self.bands for block in band)
 
+    @cached_property
     def layout(self) -> tuple[Band, ...]:
+        """Rows of each band, and of its blocks the counters of the masks and the columns."""
         return tuple((band[0].shape[0], tuple((b.counter, b.shape[1]) for b in band)) for band in self.bands)
 
 
@@ -140,7 +143,7 @@ def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
 
 def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
     """`product` in two halves, for a round that opens other values too: what to open, and the step that follows."""
-    pair = party.take("band_matmul", tall.layout(), tall.columns, vector.shape, False)
+    pair = party.take("band_matmul", tall.layout, tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
 
     def finish(d: Words) -> Words:
@@ -166,7 +169,7 @@ def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
 
 def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words, Callable[[Words], Words]]:
     """`transposed_products` in two halves."""
-    pair = party.take("band_matmul", tall.layout(), tall.columns, rows.shape, True)
+    pair = party.take("band_matmul", tall.layout, tall.columns, rows.shape, True)
     b, c = pair["b"], pair["c"]
 
     def finish(d: Words) -> Words:
@@ -205,7 +208,7 @@ def gram_sums(party: Party, tall: BandedMatrix) -> Words:
 
     X = opened + mask. Who knows columns of the mask multiplies them, and the dealer gives shares of mask^T mask.
     """
-    total: Words = party.take("band_grams", tall.layout(), tall.columns, _GRAM_BANDS)["c"]
+    total: Words = party.take("band_grams", tall.layout, tall.columns, _GRAM_BANDS)["c"]
     for at, band in enumerate(tall.bands):
         opened = np.concatenate([block.opened for block in band], axis=1)
         cross = ring.matmul(opened.T, np.concatenate([_known_mask(block) for block in band], axis=1))
@@ -289,7 +292,9 @@ def stack_product(
     pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
     if stack.mask is None:
         raise ProtocolError("a shared masked matrix has lost its mask")
-    opened, mask = (m.reshape(-1, columns, columns)[list(places)] for m in (stack.opened, stack.mask))
+    start, count = places[0] if places else 0, len(places)
+    there = slice(start, start + count) if tuple(places) == tuple(range(start, start + count)) else list(places)
+    opened, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
 
     def finish(d: Words) -> Words:
         found: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)

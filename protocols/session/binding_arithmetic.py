@@ -66,7 +66,8 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     operators = {"__mul__": "mul", "__rmul__": "mul", "__truediv__": "div", "__div__": "div", "__neg__": "neg"}
     operators |= {f"__i{name}__": f"{name}_" for name in ("add", "sub", "mul")} | {"__itruediv__": "div_"}
     methods |= {operator: methods[name] for operator, name in operators.items()}
-    methods |= {"__setitem__": _set_item, "copy_": write, "cat": _join(torch.cat), "stack": _join(torch.stack)}
+    methods |= {"cat": _join(torch.cat, np.concatenate), "stack": _join(torch.stack, np.stack)}
+    methods |= {"__setitem__": _set_item, "copy_": write}
     for name, method in methods.items():
         setattr(_Shared, name, method)
     binding_tensors.install_operators(
@@ -275,14 +276,17 @@ def pad(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -
     return _Shared.from_shares(share, precision=bits(inner))
 
 
-def _join(how: Callable[..., torch.Tensor]) -> Any:
-    def joined(values: Sequence[Any], *args: Any, **options: Any) -> Any:
+def _join(how: Callable[..., torch.Tensor], of_arrays: Callable[..., Words]) -> Any:
+    def joined(values: Sequence[Any], dim: int = 0) -> Any:
         if how is torch.cat:
-            kept = binding_tensors.joined(values, args[0] if args else options.get("dim", 0))
+            kept = binding_tensors.joined(values, dim)
             if kept is not None:
                 return kept
         parts = same_fraction(values)
-        return _Shared.from_shares(how([part.share for part in parts], *args, **options), precision=bits(parts[0]))
+        arrays = binding_tensors.arrays_of(parts)
+        if arrays is not None:
+            return make(of_arrays(arrays, axis=dim), bits(parts[0]))
+        return _Shared.from_shares(how([part.share for part in parts], dim=dim), precision=bits(parts[0]))
 
     return staticmethod(joined)
 

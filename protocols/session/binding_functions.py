@@ -52,9 +52,9 @@ NO_GRADIENT = frozenset(
 """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
 
 
-PLAIN = frozenset({"_tensor", "dim", "encoder", "nelement", "ptype", "requires_grad", "share", "size"})
+PLAIN = frozenset({"__class__", "_tensor", "dim", "encoder", "nelement", "ptype", "requires_grad", "share", "size"})
 """Attributes that no gradient is about."""
-DIRECT = METHODS | {"reshape", "sigmoid", "sum", "t", "unsqueeze"}
+DIRECT = METHODS | {"repeat", "reshape", "sigmoid", "sum", "t", "unsqueeze"}
 """Functions of one tensor, which need not go by CrypTen's autograd where it has no gradient."""
 
 
@@ -197,10 +197,9 @@ def _get_item(function: Callable[..., Any]) -> Any:
     """x[index] as part of the graph: Python would bypass the attribute that records it."""
 
     def item(self: Any, index: Any) -> Any:
-        known = object.__getattribute__(self, "__dict__")
-        if not known["requires_grad"] and known["ptype"] is _crypten.mpc.arithmetic:
-            return binding_tensors.handle(known["_tensor"][index])
-        if known["requires_grad"] and _crypten.CrypTensor.AUTOGRAD_ENABLED:
+        if binding_tensors.direct(self):
+            return binding_tensors.handle(object.__getattribute__(self, "_tensor")[index])
+        if self.requires_grad and _crypten.CrypTensor.AUTOGRAD_ENABLED:
             return self.__getattribute__("__getitem__")(index)
         return function(self, index)
 

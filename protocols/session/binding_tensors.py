@@ -4,7 +4,8 @@
 asks for it. A tensor may have a `value` instead (protocols/session/tensors.py), whose words are made at their first
 use. Encoders are shared between tensors, so they cannot be changed. Handles (`MPCTensor`) are made without CrypTen's
 constructor, which draws random words for an empty tensor each time. Operators go straight to the kernels unless an
-operand has a gradient.
+operand has a gradient. Slices, reshapings and sums of an array stay arrays: like torch's, slices and reshapings share
+its memory.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 _Shared: Any = None
 _Tensor: Any = None
 _arithmetic: Any = None
-_context: Any = None
+_leaf: Any = None
 _encoders: list[Any] = []
+_current: Callable[[], Session]
 _get, _new = object.__getattribute__, object.__new__
 
 Kernel = Callable[[Any, Any], Any]
@@ -43,11 +45,12 @@ METHODS = frozenset(
 
 def install(crypten: Any, current: Callable[[], Session]) -> None:
     """Replace, once per process, how tensors keep their shares."""
-    global _Shared, _Tensor, _arithmetic, _context
+    global _Shared, _Tensor, _arithmetic, _leaf, _current
     _Shared, _Tensor = crypten.mpc.primitives.ArithmeticSharedTensor, crypten.mpc.MPCTensor
-    _arithmetic, _context = crypten.mpc.arithmetic, crypten.gradients.AutogradContext
+    _arithmetic, _leaf, _current = crypten.mpc.arithmetic, crypten.gradients.AutogradContext(), current
     tensors.install(current)
     _install_encoders(crypten.encoder.FixedPointEncoder)
+    _Shared._array = _Shared._torch = _Shared._value = None
     _Shared._tensor = property(_view, _set_view)
     _Shared.from_shares = staticmethod(_from_shares)
     _Shared.shallow_copy = _shallow_copy
@@ -59,8 +62,15 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Shared.data = property(lambda self: self._tensor.data, _set_view)
     _Shared.t, _Shared.transpose = _turned(_Shared.t), _transposed(_Shared.transpose)
     _Shared.__getitem__ = _item(_Shared.__getitem__)
+    for name, kernel in ON_ARRAYS.items():
+        setattr(_Shared, name, _on_array(getattr(_Shared, name), kernel))
+    size = _Tensor.size
+    _Tensor.size = lambda self, *dim: _size(_get(self, "_tensor"), *dim) if direct(self) else size(self, *dim)
+    for name in ("t", "transpose", *ON_ARRAYS):
+        setattr(_Tensor, name, _passed_on(name, getattr(_Tensor, name)))
     _Tensor.shallow_copy = lambda self: handle(_get(self, "_tensor"), _get(self, "ptype"))
     _Tensor.clone = lambda self: handle(_get(self, "_tensor").clone(), _get(self, "ptype"))
+    crypten.cat, crypten.stack = _join("cat", crypten.cat), _join("stack", crypten.stack)
     slow = _Tensor.from_shares
 
     def from_shares(share: Any, precision: int | None = None, ptype: Any = _arithmetic) -> Any:
@@ -89,7 +99,9 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Tensor.doubled = _doubled
     _Tensor.capped_slope = lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False))
     for name in METHODS - {"exact", "with_fraction"}:
-        setattr(_Tensor, name, _counted(name, getattr(_Tensor, name), current))
+        setattr(_Tensor, name, _counted(name, getattr(_Tensor, name)))
+    neg = _Tensor.__neg__
+    _Tensor.__neg__ = lambda self: handle(_get(self, "_tensor").neg()) if direct(self) else neg(self)
 
 
 def install_operators(add: Kernel, subtract: Kernel, multiply: Kernel, matrix_multiply: Kernel) -> None:
@@ -101,9 +113,9 @@ def install_operators(add: Kernel, subtract: Kernel, multiply: Kernel, matrix_mu
     _Tensor.__matmul__ = _operator("matmul", matrix_multiply)
 
 
-def _counted(name: str, function: Callable[..., Any], current: Callable[[], Session]) -> Any:
+def _counted(name: str, function: Callable[..., Any]) -> Any:
     def method(self: Any, *given: Any, **options: Any) -> Any:
-        current().operations[name] += 1
+        _current().operations[name] += 1
         return function(self, *given, **options)
 
     return method
@@ -115,9 +127,6 @@ def _operator(name: str, kernel: Kernel, shared: bool = True) -> Any:
     shared: whether the kernel takes another shared tensor too.
     """
 
-    def direct(tensor: Any) -> bool:
-        return not _get(tensor, "requires_grad") and _get(tensor, "ptype") is _arithmetic
-
     def operator(self: Any, other: Any) -> Any:
         both = isinstance(other, _Tensor)
         if not direct(self) or (both and not (shared and direct(other))):
@@ -125,6 +134,25 @@ def _operator(name: str, kernel: Kernel, shared: bool = True) -> Any:
         return handle(kernel(_get(self, "_tensor"), _get(other, "_tensor") if both else other))
 
     return operator
+
+
+def direct(tensor: Any) -> bool:
+    """Whether a tensor has arithmetic shares and no gradient."""
+    return _get(tensor, "ptype") is _arithmetic and not _get(tensor, "requires_grad")
+
+
+def _join(name: str, function: Callable[..., Any]) -> Any:
+    """`crypten.cat` or `stack`. CrypTen's own makes an empty tensor at every call, to ask it about gradients."""
+
+    def join(tensors: Any, dim: int = 0) -> Any:
+        if type(tensors) is not list or not all(type(one) is _Tensor and direct(one) for one in tensors):
+            return function(tensors, dim)
+        if len(tensors) == 1:
+            return tensors[0] if name == "cat" else tensors[0].unsqueeze(dim)
+        _current().operations[name] += 1
+        return handle(getattr(_Shared, name)([_get(one, "_tensor") for one in tensors], dim))
+
+    return join
 
 
 def _install_encoders(Encoder: Any) -> None:
@@ -152,7 +180,7 @@ def encoder_of(bits: int) -> Any:
 def held(array: Words, bits: int) -> Any:
     """A shared tensor of this array."""
     made = _new(_Shared)
-    made.__dict__.update(_array=array, _torch=None, _value=None, encoder=encoder_of(bits))
+    made._array, made.encoder = array, encoder_of(bits)
     return made
 
 
@@ -161,24 +189,17 @@ def late(value: Value) -> Any:
     if type(value) is Held:
         return held(value.words(), value.bits)
     made = _new(_Shared)
-    made.__dict__.update(_array=None, _torch=None, _value=value, encoder=encoder_of(value.bits))
+    made._value, made.encoder = value, encoder_of(value.bits)
     return made
 
 
 def handle(inner: Any, ptype: Any = None) -> Any:
     """An `MPCTensor` of a shared tensor."""
     made = _new(_Tensor)
-    _get(made, "__dict__").update(
-        _tensor=inner,
-        ptype=_arithmetic if ptype is None else ptype,
-        requires_grad=False,
-        grad=None,
-        grad_fn=None,
-        grad_expected=0,
-        grad_received=0,
-        children=[],
-        ctx=_context(),
-    )
+    made._tensor, made.ptype = inner, _arithmetic if ptype is None else ptype
+    made.requires_grad, made.grad, made.grad_fn, made.children = False, None, None, []
+    made.grad_expected = made.grad_received = 0
+    made.ctx = _leaf  # CrypTen gives the result of a function with a gradient a context of its own
     return made
 
 
@@ -189,24 +210,22 @@ def of(value: Value) -> Any:
 
 def inner_of(tensor: Any) -> Any:
     """The shared tensor of a handle."""
-    inner = tensor if isinstance(tensor, _Shared) else _get(tensor, "_tensor")
-    if not isinstance(inner, _Shared):
+    inner = _get(tensor, "_tensor") if type(tensor) is _Tensor else tensor
+    if type(inner) is not _Shared:
         raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
     return inner
 
 
 def array_of(shared: Any) -> Words:
     """This party's share, as a contiguous array."""
-    known = shared.__dict__
-    array: Words | None = known.get("_array")
-    if array is None:
-        if known.get("_torch") is not None:
-            view: torch.Tensor = known["_torch"]
-            return view.contiguous().numpy()
-        array = np.ascontiguousarray(known["_value"].words()).reshape(known["_value"].shape)
-        known["_array"] = array
-    elif not array.flags.c_contiguous:
-        known["_array"] = array = np.ascontiguousarray(array)
+    array: Words | None = shared._array
+    if array is not None:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if shared._torch is not None:
+        view: torch.Tensor = shared._torch
+        return view.contiguous().numpy()
+    value: Value = shared._value
+    shared._array = array = np.ascontiguousarray(value.words()).reshape(value.shape)
     return array
 
 
@@ -221,7 +240,7 @@ def bits_in(tensor: Any) -> int:
 def value_of(tensor: Any) -> Value:
     """The value of a tensor, which may still wait."""
     inner = inner_of(tensor)
-    value: Value | None = inner.__dict__.get("_value")
+    value: Value | None = inner._value
     if value is not None:
         return value
     return Held(array_of(inner), int(inner.encoder._precision_bits))
@@ -229,29 +248,28 @@ def value_of(tensor: Any) -> Value:
 
 def is_long(shared: Any) -> bool:
     """Whether products and factors keep the whole fraction."""
-    value: Value | None = shared.__dict__.get("_value")
+    value: Value | None = shared._value
     return value.long if value is not None else shared.encoder._precision_bits not in tensors.USUAL
 
 
 def is_pinned(shared: Any) -> bool:
-    return isinstance(shared.__dict__.get("_value"), Pinned)
+    return isinstance(shared._value, Pinned)
 
 
 def _view(self: Any) -> Any:
-    known = self.__dict__
-    if known.get("_torch") is None:
-        known.update(_torch=torch.from_numpy(np.asarray(array_of(self))), _array=None)  # torch may move its memory
-    return known["_torch"]
+    if self._torch is None:
+        array = self._array if self._array is not None else array_of(self)
+        self._torch, self._array = torch.from_numpy(array), None  # torch may move its memory
+    return self._torch
 
 
 def _set_view(self: Any, share: Any) -> None:
-    self.__dict__.update(_array=None, _torch=share, _value=None)
+    self._array, self._torch, self._value = None, share, None
 
 
 def _from_shares(share: Any, precision: int | None = None, device: Any = None) -> Any:
     made = _new(_Shared)
-    encoder = encoder_of(FRACTION_BITS if precision is None else precision)
-    made.__dict__.update(_array=None, _torch=share, _value=None, encoder=encoder)
+    made._torch, made.encoder = share, encoder_of(FRACTION_BITS if precision is None else precision)
     return made
 
 
@@ -263,8 +281,8 @@ def _shallow_copy(self: Any) -> Any:
 
 def settled(self: Any) -> Any:
     """The tensor with a share in memory of its own, to be written in place."""
-    if self.__dict__.get("_value") is not None:
-        self.__dict__.update(_array=array_of(self).copy(), _torch=None, _value=None)
+    if self._value is not None:
+        self._array, self._torch, self._value = array_of(self).copy(), None, None
     return self
 
 
@@ -273,18 +291,14 @@ def _clone(self: Any) -> Any:
 
 
 def shape_of(shared: Any) -> tuple[int, ...]:
-    known = shared.__dict__
-    if known.get("_torch") is not None:
-        return tuple(known["_torch"].shape)
-    if known.get("_array") is not None:
-        return tuple(known["_array"].shape)
-    shape: tuple[int, ...] = known["_value"].shape
-    return shape
+    for known in (shared._array, shared._torch, shared._value):
+        if known is not None:
+            return tuple(known.shape)
+    raise ProtocolError("a tensor without a share")
 
 
-def _size(self: Any, *at: int) -> Any:
-    shape = torch.Size(shape_of(self))
-    return shape[at[0]] if at else shape
+def _size(self: Any, dim: int | None = None) -> Any:
+    return torch.Size(shape_of(self)) if dim is None else shape_of(self)[dim]
 
 
 # functions
@@ -292,7 +306,7 @@ def _size(self: Any, *at: int) -> Any:
 
 def _turned(function: Callable[..., Any]) -> Any:
     def t(self: Any) -> Any:
-        value = self.__dict__.get("_value")
+        value = self._value
         return late(value.turn()) if isinstance(value, Pinned) else function(self)
 
     return t
@@ -300,7 +314,7 @@ def _turned(function: Callable[..., Any]) -> Any:
 
 def _transposed(function: Callable[..., Any]) -> Any:
     def transpose(self: Any, *dims: Any, **options: Any) -> Any:
-        value = self.__dict__.get("_value")
+        value = self._value
         return late(value.turn()) if isinstance(value, Pinned) else function(self, *dims, **options)
 
     return transpose
@@ -308,20 +322,95 @@ def _transposed(function: Callable[..., Any]) -> Any:
 
 def _item(function: Callable[..., Any]) -> Any:
     def item(self: Any, index: Any) -> Any:
-        value = self.__dict__.get("_value")
+        value = self._value
         if isinstance(value, Stack) and isinstance(index, (slice, list)):
             return late(value.chosen(index))
         if isinstance(value, (Late, Parts)) and value.parts > 1:
             places = index if isinstance(index, tuple) else (index,)
             return late(Parts(value.divided()[(slice(None), *places)], value.bits))
+        if self._torch is None and _basic(index):
+            found = _raw(self)[index]
+            if isinstance(found, np.ndarray):
+                return held(found, self.encoder._precision_bits)
         return function(self, index)
 
     return item
 
 
+def _basic(index: Any) -> bool:
+    """Whether an index has whole numbers, ranges and new axes alone: NumPy and torch agree about these."""
+    for at in index if type(index) is tuple else (index,):
+        if type(at) is slice:
+            if at.step is not None:
+                return False
+        elif at is not None and at is not Ellipsis and type(at) is not int:
+            return False
+    return True
+
+
+def _raw(shared: Any) -> Words:
+    """The array of a tensor that has no view of torch's, with gaps in its memory if it has any."""
+    array: Words = shared._array if shared._array is not None else array_of(shared)
+    return array
+
+
+def _on_array(function: Callable[..., Any], kernel: Callable[..., Any]) -> Any:
+    """A function of tensors that works on the array where that is all there is; torch's for what it does not take."""
+
+    def method(self: Any, *given: Any, **options: Any) -> Any:
+        if self._torch is None:
+            found = kernel(_raw(self), *given, **options)
+            if found is not None:
+                return held(np.asarray(found), self.encoder._precision_bits)
+        return function(self, *given, **options)
+
+    return method
+
+
+def _reshaped(array: Words, *shape: Any) -> Words | None:
+    sides = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+    return array.reshape(sides) if all(type(side) is int for side in sides) else None
+
+
+def _unsqueezed(array: Words, dim: int) -> Words:
+    return np.expand_dims(array, dim)
+
+
+def _summed(array: Words, dim: Any = None, keepdim: bool = False) -> Any:
+    return array.sum(axis=dim, keepdims=keepdim) if isinstance(dim, (int, tuple)) else None
+
+
+def _repeated(array: Words, *times: Any) -> Words | None:
+    return np.tile(array, times) if len(times) == array.ndim and all(type(n) is int for n in times) else None
+
+
+ON_ARRAYS = {"reshape": _reshaped, "unsqueeze": _unsqueezed, "sum": _summed, "repeat": _repeated}
+"""Functions that need no torch; they give None for arguments that are left to torch."""
+
+
+def _passed_on(name: str, function: Callable[..., Any]) -> Any:
+    """A function of a tensor that its shares have too."""
+    kernel = getattr(_Shared, name)
+
+    def method(self: Any, *given: Any, **options: Any) -> Any:
+        if _get(self, "ptype") is _arithmetic:
+            return handle(kernel(_get(self, "_tensor"), *given, **options))
+        return function(self, *given, **options)
+
+    return method
+
+
+def arrays_of(parts: Sequence[Any]) -> list[Words] | None:
+    """The arrays of tensors with as many axes, if torch has a view of none."""
+    if any(part._torch is not None for part in parts):
+        return None
+    arrays = [_raw(part) for part in parts]
+    return arrays if len({array.ndim for array in arrays}) == 1 else None
+
+
 def joined(parts: Sequence[Any], dim: int) -> Any:
     """Blocks of owners side by side, or pinned rows below each other; None for other tensors."""
-    values = [part.__dict__.get("_value") if isinstance(part, _Shared) else None for part in parts]
+    values = [part._value if isinstance(part, _Shared) else None for part in parts]
     blocks = [value for value in values if isinstance(value, Owned)]
     if len(blocks) == len(values) and dim in (-1, len(blocks[0].shape) - 1):
         return late(blocks[0].beside(blocks[1:]))
@@ -360,9 +449,9 @@ def _doubled(self: Any, made: Any, columns: int, more: float = 0.0) -> tuple[Any
 
 def added(x: Any, y: Any, sign: int) -> Any:
     """The sum of tensors of which one is a sum with coefficients, or comes in parts; None for others."""
-    left, right = x.__dict__.get("_value"), y.__dict__.get("_value")
-    if any(isinstance(v, Sum) or (v is not None and v.parts > 1) for v in (left, right)):
-        return late(tensors.added(value_of(x), value_of(y), sign))
+    for value in (x._value, y._value):
+        if value is not None and (isinstance(value, Sum) or value.parts > 1):
+            return late(tensors.added(value_of(x), value_of(y), sign))
     return None
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,9 +199,13 @@ class Sum(Value):
 
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
         self.shape, self.terms = shape, tuple(terms)
-        self._exact = all(term.parts == 1 and q == 1 and _whole(p) for term, p, q in self.terms)
-        self.bits = max(term.bits for term, *_ in self.terms) if self._exact else FRACTION_BITS
         self._made: Words | None = None
+        self._exact, self.bits = True, 0
+        for term, p, q in self.terms:
+            self.bits = max(self.bits, term.bits)
+            if q != 1 or term.parts > 1 or not _whole(p):
+                self._exact, self.bits = False, FRACTION_BITS
+                break
 
     @property
     def long(self) -> bool:
@@ -219,9 +224,18 @@ class Sum(Value):
 
 
 def _whole(p: Any) -> bool:
-    if isinstance(p, (int, float)):
-        return float(p).is_integer()
-    return bool((np.rint(p) == p).all())
+    if isinstance(p, int):
+        return True
+    return p.is_integer() if isinstance(p, float) else bool((np.rint(p) == p).all())
+
+
+def _number(p: Any) -> bool:
+    """Whether a coefficient is the same for all places."""
+    return isinstance(p, (int, float)) or np.ndim(p) == 0
+
+
+def _common_shape(x: Shape, y: Shape) -> Shape:
+    return x if x == y else np.broadcast_shapes(x, y)
 
 
 def terms_of(value: Value) -> Sequence[tuple[Value, Any, Any]]:
@@ -230,16 +244,19 @@ def terms_of(value: Value) -> Sequence[tuple[Value, Any, Any]]:
 
 def scaled(value: Value, p: Any = 1, q: Any = 1) -> Sum:
     """The value times p / q, exactly."""
-    shape = value.shape if np.ndim(p) == 0 else np.broadcast_shapes(value.shape, np.shape(p))
+    if not _number(p) and p.shape == value.shape[-1:] and len(set(p.tolist())) == 1:
+        p = p.item(0)
+    shape = value.shape if _number(p) else _common_shape(value.shape, np.shape(p))
     return Sum(shape, [(term, of * p, by * q) for term, of, by in terms_of(value)])
 
 
 def added(x: Value, y: Value, sign: int) -> Sum:
     """x + y or x - y; nothing is rounded or sent."""
     others = [(term, sign * p, q) for term, p, q in terms_of(y)]
-    return Sum(np.broadcast_shapes(x.shape, y.shape), [*terms_of(x), *others])
+    return Sum(_common_shape(x.shape, y.shape), [*terms_of(x), *others])
 
 
+@lru_cache(maxsize=1 << 12)
 def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     """The whole factor and the divisor that turn x with `have` fractional bits into |p| / q x with `wanted`."""
     size, lift, unit = abs(p), 1 << max(0, wanted - have), 1 << max(0, have - wanted)
@@ -252,16 +269,15 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     return lift * round(size / q * (1 << _FACTOR_BITS)), unit << _FACTOR_BITS
 
 
-def _pieces(value: Value, p: Any) -> Iterator[tuple[Words, float, Any]]:
+def _pieces(value: Value, p: Any) -> list[tuple[Words, float, Any]]:
     """The words of a term with one factor each, and the places of the last axis that they belong to (None: all)."""
     words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
-    if np.ndim(p) == 0:
-        yield words, p, None
-        return
+    if _number(p):
+        return [(words, p, None)]
     each = np.broadcast_to(p, value.shape[-1:])
-    for factor in sorted(set(each.tolist()), key=abs):
-        at = np.flatnonzero(each == factor)
-        yield words[..., at], factor, at
+    factors = sorted(set(each.tolist()), key=abs)
+    places = [np.flatnonzero(each == factor) for factor in factors]
+    return [(words[..., at], factor, at) for factor, at in zip(factors, places, strict=True)]
 
 
 def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
@@ -271,7 +287,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     """
     terms = terms_of(value)
     term, p, q = terms[0]
-    if len(terms) == 1 and isinstance(term, Product) and term.found is None and np.ndim(p) == 0:
+    if len(terms) == 1 and isinstance(term, Product) and term.found is None and _number(p):
         factor, divisor = division(term.bits, bits, p, q)
         if factor == 1 and divisor > 1:
             made = term.scaled(divisor)

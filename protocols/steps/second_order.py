@@ -75,6 +75,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil, log2, prod, sqrt
 from typing import Any
 
@@ -149,7 +150,7 @@ class Plan:
         """a of E = I - a A."""
         return FIRST / self.span
 
-    @property
+    @cached_property
     def scaled(self) -> tuple[float, ...]:
         """g of E before each doubling and after the last: it makes all constants of a doubling sums (`_inverted`)."""
         found = [1.0]
@@ -173,7 +174,7 @@ class Plan:
         largest = self.factor * prod(2 * c for c in self.doublings)
         return min(MATRIX_BITS, 60 - _ERROR_BITS - ceil(log2(largest)))
 
-    @property
+    @cached_property
     def magnitudes(self) -> tuple[int, ...]:
         """A power of two for each head, such that its penalties are at most 3 once divided by it."""
         return tuple(_magnitude(pair) for pair in self.heads)

@@ -143,7 +143,7 @@ def versions() -> dict[str, Any]:
     asked = subprocess.run(
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
     )
-    packages = {name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}
+    packages = {name: metadata.version(name) for name in ("torch", "crypten", "numpy", "scikit-learn")}
     return {"commit": asked.stdout.strip(), "code": code_digest().hex()[:16], "versions": packages}
 
 

@@ -71,7 +71,7 @@ def markdown(dataset: str, result: dict[str, list[Row]], command: str, note: str
     """Trainings, and steps by system and delay."""
     return page(
         f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.\n"
-        f"Whole secure trainings of {dataset} with discovery, counterfactuals and nine lambdas. `plain s`: the\n"
+        f"Whole secure trainings of {dataset} with discovery, penalty and one private head. `plain s`: the\n"
         "plaintext engine on the same releases. A relay delays every byte; bandwidth is not limited.",
         Table.of(result["trainings"], TRAININGS),
         f"One sealed step, {Size()}: a whole training of stock CrypTen takes too long here. {note}; its\n"
