@@ -34,6 +34,7 @@ from secure_sccvfl.model.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.training.config import Controls, EvaluationKind
+from secure_sccvfl.training.modules import HeadSpec
 
 
 class ModelError(InputError):
@@ -71,7 +72,8 @@ class PartyModel:
     of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
     without mediators and proxies, in shares too. predictions: how many people it may answer for, as all parties
     approved before training; None in models of earlier versions, which have the default. charged: the key under which
-    every ledger has the charge of a private head; empty for a model that is not private.
+    every ledger has the charge of a private head; empty for a model that is not private. module: what the head is, if
+    it is not linear; layers: shares of its weights by name. `weight` and `bias` are then empty.
     """
 
     run: str
@@ -98,6 +100,8 @@ class PartyModel:
     control: tuple[Words, Words] | None = None
     predictions: int | None = None
     charged: str = ""
+    module: HeadSpec | None = None
+    layers: Mapping[str, Words] = field(default_factory=dict)
 
     @property
     def drawn_seed(self) -> int:
@@ -122,7 +126,8 @@ class PartyModel:
         policy = dict(self.policy)
         seeds = (self.seed, self.drawn_seed)
         known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
-        facts = (*known, self.control is not None, self.predictions, self.charged)
+        module = None if self.module is None else asdict(self.module)
+        facts = (*known, self.control is not None, self.predictions, self.charged, module)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -169,6 +174,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
     arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
     if model.control is not None:
         arrays |= {"control weight": model.control[0], "control bias": model.control[1]}
+    arrays |= {f"head {name}": words for name, words in model.layers.items()}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
@@ -209,6 +215,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["predictions"] = model.predictions
     if model.charged:
         facts["charged"] = model.charged
+    if model.module is not None:
+        facts["module"] = asdict(model.module)
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
@@ -280,6 +288,8 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         (arrays["control weight"], arrays["control bias"]) if "control weight" in arrays else None,
         facts.get("predictions"),
         facts.get("charged", ""),
+        HeadSpec(**facts["module"]) if "module" in facts else None,
+        {name.removeprefix("head "): words for name, words in arrays.items() if name.startswith("head ")},
     )
 
 

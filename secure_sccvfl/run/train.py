@@ -14,6 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
@@ -64,7 +66,7 @@ from secure_sccvfl.run.paid_tables import (
     tables_in_words,
     tables_record,
 )
-from secure_sccvfl.training.handles import SharedHead
+from secure_sccvfl.training.handles import SharedHead, SharedModule
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -349,7 +351,11 @@ class TrainJob:
         charged: str,
     ) -> str:
         """Save this party's part of the model. charged: the key of its head's charge."""
-        weight, bias = kept_head(engine, model.head)
+        module = model.head if isinstance(model.head, SharedModule) else None
+        if module is None:
+            weight, bias = kept_head(engine, model.head)
+        else:
+            weight, bias = np.zeros((0, module.outputs), np.int64), np.zeros(0, np.int64)
         options = self.options
         own = PartyModel(
             run=name,
@@ -378,5 +384,7 @@ class TrainJob:
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},
             predictions=options.predictions,
             charged=charged,
+            module=None if module is None else module.spec,
+            layers={} if module is None else {name: words_of(value) for name, value in module.weights.items()},
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""
