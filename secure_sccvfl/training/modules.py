@@ -28,8 +28,8 @@ LINEAR = "linear"
 LAYERS = ("Linear", "ReLU", "Sigmoid")
 """Layers that a head may have, by their names in `crypten.nn`."""
 CONTAINERS = ("Sequential", "Graph")
-MODULE_RATE, MODULE_MOMENTUM = 0.2, 0.9
-"""Size of the steps of a module, for the mean loss over the records."""
+MODULE_RATE, MODULE_MOMENTUM = 0.2, 0.90625
+"""Size of the steps of a module, for the mean loss over the records. Both are exact under MPC: 1 / .2 and 29 / 32."""
 MODULE_STEPS, MODULE_RIDGE = 60, 0.02
 """Steps of a module at one lambda, and the ridge, unless the options say otherwise.
 
