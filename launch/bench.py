@@ -193,9 +193,10 @@ def _classes(options: argparse.Namespace, command: str) -> Found:
 
 
 def _heads(options: argparse.Namespace, command: str) -> Found:
+    from secure_sccvfl.api import train
     from secure_sccvfl.benchmarks.trainings import heads
 
-    result = heads.measure(_tell)
+    result = heads.measure(_tell, train)
     return _printed(result, heads.markdown(result, command))
 
 

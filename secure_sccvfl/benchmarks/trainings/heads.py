@@ -12,14 +12,13 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from secure_sccvfl.api import train
 from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
 from secure_sccvfl.benchmarks.trainings import whole
@@ -35,14 +34,17 @@ HEADS: dict[str, dict[str, Any]] = {
 SHOWN = ("acc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all")
 
 
-def measure(tell: Tell) -> dict[str, Any]:
-    """Plaintext rows by head and seed, a secure row for each head, and what they were made with."""
-    plain = [plain_row(head, seed, tell) for seed in SEEDS for head in HEADS]
+def measure(tell: Tell, train: Callable[..., Any]) -> dict[str, Any]:
+    """Plaintext rows by head and seed, a secure row for each head, and what they were made with.
+
+    train: that of `secure_sccvfl.api`.
+    """
+    plain = [plain_row(head, seed, tell, train) for seed in SEEDS for head in HEADS]
     secure = [secure_row(head, tell) for head in HEADS]
     return {"made": made_with(), "seeds": list(SEEDS), "plain": plain, "secure": secure}
 
 
-def plain_row(head: str, seed: int, tell: Tell) -> Row:
+def plain_row(head: str, seed: int, tell: Tell, train: Callable[..., Any]) -> Row:
     tell(f"{DATASET}, {head}, seed {seed} (plaintext)")
     figures = train(DATASET, seed=seed, **HEADS[head]).evaluate()["value"]
     return {"head": head, "seed": seed, **{name: float(figures[name]) for name in SHOWN}}
