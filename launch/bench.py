@@ -10,6 +10,7 @@
     python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
     python launch/bench.py width --json results/bench-width.json  # by rows and columns, with a plot
     python launch/bench.py classes                                # three classes beside two
+    python launch/bench.py heads --json results/head-mlp.json     # a network as the head beside the linear one
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
     python launch/bench.py evaluation --dataset german --repeats 100    # noisy test figures beside the exact ones
     python launch/bench.py align --parties 3 --lists hidden:1000000    # records that only partly overlap
@@ -44,6 +45,7 @@ WHAT = {
     "run": "all of it",
     "width": "all of it, by rows and columns",
     "classes": "all of it, of three classes beside two",
+    "heads": "a network as the head beside the linear one",
     "wan": "all of it, between distant hosts",
     "evaluation": "how far noisy figures are from exact ones",
     "align": "which records are common",
@@ -105,6 +107,7 @@ def _arguments(options: argparse.Namespace) -> str:
     return {
         "run": data,
         "costs": "",
+        "heads": "",
         "rounds": f"{german} --blocks {options.blocks}",
         "wan": f"{german} --blocks {options.blocks}",
         "evaluation": f"{german} --repeats {options.repeats}",
@@ -193,6 +196,14 @@ def _classes(options: argparse.Namespace, command: str) -> Found:
     return _printed(dict(result), classes.markdown(*size, result, command, note))
 
 
+def _heads(options: argparse.Namespace, command: str) -> Found:
+    from secure_sccvfl.api import train
+    from secure_sccvfl.research.benchmarks.trainings import heads
+
+    result = heads.measure(_tell, train)
+    return _printed(result, heads.markdown(result, command))
+
+
 def _wan(options: argparse.Namespace, command: str) -> Found:
     from secure_sccvfl.research.benchmarks.trainings import wan
 
@@ -225,7 +236,14 @@ def _evaluation(options: argparse.Namespace, command: str) -> Found:
 
 MEASURES: dict[str, Callable[[argparse.Namespace, str], Found]] = {
     **{"ops": _ops, "discovery": _discovery, "step": _step, "rounds": _rounds, "run": _run, "width": _width},
-    **{"classes": _classes, "wan": _wan, "evaluation": _evaluation, "align": _align, "costs": _costs},
+    **{
+        "classes": _classes,
+        "heads": _heads,
+        "wan": _wan,
+        "evaluation": _evaluation,
+        "align": _align,
+        "costs": _costs,
+    },
 }
 
 

@@ -3,6 +3,7 @@
     python launch/run_mpc.py --parties 3                                   train on census data, in secret
     python launch/run_mpc.py --dataset german                              German Credit, roles by discovery
     python launch/run_mpc.py --dataset heart --epsilon 4 --seed 1          another data set, less budget
+    python launch/run_mpc.py --dataset german --head mlp --no-private-model    a network as the head
     python launch/run_mpc.py --dataset loans.toml --ledger ledgers         your own data
     python launch/run_mpc.py --resume runs/2026-01-01                      go on where a run was stopped
     python launch/run_mpc.py predict --model runs/2026-01-01 --records new.csv
@@ -50,7 +51,10 @@ _ROLES = (
     *("conditional", "gain", "sketch", "clip", "decay"),
 )
 _DISCOVERY = ("dataset", "seed", *_ALIGN, *_BUDGET, *_ROLES)
-_MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "grid_steps", "ridge", "dp_steps", "dp_sampling")
+_MODEL = (
+    *("encoder", "head", "hidden", "generator", "consistency"),
+    *("warmup", "steps", "grid_steps", "ridge", "dp_steps", "dp_sampling"),
+)
 _WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 _CONSISTENCY = ("consistency_from", "lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
 _METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY, *_WEIGHTS)
@@ -226,6 +230,12 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
     )
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
+    method.add_argument(
+        "--head",
+        help="linear (default), or mlp: one hidden layer, trained by CrypTen's autograd; needs --no-private-model, "
+        "so it is for public data (mode sealed, exact evaluation)",
+    )
+    method.add_argument("--hidden", type=int, metavar="UNITS", help="head mlp: hidden units (default 16)")
     method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; v1 quantile; paper masked")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument(
@@ -269,7 +279,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method.add_argument(
         "--steps",
         type=int,
-        help="first-order steps at each lambda: several classes, l1, mode split (default 60; paper: the most after "
+        help="first-order steps at each lambda: head mlp, l1, mode split (default 60; paper: the most after "
         "the warm-up, default as its table; it stops early)",
     )
     method.add_argument("--grid-steps", type=int, help="second-order steps of all lambdas at once (default 9)")

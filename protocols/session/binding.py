@@ -85,7 +85,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     binding_arithmetic.install(crypten, current)
     binding_binary.install(crypten, current)
     binding_functions.install(crypten, current)
-    binding_gradients.install(crypten)
+    binding_gradients.install(crypten, current)
 
 
 def _close_plain_ways(tensors: tuple[Any, ...]) -> None:

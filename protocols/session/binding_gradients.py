@@ -2,30 +2,42 @@
 
 Its dropout draws masks from a common generator that does not exist here. Others are wrong: `pos_pow`, `norm` along
 a dimension, items taken twice, `var` and batch norm with `unbiased` the wrong way round, a polynomial that changes
-its caller's coefficients.
+its caller's coefficients. That of a matrix product is right, but multiplies for factors that need no gradient and
+truncates each product alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from protocols.errors import Unavailable
+from protocols.ring import FRACTION_BITS
+from protocols.session import binding_tensors
 
+if TYPE_CHECKING:
+    from protocols.session.runtime import Session
+
+PRODUCT_BITS, GRADIENT_BITS = 24, 20
+"""Most fractional bits of products in a graph, and of gradients: sums of 2^16 products of both fit a truncation."""
 _crypten: Any = None
+_current: Callable[[], Session]
 
 
-def install(crypten: Any) -> None:
+def install(crypten: Any, current: Callable[[], Session]) -> None:
     """Replace, once per process, forward and backward steps of CrypTen's autograd."""
-    global _crypten
-    _crypten = crypten
+    global _crypten, _current
+    _crypten, _current = crypten, current
     registry = crypten.gradients.FUNCTION_REGISTRY
     steps: dict[str, dict[str, Any]] = {
         "dropout": {"forward": _dropout, "backward": _dropout_backward},
         "_feature_dropout": {"forward": _feature_dropout, "backward": _dropout_backward},
         "__getitem__": {"backward": _item_backward},
+        "matmul": {"forward": _matmul, "backward": _matmul_backward(registry["matmul"].backward)},
+        "sigmoid": {"backward": _sigmoid_backward(registry["sigmoid"].backward)},
         "norm": {"backward": _norm_backward},
         "pow": {"forward": _pow, "backward": _pow_backward},
         "pos_pow": {"backward": _pos_pow_backward},
@@ -76,6 +88,58 @@ def _item_backward(ctx: Any, grad_output: Any) -> Any:
     places = torch.arange(size.numel()).reshape(size)[index].reshape(-1)
     zeros = grad_output.new(torch.zeros(size.numel()))
     return zeros.index_add(0, places, grad_output.reshape(-1)).view(size)
+
+
+def _matmul(ctx: Any, input: Any, other: Any) -> Any:
+    """A product of long fractions comes back to PRODUCT_BITS: in a graph nothing else would rescale it."""
+    ctx.save_multiple_for_backward([input, other])
+    found = input.matmul(other)
+    if (_needs(input) or _needs(other)) and binding_tensors.is_long(binding_tensors.inner_of(found)):
+        return found.rescale(PRODUCT_BITS)
+    return found
+
+
+def _matmul_backward(general: Callable[..., Any]) -> Any:
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        """Gradients of the factors that need one: two rounds, for one factor or for both.
+
+        They have the fraction of the gradient that came, if that is from the usual one to GRADIENT_BITS. A pinned
+        factor opens nothing of its own. general: for vectors, batches and public factors.
+        """
+        left, right = ctx.saved_tensors
+        shared = all(isinstance(one, _crypten.mpc.MPCTensor) for one in (left, right))
+        if not shared or any(one.dim() != 2 or one.ptype != _crypten.mpc.arithmetic for one in (left, right)):
+            return general(ctx, grad_output)
+        whole, bits = grad_output.exact(), _bits_of_gradients(grad_output)
+        found = [
+            whole.matmul(right.t()) if _needs(left) else None,
+            left.t().matmul(whole) if _needs(right) else None,
+        ]
+        _current().flush()
+        return tuple(None if one is None else one.rescale(bits) for one in found)
+
+    return backward
+
+
+def _sigmoid_backward(general: Callable[..., Any]) -> Any:
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        """general: for gradients of the usual fraction."""
+        if not binding_tensors.is_long(binding_tensors.inner_of(grad_output)):
+            return general(ctx, grad_output)
+        (chance,) = ctx.saved_tensors
+        slope = chance.mul(chance.neg().add(1.0))
+        return grad_output.mul(slope).rescale(_bits_of_gradients(grad_output))
+
+    return backward
+
+
+def _bits_of_gradients(grad_output: Any) -> int:
+    bits = binding_tensors.bits_in(grad_output)
+    return bits if FRACTION_BITS <= bits <= GRADIENT_BITS else FRACTION_BITS
+
+
+def _needs(value: Any) -> bool:
+    return bool(getattr(value, "requires_grad", False))
 
 
 def _norm_backward(ctx: Any, grad_output: Any) -> Any:

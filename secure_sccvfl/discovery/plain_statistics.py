@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +23,7 @@ from secure_sccvfl.discovery.inputs import (
     indicators,
     row_bound,
 )
+from secure_sccvfl.discovery.kept_tables import KeptTables
 from secure_sccvfl.discovery.projected import projection
 from secure_sccvfl.discovery.shrinkage import group_sizes
 from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Tables, Widths
@@ -102,10 +103,14 @@ class PlainStatistics:
 
 @dataclass(frozen=True)
 class ReleasedTables:
-    """Returns what another run released, whatever is requested: to compare engines on the same releases."""
+    """Returns what another run released, whatever is requested: to compare engines on the same releases.
+
+    each: the tables of every release by its name, where they matter one by one; `tables` are their mean.
+    """
 
     tables: Mapping[str, np.ndarray]
     scale: float
+    each: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[Sketch]]) -> ReleasedTables:
@@ -117,6 +122,15 @@ class ReleasedTables:
         first = parts[0][0]
         return cls(tables, first.deviation * math.sqrt(first.releases))
 
+    def one_by_one(self, kept: Sequence[KeptTables]) -> ReleasedTables:
+        """The same with the single releases that the parties have kept."""
+        each: dict[str, dict[str, np.ndarray]] = {}
+        for own in kept:
+            for name, release in own.releases.items():
+                found = {k: np.hstack([part[k] for part in release.parts]) for k in release.parts[0]}
+                each.setdefault(name, {}).update(found)
+        return replace(self, each=each)
+
     def check(self, rows: int) -> None:
         """Nothing is charged."""
 
@@ -126,4 +140,5 @@ class ReleasedTables:
     def release(
         self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
     ) -> dict[str, np.ndarray]:
-        return {key: self.tables[key] for key in sums}
+        known = self.each[name] if self.each else self.tables
+        return {key: known[key].astype(float) for key in sums}

@@ -20,6 +20,7 @@ from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model
+from secure_sccvfl.training.plain_modules import ModuleHead
 
 
 def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
@@ -60,6 +61,9 @@ def _known_lambda(model: Model) -> float:
 def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
     """The sealed model in torch, for an attacker who is given everything (plain encoders only)."""
     width = sum(model.encoders[p.rank].columns for p in parties)
+    if isinstance(model.head, ModuleHead):
+        head, encode = model.head, affine_white_box(np.eye(width), np.zeros(width), model.encoders, parties)
+        return lambda x: head.in_torch(encode(x)) / model.temperature
     # Logits are affine in the encoding, so n + 1 evaluations of the engine recover the head.
     cuts = np.cumsum([model.encoders[p.rank].columns for p in parties])[:-1]
     probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from protocols.config import ConfigError
 from secure_sccvfl.attacks.completion import Completion
 from secure_sccvfl.attacks.inversion import Answers
 from secure_sccvfl.attacks.membership import Membership
@@ -31,6 +32,7 @@ from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.gram import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.plain_modules import ModuleHead
 from secure_sccvfl.training.trainer import Model
 
 LABEL_ROWS = 256
@@ -71,7 +73,9 @@ class LinearModel:
 
 
 def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
-    """A model of the plaintext engine."""
+    """A model of the plaintext engine with a linear head."""
+    if isinstance(model.head, ModuleHead):
+        raise ConfigError(f"attacks are on linear heads, and this model has head {model.head.spec.kind}")
     width = sum(model.encoders[p.rank].columns for p in ready.parties)
     cuts = np.cumsum([model.encoders[p.rank].columns for p in ready.parties])[:-1]
     probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)

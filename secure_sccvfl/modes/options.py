@@ -39,6 +39,7 @@ from secure_sccvfl.privacy.prediction_log import NO_LIMIT
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import ConsistencySource, Controls, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
+from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_RIDGE, MODULE_STEPS
 from secure_sccvfl.training.paper_settings import settings_of
 
 KEPT = "kept"
@@ -87,6 +88,9 @@ class RunOptions:
     public data. `consistency_from`: "tables" builds the consistency penalty from the released tables; "records" edits
     every training record. With a private model the Gram matrix of these edits is a charged release with noise
     (`privacy.gram`; mode `sealed`); without, the model reveals s of them: for public data.
+    `head`: "linear", or a module of CrypTen that is trained by its autograd (`training.modules`): "mlp" has `hidden`
+    units. A module is not private, so it needs `private_model` = false, which is for public data; it goes with mode
+    `sealed` and exact evaluation, has its penalty from records, and takes `steps` steps at one lambda by default.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
@@ -133,6 +137,8 @@ class RunOptions:
     clip: float = DiscoveryConfig.clip
     decay: float = DiscoveryConfig.decay
     encoder: EncoderKind = "plain"
+    head: str = LINEAR
+    hidden: int = HIDDEN
     generator: str = GeneratorConfig.kind
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
@@ -192,6 +198,13 @@ class RunOptions:
             raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
         if rules and rules != ["gap_target"]:
             given["gap_target"] = 0.0
+        module = given.get("head", LINEAR) != LINEAR
+        if (
+            module
+            and not wrong_kind(given.get("take_lambda", 0.0), float)
+            and not {"gap_target", "flip_target"} & {*rules}
+        ):
+            given.setdefault("lambdas", (float(given.get("take_lambda", cls.take_lambda)),))
         if "lambdas" not in given and not wrong_kind(given.get("take_lambda", 0.0), float):
             if given["private_model"]:  # every head is charged, so one is trained
                 known = (_mode_options(given.get("mode")) or {"lambdas": (cls.take_lambda,)})["lambdas"]
@@ -209,6 +222,8 @@ class RunOptions:
             recipe |= {"late_refreshes": 0, "refreshes": 1}
         if given.get("sketch") == "clipped" and recipe["score"] == "hsic":  # which is of counts
             recipe |= {"score": "stable"}
+        if module:
+            recipe |= {"consistency_from": "records", "steps": MODULE_STEPS, "ridge": MODULE_RIDGE}
         given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
@@ -234,6 +249,8 @@ class RunOptions:
             raise ConfigError(
                 f"consistency_from = records with a private model is for mode sealed, not {made.mode}: use tables"
             )
+        if module and made.mode != "sealed":
+            raise ConfigError(f"head {made.head} is for mode sealed, not {made.mode}: use head linear")
         if not made.refreshes + made.late_refreshes:
             raise ConfigError("refreshes and late_refreshes are both 0: tables and roles are refreshed at least once")
         if made.method == "paper" and made.mode != "split":
@@ -263,6 +280,8 @@ class RunOptions:
         return replace(
             recipe,
             encoder=self.encoder,
+            head=self.head,
+            hidden=self.hidden,
             consistency=self.consistency,
             lambdas=self.lambdas,
             take_lambda=None if self.gap_target or self.flip_target else self.take_lambda,

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from protocols.config import ConfigError
 from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.model.encoders import reached
 from secure_sccvfl.modes.base import Trained, Workplace, check_budget, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.modules import HeadError
 from secure_sccvfl.training.trainer import Trainer
 
 
 def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """Everything that a sealed run opens."""
     return [*common_releases(schema, options), *plan_of(facts_of(schema, options), "head", "validation")]
+
+
+def check_head(options: RunOptions, schema: Schema) -> None:
+    """Raise ConfigError for a module that cannot be trained on the columns of all parties."""
+    module = options.train_config().module
+    if module is None:
+        return
+    columns = sum(len(reached(layout, (), options.encoder)) for layout in schema.layouts.values())
+    try:
+        module.build(columns, schema.outputs)
+    except HeadError as error:
+        raise ConfigError(str(error)) from None
 
 
 class Sealed:
@@ -24,6 +39,7 @@ class Sealed:
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "sealed")
+        check_head(options, schema)
         check_budget(options, schema)
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:

@@ -32,7 +32,8 @@ from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.training.engine import Measures
-from secure_sccvfl.training.handles import SharedHead, Weights
+from secure_sccvfl.training.handles import SharedHead, SharedModule, Weights
+from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
@@ -59,7 +60,10 @@ class Checkpoints:
         heads |= {"chosen": state.choice} if state.choice is not None else {}
         heads |= {"control": state.control} if state.control is not None else {}
         for name, head in heads.items():
-            if head is not None:
+            if isinstance(head, SharedModule):
+                arrays |= {f"{name} weights {part}": save_share(value) for part, value in head.weights.items()}
+                arrays |= {f"{name} velocity {part}": save_share(value) for part, value in head.velocity.items()}
+            elif head is not None:
                 arrays |= {f"{name} {part}": save_share(getattr(head.weights, part)) for part in PARTS}
                 arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
         for sketch in state.sketches:
@@ -84,6 +88,8 @@ class Checkpoints:
             "heads": len(state.heads),
             "records": state.records,
         }
+        if isinstance(state.head, SharedModule):
+            facts["module"] = {**asdict(state.head.spec), "outputs": state.head.outputs}
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
         with naming(part), open(part, "wb", opener=private) as file:
@@ -141,7 +147,24 @@ class Checkpoints:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(str(arrays["facts"]))
 
-        def head(name: str) -> SharedHead | None:
+        def module(name: str) -> SharedModule | None:
+            known = dict(facts["module"])
+            outputs = known.pop("outputs")
+            parts = {
+                kind: {
+                    key.removeprefix(f"{name} {kind} "): restore_share(share, HEAD_BITS)
+                    for key, share in arrays.items()
+                    if key.startswith(f"{name} {kind} ")
+                }
+                for kind in ("weights", "velocity")
+            }
+            if not parts["weights"]:
+                return None
+            return SharedModule(HeadSpec(**known), parts["weights"], parts["velocity"], task, outputs)
+
+        def head(name: str) -> SharedHead | SharedModule | None:
+            if "module" in facts:
+                return module(name)
             if f"{name} scale" not in arrays:
                 return None
             weight, bias, *velocities = [restore_share(arrays[f"{name} {part}"], HEAD_BITS) for part in PARTS]

@@ -36,6 +36,7 @@ from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.handles import Shared
+from secure_sccvfl.training.modules import HeadSpec
 
 
 class ModelError(InputError):
@@ -73,7 +74,8 @@ class PartyModel:
     of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
     without mediators and proxies, shared too. predictions: how many people it may answer for, as all parties
     approved before training; None in models of earlier versions, which have the default. charged: the key under which
-    every ledger has the charge of a private head; empty for a model that is not private.
+    every ledger has the charge of a private head; empty for a model that is not private. module: what the head is, if
+    it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty.
     """
 
     run: str
@@ -100,6 +102,8 @@ class PartyModel:
     control: tuple[Shared, Shared] | None = None
     predictions: int | None = None
     charged: str = ""
+    module: HeadSpec | None = None
+    layers: Mapping[str, Shared] = field(default_factory=dict)
 
     @property
     def drawn_seed(self) -> int:
@@ -124,7 +128,8 @@ class PartyModel:
         policy = dict(self.policy)
         seeds = (self.seed, self.drawn_seed)
         known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
-        facts = (*known, self.control is not None, self.predictions, self.charged)
+        module = None if self.module is None else asdict(self.module)
+        facts = (*known, self.control is not None, self.predictions, self.charged, module)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -166,12 +171,18 @@ def trained_networks(
     return {name: made.arrays() for name, made in own.items() if isinstance(made, MaskedGenerator)}
 
 
+def no_weights(outputs: int) -> tuple[Shared, Shared]:
+    """Weight and bias of a model whose head is a module: empty."""
+    return restore_share(np.zeros((0, outputs), np.int64), HEAD_BITS), restore_share(np.zeros(0, np.int64), HEAD_BITS)
+
+
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
     heads = {"": (model.weight, model.bias)} | ({} if model.control is None else {"control ": model.control})
     arrays: dict[str, Any] = {}
     for name, (weight, bias) in heads.items():
         arrays |= {f"{name}weight": save_share(weight), f"{name}bias": save_share(bias)}
+    arrays |= {f"head {name}": save_share(layer) for name, layer in model.layers.items()}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
@@ -212,6 +223,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["predictions"] = model.predictions
     if model.charged:
         facts["charged"] = model.charged
+    if model.module is not None:
+        facts["module"] = asdict(model.module)
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
@@ -287,6 +300,12 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         head("control weight", "control bias") if "control weight" in arrays else None,
         facts.get("predictions"),
         facts.get("charged", ""),
+        HeadSpec(**facts["module"]) if "module" in facts else None,
+        {
+            name.removeprefix("head "): restore_share(share, HEAD_BITS)
+            for name, share in arrays.items()
+            if name.startswith("head ")
+        },
     )
 
 

@@ -54,7 +54,7 @@ from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.description import describe
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
+from secure_sccvfl.run.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.run.paid_tables import (
     WHOLE,
     About,
@@ -64,6 +64,7 @@ from secure_sccvfl.run.paid_tables import (
     tables_in_words,
     tables_record,
 )
+from secure_sccvfl.training.handles import SharedModule
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -341,7 +342,8 @@ class TrainJob:
         charged: str,
     ) -> str:
         """Save this party's part of the model. charged: the key of its head's charge."""
-        weight, bias = engine.unscaled(model.head)
+        module = model.head if isinstance(model.head, SharedModule) else None
+        weight, bias = engine.unscaled(model.head) if module is None else no_weights(module.outputs)
         control = None if model.control is None else engine.unscaled(model.control)
         session.flush()  # with a folder or without: all parties send alike
         options = self.options
@@ -372,5 +374,7 @@ class TrainJob:
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},
             predictions=options.predictions,
             charged=charged,
+            module=None if module is None else module.spec,
+            layers={} if module is None else module.weights,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

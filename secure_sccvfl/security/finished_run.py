@@ -65,6 +65,8 @@ class FinishedRun:
         options = RunOptions.of(session.options)
         if session.job != "train" or not options.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
+        if options.train_config().module is not None:
+            raise ConfigError(f"attacks are on linear heads, and this run has head {options.head}")
         data = pooled(options.dataset, len(session.parties))
         return cls(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
 

@@ -19,6 +19,7 @@ from secure_sccvfl.privacy.heads import CARD_SHARE, SHARE
 from secure_sccvfl.privacy.releases import charged_statistics
 from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import ConsistencyKind, Target
+from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
 EvaluationKind = Literal["noisy", "exact"]
@@ -55,6 +56,9 @@ class TrainConfig:
     `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
     budget, for the head; 0 for the share of `share`.
 
+    `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
+    steps at each lambda, with counterfactuals of every training record, and cannot be private.
+
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
     groups of at least `min_group` records. `control`: train a head without mediators and proxies beside the others,
@@ -62,6 +66,8 @@ class TrainConfig:
     """
 
     encoder: EncoderKind = "plain"
+    head: str = LINEAR
+    hidden: int = HIDDEN
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
     take_lambda: float | None = 3.0
@@ -119,8 +125,23 @@ class TrainConfig:
             raise ValueError(f"consistency_from must be tables or records, got {self.consistency_from!r}")
         if self.consistency == "l1" and self.consistency_from == "tables":
             raise ValueError("l1 consistency is over records: it needs consistency_from = records")
+        if self.module is not None:
+            self._check_module()
         if self.private:
             self._check_private()
+
+    def _check_module(self) -> None:
+        if self.private:
+            raise ValueError(
+                f"head {self.head} cannot be private: its noise is calibrated for a linear head alone; give "
+                "private_model = false (public data only)"
+            )
+        if self.consistency != "squared" or self.consistency_from != "records":
+            raise ValueError(
+                f"head {self.head} has squared consistency over records: leave out consistency and consistency_from"
+            )
+        if self.evaluation != "exact":
+            raise ValueError(f"head {self.head} needs evaluation exact, not {self.evaluation}")
 
     def _check_private(self) -> None:
         if self.consistency != "squared":
@@ -137,6 +158,16 @@ class TrainConfig:
             raise ValueError("a control head would be a second model of the same records: leave it out")
         if not 0 <= self.head_share < 1:
             raise ValueError(f"head_share must lie between 0 and 1, got {self.head_share}")
+
+    @property
+    def module(self) -> HeadSpec | None:
+        """The module that is the head; None for a linear one."""
+        return None if self.head == LINEAR else HeadSpec(self.head, self.hidden)
+
+    @property
+    def draws(self) -> int:
+        """Most counterfactuals of each record and attribute."""
+        return self.generator.draws if self.module is None else min(self.generator.draws, MODULE_DRAWS)
 
     @property
     def target(self) -> Target:
@@ -181,7 +212,7 @@ class TrainConfig:
 
     def second_order(self, task: Task) -> bool:
         """Whether all lambdas are trained at once, by second-order steps."""
-        return self.consistency == "squared"
+        return self.consistency == "squared" and self.head == LINEAR
 
     def steps_of(self, task: Task) -> int:
         """Steps of a head at one lambda."""
@@ -189,7 +220,7 @@ class TrainConfig:
 
     def warm_steps(self, task: Task) -> int:
         """Steps before consistency."""
-        return 0 if self.second_order(task) else warmup_steps(self)
+        return 0 if self.second_order(task) or self.module is not None else warmup_steps(self)
 
     def steps_along_grid(self, task: Task) -> int:
         """Steps of the whole grid, one after another."""

@@ -25,6 +25,7 @@ from secure_sccvfl.model.table_gram import TableGram
 from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import SLOPES, HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.modules import HeadSpec
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit. Of several classes each has a sigmoid against the rest.
@@ -65,6 +66,13 @@ class Step:
             raise ValueError(f"weights must not be negative, got {self.lam}, {self.guard}")
         if self.kind not in ("squared", "l1"):
             raise ValueError(f"unknown consistency {self.kind!r}; use squared or l1")
+
+    def weights_of(self, draws: int, guards: int) -> tuple[float, ...]:
+        """Of a module: the weights of w / 2 (z(x') - z(x))^2 for each counterfactual and each shifted copy x'.
+
+        A linear head has z(x') - z(x) = (x' - x) w, so this is the penalty that it has.
+        """
+        return (*(self.lam / draws for _ in range(draws)), *(self.guard for _ in range(guards)))
 
 
 @dataclass(frozen=True)
@@ -192,6 +200,13 @@ class Engine(Protocol):
         """A zero head for the columns of a batch."""
         ...
 
+    def module_head(self, batch: Any, outputs: int, task: Task, spec: HeadSpec, seed: int) -> Any:
+        """A module at its first weights, which are public (`training.modules`).
+
+        `prepare_module`, `steps`, `check_range`, `measure`, `best_temperature` and `logits` take it.
+        """
+        ...
+
     def width(self, head: Any) -> int:
         """How many columns a head has, of all parties, without the bias; public."""
         ...
@@ -205,6 +220,13 @@ class Engine(Protocol):
 
         `curvature` is each owner's local bound on the second derivative per column; a step divides by it. A secret
         engine gets the same step when owners scale their columns before sharing them.
+        """
+        ...
+
+    def prepare_module(self, batch: Any, penalty: Any | None, step: Step, ridge: float) -> Any:
+        """A descent of a module, for squared consistency: the penalty of `Step.weights_of` on every record.
+
+        It ends the descent that was prepared before. The penalty is one of `join`, over counterfactuals of records.
         """
         ...
 

@@ -7,6 +7,7 @@ at every party or at none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ from protocols.steps.second_order import Curved, Plan, Shared, Slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.modules import HeadSpec
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -45,7 +47,7 @@ class SharedBatch:
     ridge: np.ndarray
     label: Shared
     masked: Shared | None = None
-    seen: tuple[tuple[SharedHead, ...], Shared] | None = None
+    seen: tuple[tuple[SharedHead | SharedModule, ...], Shared] | None = None
     codes: Shared | None = None
 
     @property
@@ -106,6 +108,37 @@ class SharedHead:
     last_logits: Shared | None = None
     plain_weight: Shared | None = None
     slope: Slope | None = None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SharedModule:
+    """Shares of the weights of a module and of their velocities, by name, HEAD_BITS.
+
+    last_logits: as of `SharedHead`, with counterfactuals below the records.
+    """
+
+    spec: HeadSpec
+    weights: Mapping[str, Shared]
+    velocity: Mapping[str, Shared]
+    task: Task
+    outputs: int
+    last_logits: Shared | None = None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SharedModuleDescent:
+    """What all steps of a module use: records under masks, with their moved copies below, each with its weight.
+
+    number, pattern: as of `SharedDescent`.
+    """
+
+    number: int
+    batch: SharedBatch
+    step: Step
+    ridge: float
+    rows: Shared
+    weights: tuple[float, ...]
+    pattern: list[Request] = field(default_factory=list)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -33,6 +34,8 @@ from secure_sccvfl.training.descents.grid import (
 )
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, SIGN_WIDTH, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
+from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.plain_modules import ModuleDescent, ModuleHead, first_head, shifted, stepped
 
 
 def _check_counted(presence: Presence | None) -> None:
@@ -74,11 +77,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Selected displacements per draw (one list per protected attribute), their Gram, the guards' Gram."""
+    """Selected displacements per draw (one list per protected attribute), their Gram, the guards' Gram.
+
+    directions: of the guards.
+    """
 
     draws: tuple[np.ndarray, ...]
     gram: np.ndarray
     guard: np.ndarray
+    directions: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -232,7 +239,8 @@ class PlainEngine:
 
     def join(self, edits: Sequence[Penalty], guards: Sequence[Blocks]) -> Penalty:
         gram = np.mean([e.gram for e in edits], axis=0)
-        return Penalty(tuple(d for e in edits for d in e.draws), gram, _guard_of(guards, gram))
+        directions = tuple(_side_by_side(guard) for guard in guards)
+        return Penalty(tuple(d for e in edits for d in e.draws), gram, _guard_of(guards, gram), directions)
 
     def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> Penalty:
         parts = []
@@ -261,6 +269,9 @@ class PlainEngine:
         zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
 
+    def module_head(self, batch: Batch, outputs: int, task: Task, spec: HeadSpec, seed: int) -> ModuleHead:
+        return first_head(spec, batch.rows.shape[1], outputs, task, seed)
+
     def width(self, head: Head) -> int:
         return len(head.weight)
 
@@ -272,6 +283,17 @@ class PlainEngine:
     def prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Descent:
         self._prepared += 1
         return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))
+
+    def prepare_module(self, batch: Batch, penalty: Penalty | None, step: Step, ridge: float) -> ModuleDescent:
+        self._prepared += 1
+        draws = penalty.draws if penalty is not None and step.lam > 0 else ()
+        guards = penalty.directions if penalty is not None and step.guard > 0 else ()
+        rows, weights = shifted(batch.rows, [*draws, *guards]), step.weights_of(len(draws), len(guards))
+
+        def residual(logits: np.ndarray, task: Task) -> np.ndarray:
+            return _residual(logits, batch, task)
+
+        return ModuleDescent(self._prepared, rows, len(batch.rows), residual, step, ridge, weights)
 
     def prepare_grid(
         self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds, noise: HeadNoise | None = None
@@ -330,13 +352,18 @@ class PlainEngine:
             return np.asarray(1 - 4 * slope**2)
         return np.asarray(CAP_STEEPNESS * (slope - slope**2 / CAP))
 
-    def _check_last(self, descent: Descent | GridDescent) -> None:
+    def _check_last(self, descent: Descent | GridDescent | ModuleDescent) -> None:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared")
 
-    def steps(self, head: Head, descent: Descent | GridDescent, count: int, *, fine: bool = False) -> Head:
+    def steps(
+        self, head: Any, descent: Descent | GridDescent | ModuleDescent, count: int, *, fine: bool = False
+    ) -> Any:
         self._check_last(descent)
         for _ in range(count):
+            if isinstance(descent, ModuleDescent):
+                head = stepped(head, descent)
+                continue
             head = self._step(head, descent) if isinstance(descent, Descent) else self._grid_step(head, descent)
         return head
 
@@ -410,19 +437,26 @@ class PlainEngine:
             raise FloatingPointError(UNSETTLED)
 
     def measure(
-        self, heads: Sequence[Head], batch: Batch, penalty: Penalty | None, flips: bool = False
+        self, heads: Sequence[Head | ModuleHead], batch: Batch, penalty: Penalty | None, flips: bool = False
     ) -> tuple[Measures, ...]:
         return tuple(self._measure(head, batch, penalty, flips) for head in heads)
 
     @staticmethod
-    def _measure(head: Head, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
+    def _measure(head: Head | ModuleHead, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
         logits = head(batch.rows)
-        gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
-        gap_rms = float(np.sqrt(max(0.0, np.einsum("io,ij,jo->", head.weight, gram, head.weight))))
+        shifts = [np.zeros_like(logits)]
+        if isinstance(head, ModuleHead):
+            if penalty is not None:
+                shifts = [head(batch.rows + draw) - logits for draw in penalty.draws]
+            gap_rms = float(np.sqrt(np.mean([(shift**2).sum(axis=1) for shift in shifts])))
+        else:
+            gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
+            gap_rms = float(np.sqrt(max(0.0, np.einsum("io,ij,jo->", head.weight, gram, head.weight))))
+            if flips and penalty is not None:
+                shifts = [draw @ head.weight for draw in penalty.draws]
         spread = float(np.sqrt(logits.var(axis=0).sum()))
         flipped = None
         if flips:
-            shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
             shown = decisions(logits, head.task)
             flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
         return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
-from secure_sccvfl.training.descents import edited
+from secure_sccvfl.training.descents import edited, modules
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import (
@@ -58,12 +59,17 @@ from secure_sccvfl.training.handles import (
     SharedEdits,
     SharedGrid,
     SharedHead,
+    SharedModule,
+    SharedModuleDescent,
     SharedPenalty,
     SharedRows,
     Weights,
 )
+from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.sharing import counted, share_label, side_by_side, with_bias
 
+Heads = Sequence[Any]
+"""Heads of one kind: `SharedHead`, or modules (`SharedModule`)."""
 _TOTAL_BOUND = 2.0**20
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
@@ -233,6 +239,9 @@ class SecureEngine:
         bias = self.session.public(np.zeros(outputs), HEAD_BITS)
         return SharedHead(Weights(zero, bias, zero, bias, True), np.ones(self.widths[self.session.rank]), task)
 
+    def module_head(self, batch: SharedBatch, outputs: int, task: Task, spec: HeadSpec, seed: int) -> SharedModule:
+        return modules.first_module(self.session, spec, sum(self.widths), outputs, task, seed)
+
     def width(self, head: SharedHead) -> int:
         return int(head.weights.weight.size(0))
 
@@ -269,10 +278,38 @@ class SecureEngine:
         reached = np.zeros(0, int) if penalty is None else penalty.chosen.columns
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, reached, shares)
 
+    def prepare_module(
+        self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
+    ) -> SharedModuleDescent:
+        """One round for each counterfactual of a record and each guard: their rows are masked."""
+        if batch.presence is not None or isinstance(batch.own, SharedRows):
+            raise ProtocolError("a module needs rows that all count, and encodings that their owners know")
+        self._forget(*self._kept_masks)
+        self._kept_masks = ()
+        draws = penalty.chosen if penalty is not None and step.lam > 0 else SharedChoices((), np.zeros(0, int))
+        guards = penalty.guards if penalty is not None and step.guard > 0 else ()
+        with self.session.measure("mask encodings"):
+            copies = modules.moved_rows(self.session, self._side_by_side(batch.own, FRACTION_BITS), draws)
+            copies += [self._pinned(batch.own + guard) for guard in guards]
+            if batch.masked is None:
+                batch.masked = self._pinned(batch.own)
+            rows = crypten.cat([batch.masked, *copies])
+        self._prepared, self._kept_masks = self._prepared + 1, tuple(copies)
+        weights = step.weights_of(len(draws.draws), len(guards))
+        return SharedModuleDescent(self._prepared, batch, step, ridge, rows, weights)
+
+    def _module_steps(self, start: SharedModule, descent: SharedModuleDescent, count: int) -> SharedModule:
+        with self.session.measure("training step"):
+            for _ in self.session.repeat(count, descent.pattern):
+                start = modules.stepped(self.session, start, descent)
+        return start
+
     def steps(
-        self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int, *, fine: bool = False
-    ) -> SharedHead:
+        self, start: Any, descent: SharedDescent | SharedGrid | SharedModuleDescent, count: int, *, fine: bool = False
+    ) -> Any:
         self._check_last(descent)
+        if isinstance(descent, SharedModuleDescent):
+            return self._module_steps(start, descent, count)
         if isinstance(descent, SharedGrid):
             return self._grid_steps(start, descent, count, fine)
         weights, logits = self._scaled(start, descent), start.last_logits
@@ -336,7 +373,7 @@ class SecureEngine:
         self._kept_masks = (rows, made.stack)
         return made
 
-    def _check_last(self, descent: SharedDescent | SharedGrid) -> None:
+    def _check_last(self, descent: SharedDescent | SharedGrid | SharedModuleDescent) -> None:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
 
@@ -397,11 +434,11 @@ class SecureEngine:
 
     # what is opened
 
-    def check_range(self, heads: Sequence[SharedHead], batch: SharedBatch) -> None:
-        """Only for classes: a regression uses no sigmoid, and its steps end at the optimum."""
+    def check_range(self, heads: Heads, batch: SharedBatch) -> None:
+        """Only for classes: a regression uses no sigmoid, and steps of a linear head end at the optimum."""
         if heads[0].task == "regression":
             return
-        slopes = [one.slope for one in heads if one.slope is not None]
+        slopes = [] if isinstance(heads[0], SharedModule) else [one.slope for one in heads if one.slope is not None]
         with self.session.measure("validation"):
             headroom = [head.headroom(self._logits(heads, batch))]
             headroom += [head.headroom(one.last_logits) for one in heads if one.last_logits is not None]
@@ -430,7 +467,7 @@ class SecureEngine:
             raise ProtocolError(UNSETTLED)
 
     def measure(
-        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
+        self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
     ) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
         if batch.presence is not None:
@@ -438,10 +475,10 @@ class SecureEngine:
         count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
-            gap = shared_measures.gap_squared(self.session, penalty, self._weights(heads), count)
+            gap, shifts = self._gap(heads, batch, penalty)
             loss = shared_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
             spread = shared_measures.variance(logits)
-            flipped, among = self._flips(heads, logits, penalty if flips else None)
+            flipped, among = self._flips(heads, logits, penalty if flips else None, shifts)
             rate = (flipped.exact() / among).rescale(WIDE_BITS, sliced=True)
             figures = crypten.stack([loss, spread, gap, rate], dim=1)
             seen = self._told(figures, releases.VALIDATION_SUMMARY)
@@ -459,6 +496,29 @@ class SecureEngine:
             kept = choice.first_of(whole, met)
         return self.plain_head(kept[:-1], kept[-1], heads[0].task)
 
+    def _gap(
+        self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None
+    ) -> tuple[Shared, list[Shared] | None]:
+        """The mean squared gap of each head, WIDE_BITS; of modules also the shifts of their logits."""
+        count = len(heads)
+        if not isinstance(heads[0], SharedModule):
+            return shared_measures.gap_squared(self.session, penalty, self._weights(heads), count), None
+        shifts = [] if penalty is None else self._module_shifts(heads, batch.own, penalty.chosen)
+        if not shifts:
+            return self.session.public(np.zeros(count), WIDE_BITS), shifts
+        return modules.gap_squared(shifts, count), shifts
+
+    def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedChoices) -> list[Shared]:
+        """Of every draw: rows x heads, FRACTION_BITS; the rounds of logits, for all draws together."""
+        if isinstance(own, SharedRows):
+            raise ProtocolError("a module needs encodings that their owners know")
+        whole = self._side_by_side(own, FRACTION_BITS)
+        copies = [whole.pinned(), *modules.moved_rows(self.session, whole, chosen)]
+        logits, rows = self._logits_of(heads, crypten.cat(copies)), len(own)
+        self._forget(*copies)
+        first = logits[:rows]
+        return [logits[at : at + rows] - first for at in range(rows, logits.size(0), rows)]
+
     def _meets(
         self,
         heads: Sequence[SharedHead],
@@ -475,7 +535,9 @@ class SecureEngine:
         flipped, among = self._flips(heads, logits, penalty)
         return 1 - (shared_measures.room_for_flips(self.session, flipped, among, target.most, presence) < 0)
 
-    def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
+    def best_temperature(
+        self, trained: SharedHead | SharedModule, batch: SharedBatch, temperatures: Sequence[float]
+    ) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
             found = np.flatnonzero(self._told(rising, releases.TEMPERATURE_CHOICE))
@@ -493,7 +555,11 @@ class SecureEngine:
         return self.plain_head(kept[:-1], kept[-1], trained.task)
 
     def _rising(
-        self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float], clamped: bool = False
+        self,
+        trained: SharedHead | SharedModule,
+        batch: SharedBatch,
+        temperatures: Sequence[float],
+        clamped: bool = False,
     ) -> Shared:
         """The bits that say whether the loss rises from each temperature to the next."""
         logits, task = self._logits([trained], batch), trained.task
@@ -515,7 +581,7 @@ class SecureEngine:
             figures = shared_measures.recovered(self.session, logits, groups, holder, count, floor)
             return tuple(self._told(figures, releases.LEAK).tolist())
 
-    def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
+    def logits(self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
         opened = self.session.open(logits, self.session.declared(releases.PREDICTIONS.name))
@@ -536,7 +602,14 @@ class SecureEngine:
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Shared:
+    def restored_module(self, module: SharedModule, widths: Sequence[int]) -> SharedModule:
+        """A module whose weights were kept on disk."""
+        self.widths = tuple(widths)
+        return module
+
+    def shared_logits(
+        self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows, *more: SharedHead
+    ) -> Shared:
         """The logits of these records as a CrypTen tensor; of more heads next to them, in no round more."""
         with self.session.measure("prediction"):
             pinned = self._pinned(self._own(encodings))
@@ -544,9 +617,14 @@ class SecureEngine:
             self._forget(pinned)
         return logits
 
-    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Shared:
-        """The change of the logits by the displacements of one draw, as a CrypTen tensor."""
-        (shift,) = self._shifts([trained], chosen)
+    def shared_shift(
+        self, trained: SharedHead | SharedModule, chosen: SharedChoices, encodings: Blocks | SharedRows
+    ) -> Shared:
+        """The change of the logits of these records by the displacements of one draw, as a CrypTen tensor."""
+        if isinstance(trained, SharedModule):
+            (shift,) = self._module_shifts([trained], self._own(encodings), chosen)
+        else:
+            (shift,) = self._shifts([trained], chosen)
         return shift
 
     def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Shared]:
@@ -566,7 +644,7 @@ class SecureEngine:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)
 
-    def _logits(self, heads: Sequence[SharedHead], batch: SharedBatch) -> Shared:
+    def _logits(self, heads: Heads, batch: SharedBatch) -> Shared:
         """The logits, FRACTION_BITS, of all heads side by side; the batch is pinned once, unscaled."""
         if batch.masked is None:
             batch.masked = self._pinned(batch.own)
@@ -588,7 +666,10 @@ class SecureEngine:
             words = head.scaled_columns(words, self._side_by_side(scale, SCALE_BITS))
         return (words if own.presence is None else with_bias(self.session, own, words)).pinned()
 
-    def _logits_of(self, heads: Sequence[SharedHead], rows: Shared) -> Shared:
+    def _logits_of(self, heads: Heads, rows: Shared) -> Shared:
+        """Of all heads side by side, which are of one kind."""
+        if isinstance(heads[0], SharedModule):
+            return crypten.cat([modules.forward(one, rows) for one in heads], dim=1)
         bias, weights = crypten.cat([one.weights.bias for one in heads]), self._weights(heads)
         counts = rows.size(1) > weights.size(0)  # the last column is that of the bias
         wide = rows @ crypten.cat([weights, bias[None]]) if counts else rows @ weights + bias
@@ -605,9 +686,13 @@ class SecureEngine:
         return trained.plain_weight
 
     def _flips(
-        self, heads: Sequence[SharedHead], logits: Shared, penalty: SharedPenalty | None
+        self, heads: Heads, logits: Shared, penalty: SharedPenalty | None, shifts: list[Shared] | None = None
     ) -> tuple[Shared, int]:
-        shifts = [] if penalty is None else self._shifts(heads, penalty.chosen)
+        """shifts: of the logits, where they are known."""
+        if penalty is None:
+            shifts = []
+        elif shifts is None:
+            shifts = self._shifts(heads, penalty.chosen)
         return shared_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
 
     def _edited_rows(self, penalty: SharedPenalty) -> Shared:

@@ -1,4 +1,4 @@
-"""SCC-VFL, sealed: label-free local encoders, a fused linear head, consistency under masked edits.
+"""SCC-VFL, sealed: label-free local encoders, a fused linear head (or a module), consistency under masked edits.
 
 The driver reads like the paper: discovery, generators, joint training with a refresh of the tables. The weight
 lambda is a setting. With a target instead, a stated rule chooses it on validation: by opened means (`exact`), or in
@@ -138,9 +138,13 @@ class Trainer(Descents):
         return fit_encoder(party.layout, party.known.inputs, self.config.encoder, self.seed)
 
     def enter(self) -> None:
-        """Hand the encoded records to the engine, and begin with a zero head."""
+        """Hand the encoded records to the engine, and begin with a zero head, or a module at its first weights."""
         self._read()
-        self.state = State(self.engine.head(self.batch, self.outputs, self.task))
+        self.state = State(self._first_head())
+
+    def _first_head(self) -> Any:
+        given, module = (self.batch, self.outputs, self.task), self.config.module
+        return self.engine.head(*given) if module is None else self.engine.module_head(*given, module, self.seed)
 
     def _read(self) -> None:
         """Encode both parts for the engine."""
@@ -413,7 +417,7 @@ class Trainer(Descents):
 
     def _draws(self, part: Part) -> int:
         """Edits of each record and attribute."""
-        return int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
+        return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _expected(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]

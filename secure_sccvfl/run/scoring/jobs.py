@@ -68,7 +68,7 @@ from secure_sccvfl.run.scoring.evaluation_record import begin, record, recorded,
 from secure_sccvfl.run.scoring.metering import Answers, Asked, allowed_predictions
 from secure_sccvfl.run.scoring.new_records import CHANGED, read_new_records
 from secure_sccvfl.run.scoring.plans import OWN, crossed_of, evaluation_plan, fewest_records, prediction_plan, sums_of
-from secure_sccvfl.training.handles import SharedHead, SharedRows
+from secure_sccvfl.training.handles import SharedHead, SharedModule, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
 REFUSED = "refused"
@@ -129,12 +129,15 @@ class _WithModel:
             )
 
     @staticmethod
-    def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
+    def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead | SharedModule]:
         """The head, restored."""
         engine = SecureEngine(session, schema.label_holder, schema.group_holders)
         layout = Layout.of(schema.features[session.rank])
         columns = engine.publish(COLUMNS.name, {str(session.rank): model.columns(layout)})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
+        if model.module is not None:
+            shared = SharedModule(model.module, model.layers, {}, schema.task, schema.outputs)
+            return engine, engine.restored_module(shared, widths)
         return engine, engine.restored(model.weight, model.bias, schema.task, widths)
 
     @staticmethod
@@ -389,7 +392,7 @@ class EvaluateJob(_WithModel):
         return replace(party, inputs=np.concatenate([party.inputs, *edited])), known
 
     def _own_copies(
-        self, session: Session, engine: SecureEngine, head: SharedHead, plain: Shared
+        self, session: Session, engine: SecureEngine, head: SharedHead | SharedModule, plain: Shared
     ) -> dict[str, tuple[Shared, Copies]]:
         """Test records under the run's own generator, with tables as released and the direction chosen in secret.
 
@@ -408,7 +411,8 @@ class EvaluateJob(_WithModel):
         known = [one for one in codes if one is not None]
         every = np.concatenate(known) if known else None
         chosen = engine.selected(below_each_other(made), every, 0, self._moving())
-        shift = cooled(engine.shared_shift(head, chosen), model.temperature)
+        encodings = {party.rank: np.tile(model.encoder(party.inputs), (len(names), 1))}
+        shift = cooled(engine.shared_shift(head, chosen, encodings), model.temperature)
         parts = split(shift.reshape(-1), [tuple(plain.size())] * len(names))
         rows = np.arange(len(party.inputs))
         targets = public_targets(len(rows), count, model.drawn_seed, 0)

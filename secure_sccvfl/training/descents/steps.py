@@ -17,6 +17,7 @@ from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.grid import PRIVATE_SAMPLED, Bounds, Grid, sampled_rows
 from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, SIGN_WIDTH, Engine, Step
 from secure_sccvfl.training.leak import adversaries
+from secure_sccvfl.training.modules import MODULE_MOMENTUM, MODULE_RATE
 from secure_sccvfl.training.state import Hooks, State
 
 REACH = 1.5
@@ -82,9 +83,9 @@ class Descents:
     def warming(self) -> Callable[[Any, int], Any]:
         """Steps without consistency: from a head and their number to the next head.
 
-        Second-order training needs none: it starts from a zero head.
+        Second-order training needs none: it starts from a zero head. A module takes all steps with consistency.
         """
-        if self.config.second_order(self.task):
+        if not self.config.warm_steps(self.task):
             return lambda head, count: head
         descent: Any = None
 
@@ -115,11 +116,22 @@ class Descents:
         return self.config.guard * (lam if self.config.guard_grows else 1.0)
 
     def first_order(self, lam: float, flat: Blocks, energy: Blocks, reach: Blocks) -> tuple[Step, Blocks]:
-        """A first-order step at this lambda, and each owner's curvature bound of the whole objective."""
+        """A first-order step at this lambda, and each owner's curvature bound of the whole objective.
+
+        That of a module has no such bound, and needs none.
+        """
         config, weight = self.config, self.guard_weight(lam)
+        if config.module is not None:
+            return Step(MODULE_RATE, MODULE_MOMENTUM, lam, guard=weight), flat
         steep = lam * (1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH)
         bound = {k: flat[k] + steep * energy[k] + weight * reach[k] for k in flat}
         return Step(config.rate, config.momentum, lam, config.consistency, weight), bound
+
+    def _prepared(self, penalty: Any, step: Step, bound: Blocks) -> Any:
+        """A first-order descent of a linear head or of a module."""
+        if self.config.module is not None:
+            return self.engine.prepare_module(self.batch, penalty, step, self.config.ridge)
+        return self.engine.prepare(self.batch, penalty, step, bound)
 
     def warm_up(self, penalty: Any, energy: Blocks, reach: Blocks) -> None:
         """A few steps of one head under this penalty, before a late refresh: joint training has begun.
@@ -128,13 +140,14 @@ class Descents:
         number of columns, so at this rate every step goes down, whatever the data are (`grid`, Scale). The head
         stays secret: no bit about it is opened, not even whether it is in range. It carries no noise and is never
         released; the heads of the grid start from it and end within the checked tolerance of their minimum wherever
-        they started (`privacy.heads`).
+        they started (`privacy.heads`). A module takes the first of its steps here.
         """
         self.hooks.progress("warm-up", 0, 1)
         lam = self.config.trained[0] if self.config.taken is None else self.config.taken
         step, bound = self.first_order(lam, self.steepness(), energy, reach)
-        step = replace(step, rate=WARM_RATE / self.engine.width(self.state.head), momentum=0.0)
-        descent = self.engine.prepare(self.batch, penalty, step, bound)
+        if self.config.module is None:
+            step = replace(step, rate=WARM_RATE / self.engine.width(self.state.head), momentum=0.0)
+        descent = self._prepared(penalty, step, bound)
         self.go_on(head=self.engine.steps(self.state.head, descent, WARM_STEPS))
 
     def started(self, grid: Grid) -> Any:
@@ -255,7 +268,7 @@ class Descents:
         config = self.config
         if self.state.taken == config.steps:  # a resumed run may have taken them all
             return self.state.head
-        descent = self.engine.prepare(self.batch, penalty, step, bound)
+        descent = self._prepared(penalty, step, bound)
         while self.state.taken < config.steps:
             self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
             count = min(config.keep_every, config.steps - self.state.taken)

@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from protocols.session.saving import combined
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.kept_tables import known_tables, load_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.local.processes import LocalSession, session_config
 from secure_sccvfl.modes.options import RunOptions
@@ -37,6 +38,7 @@ from secure_sccvfl.run.model_files import PartyModel, load_model
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.plain_modules import ModuleHead
 from secure_sccvfl.training.trainer import train
 
 SIZES = ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")
@@ -124,27 +126,45 @@ class PlainTraining:
 
         Both are calibrated with the temperature of the secure one: two that fit nearly alike may be chosen otherwise.
         """
-        weight = combined([own.weight for own in self.shares])
-        bias = combined([own.bias for own in self.shares])
         rows = np.hstack([own.encoder(p.inputs) for own, p in zip(self.shares, self.parties, strict=True)])
         same = self.shares[0].temperature
-        return (rows @ weight + bias) / same, self.model.logits(self.parties) * self.model.temperature / same
+        return self._combined(rows) / same, self.model.logits(self.parties) * self.model.temperature / same
+
+    def _combined(self, rows: np.ndarray) -> np.ndarray:
+        """Logits of the secure model."""
+        first = self.shares[0]
+        if isinstance(self.model.head, ModuleHead):
+            known = {name: combined([own.layers[name] for own in self.shares]) for name in first.layers}
+            return replace(self.model.head, weights=known)(rows)
+        weight, bias = (combined([getattr(own, name) for own in self.shares]) for name in ("weight", "bias"))
+        return np.asarray(rows @ weight + bias)
 
 
 def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTraining:
-    """The plaintext engine on what the secure run in `folder` released. options: those of the run."""
+    """The plaintext engine on what the secure run in `folder` released. options: those of the run.
+
+    Where a head ends depends on its path if it is a module: then releases and roles follow each other as in the run.
+    """
     data = pooled(dataset, parties)
-    split, own = make_split(data, "iid", 0), make_parties(data)
+    seed = options.get("seed", 0)
+    split, own = make_split(data, "iid", seed), make_parties(data)
     models = tuple(load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own)
-    released = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
-    config, roles = RunOptions.of({"dataset": dataset, **options}).train_config(), Roles(dict(models[0].roles))
+    tables = ReleasedTables.of([m.sketches for m in models])
+    config = RunOptions.of({"dataset": dataset, **options}).train_config()
+    roles: Roles | None = Roles(dict(models[0].roles))
+    if config.module is not None:
+        tables = tables.one_by_one([load_tables(*known_tables(folder / f"party-{p.rank}")) for p in own])
+        roles = None
+    released = PlainStatistics(tables)
     plan = head_plan(config, [p.layout for p in own], data.task, data.outputs)
-    privacy = GaussianNoise(SpendingPlan(releases=config.charged, parties=parties, head=plan), 0)
+    privacy = GaussianNoise(SpendingPlan(releases=config.charged, parties=parties, head=plan), seed)
     torch.set_num_threads(1)
     with threadpool_limits(1):
         start = time.perf_counter()
-        model = train(PlainEngine(), released, data, split, config, 0, roles=roles, parties=own, privacy=privacy)
+        model = train(PlainEngine(), released, data, split, config, seed, roles=roles, parties=own, privacy=privacy)
         seconds = time.perf_counter() - start
+    if model.roles.of != models[0].roles:
+        raise ValueError("the plaintext engine found other roles in the same tables")
     return PlainTraining(model, tuple(own), models, seconds)
 
 
