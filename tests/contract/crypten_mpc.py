@@ -490,6 +490,7 @@ LATE: dict[str, list[Entry]] = {
     "with_fraction": [Case(lambda x: x.with_fraction(8), lambda x: x / 256, fractions=(0,))],
     "sampled": [Case(lambda x: x.pinned().sampled(1), lambda x: x)],
     "selected": [Refused(lambda x: x.selected(x), "the one-hot rows of another")],
+    "group_sums": [Refused(lambda x: x.group_sums(x, bound=9.0), "whole-number columns of owners")],
     "sigmoid_and_slope": [
         Case(
             lambda x: crypten.stack(list(x.sigmoid_and_slope())),
