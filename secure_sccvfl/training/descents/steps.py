@@ -20,8 +20,6 @@ from secure_sccvfl.training.leak import adversaries
 from secure_sccvfl.training.modules import MODULE_MOMENTUM, MODULE_RATE
 from secure_sccvfl.training.state import Hooks, State
 
-REACH = 1.5
-"""The rate of warm-up steps, times the number of columns; below 2."""
 Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 """Training with consistency: from lambdas to their heads."""
 
@@ -59,6 +57,9 @@ def stretches(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[tuple
 
 class Descents:
     """What the driver of a run does to its heads. `flat`: each owner's curvature bound of loss and ridge."""
+
+    further_steps = 0
+    """So many more steps of private heads than those of mode `sealed`."""
 
     engine: Engine
     config: TrainConfig
@@ -244,7 +245,7 @@ class Descents:
         descent = engine.prepare_grid(self.batch, penalty, grid, Bounds(flat, energy, reach), noise)
         head, taken = self.started(grid), 0
         sampled = not sampled_rows(self.train.rows, PRIVATE_SAMPLED).all()
-        steps = config.grid_steps + PRECISE_STEPS
+        steps = config.grid_steps + PRECISE_STEPS + self.further_steps
         stiff = max(grid.lambdas) > STIFF_LAMBDA
         if sampled or stiff or noise.ridge < max(FLAT_RIDGE * self.train.count, noise.radius**2):
             steps += MORE_STEPS
