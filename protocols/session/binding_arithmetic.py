@@ -46,7 +46,6 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
         "mul": lambda self, y: multiply(self, y, "mul"),
         "div": divide,
         "square": square,
-        "sum": _counted_sum(_Shared.sum),
         "neg": negate,
         "scatter": _on_copy(_scatter),
         "scatter_add": _on_copy(_scatter_add),
@@ -253,14 +252,6 @@ def square(self: Any) -> Any:
         if bits(self) == 0:
             return make(arithmetic.square(_current().party, words(self)), 0)
         return _narrow(arithmetic.square(_current().party, usual_words(self)))
-
-
-def _counted_sum(function: Callable[..., Any]) -> Any:
-    def total(self: Any, *given: Any, **options: Any) -> Any:
-        _current().operations["sum"] += 1
-        return function(self, *given, **options)
-
-    return total
 
 
 def pad(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:

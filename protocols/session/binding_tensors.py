@@ -63,7 +63,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Shared.t, _Shared.transpose = _turned(_Shared.t), _transposed(_Shared.transpose)
     _Shared.__getitem__ = _item(_Shared.__getitem__)
     for name, kernel in ON_ARRAYS.items():
-        setattr(_Shared, name, _on_array(getattr(_Shared, name), kernel))
+        setattr(_Shared, name, _on_array(name, getattr(_Shared, name), kernel))
     size = _Tensor.size
     _Tensor.size = lambda self, *dim: _size(_get(self, "_tensor"), *dim) if direct(self) else size(self, *dim)
     for name in ("t", "transpose", *ON_ARRAYS):
@@ -354,10 +354,13 @@ def _raw(shared: Any) -> Words:
     return array
 
 
-def _on_array(function: Callable[..., Any], kernel: Callable[..., Any]) -> Any:
+def _on_array(name: str, function: Callable[..., Any], kernel: Callable[..., Any]) -> Any:
     """A function of tensors that works on the array where that is all there is; torch's for what it does not take."""
+    counted = name in COUNTED
 
     def method(self: Any, *given: Any, **options: Any) -> Any:
+        if counted:
+            _current().operations[name] += 1
         if self._torch is None:
             found = kernel(_raw(self), *given, **options)
             if found is not None:
@@ -386,6 +389,8 @@ def _repeated(array: Words, *times: Any) -> Words | None:
 
 ON_ARRAYS = {"reshape": _reshaped, "unsqueeze": _unsqueezed, "sum": _summed, "repeat": _repeated}
 """Functions that need no torch; they give None for arguments that are left to torch."""
+COUNTED = frozenset({"sum"})
+"""Those of them that compute something, and so are counted among the operations of a run."""
 
 
 def _passed_on(name: str, function: Callable[..., Any]) -> Any:

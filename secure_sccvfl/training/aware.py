@@ -34,8 +34,8 @@ class AwareTrainer(Trainer):
     """The same phases; records enter after discovery, in encodings that use s. One protected attribute."""
 
     further_steps = 18
-    """Rows are scaled to the public radius, so their curvature is small beside its bound, and steps converge slowly. On
-    acs12-gender 13 more sufficed on all of seeds 620 to 639; with none, none of them settled."""
+    """Rows are scaled to the public radius, so their curvature is small next to its bound and steps converge slowly.
+    On acs12-gender 13 more sufficed on all of seeds 620 to 639; with none, none of seeds 620 to 627 settled."""
     by_card = False
     """Every party weighs its encodings by the sizes of groups, which a table tells it."""
 

@@ -39,8 +39,10 @@ OF_TABLES = {
     "moved-fixed",
     "moved-edited",
     "guard-length",
+    "roster of guard-length",
+    "roster of validity",
 }
-"""Computed from released tables and public things."""
+"""Computed from released tables and public things: a party is on a roster if it has columns with these roles."""
 OF_THE_HEAD = {"range check"}
 """One bit: the private head is longer than its public bound, or has not settled."""
 WITH_A_PROXY = CARD.replace('edu = { role = "N"', 'edu = { role = "P"')

@@ -17,7 +17,7 @@ from protocols.net.signatures import fingerprint
 from protocols.records.chain import unused_name
 from secure_sccvfl.discovery.kept_tables import load_tables, save_tables
 from secure_sccvfl.privacy.caps import draft, read_decision, signed_by, write_decision
-from secure_sccvfl.privacy.ledgers import spent_figures
+from secure_sccvfl.privacy.ledgers import FINISHED_HEADS, spent_figures
 from secure_sccvfl.run.model_files import ModelError, load_model
 from secure_sccvfl.run.scoring.jobs import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
@@ -154,6 +154,10 @@ def test_a_run_whose_model_is_finished_anywhere_is_not_trained_a_second_time(con
     assert any("the check of its head was opened" in line for line in told), told
     for log in home.glob("paid/party-*/releases*.jsonl"):
         log.unlink()
+    told = refused(home / "paid", {**options, "resume": True})
+    assert any("has finished the head of this run" in line for line in told), told
+    for claim in home.rglob(FINISHED_HEADS):
+        claim.unlink()
     made = train(home / "paid", {**options, "resume": True})
     assert made[0]["ok"] and ledgers(home) == before, "nobody has a model: the head is trained, and paid for once"
 

@@ -75,11 +75,11 @@ def test_only_the_share_distinguishing_game_takes_views_of_secrets() -> None:
     assert found == {GAME}
 
 
-SAVING = {
-    "combined": {"secure_sccvfl/security/finished_run.py"},
-    "restore_share": {"secure_sccvfl/run/checkpoints.py", "secure_sccvfl/run/model_files.py"},
-    "save_share": {"secure_sccvfl/run/checkpoints.py", "secure_sccvfl/run/model_files.py"},
+FILES = {
+    *("secure_sccvfl/run/checkpoints.py", "secure_sccvfl/run/model_files.py"),
+    *("secure_sccvfl/modes/split_state.py", "secure_sccvfl/modes/split_stopping.py"),
 }
+SAVING = {"combined": {"secure_sccvfl/security/finished_run.py"}, "restore_share": FILES, "save_share": FILES}
 """Who may save a share, restore it, or put the shares of all parties together."""
 
 
