@@ -3,7 +3,7 @@
 A cap is set before the first release. Afterwards only all parties together can raise it. Their decision names the
 ledger by a hash of its lines, so it fits one ledger of each party (`accounting.ledger.states_of`). It names the old
 cap, so it counts once. It becomes a line of every party's ledger, with the signatures. Who checks these is
-`secure_sccvfl/privacy/caps.py`: a key is no matter of accounting. A decision never lowers a cap: what was released
+`secure_sccvfl/releases/caps.py`: a key is no matter of accounting. A decision never lowers a cap: what was released
 stays released.
 """
 

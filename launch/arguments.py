@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import EXIT_CODES, WRONG_USE
-from secure_sccvfl.status.server import LOOPBACK
-from secure_sccvfl.status.watching import Watching
+from secure_sccvfl.runs.console import EXIT_CODES, WRONG_USE
+from secure_sccvfl.runs.status.server import LOOPBACK
+from secure_sccvfl.runs.status.watching import Watching
 
 
 class Parser(argparse.ArgumentParser):

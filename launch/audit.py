@@ -21,7 +21,7 @@ from pathlib import Path
 
 from launch.arguments import Parser
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from secure_sccvfl.report.verify import unchecked, verify
+    from secure_sccvfl.reports.verify import unchecked, verify
 
     authority = None if options.certs is None else (options.certs / "ca.pem").read_bytes()
     found = verify(options.run, options.seal, authority)
@@ -71,7 +71,7 @@ def _other_session(run: Path, known: Path) -> list[str]:
 
 
 def _log(options: argparse.Namespace) -> int:
-    from secure_sccvfl.report.run_log import read_log
+    from secure_sccvfl.reports.run_log import read_log
 
     if not options.run.is_dir():
         raise ConfigError(f"no folder {options.run}: name the folder of a finished run")

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 WHAT = {
     "ops": "single secret operations",
@@ -197,7 +197,7 @@ def _classes(options: argparse.Namespace, command: str) -> Found:
 
 
 def _heads(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.api import train
+    from secure_sccvfl.api.functions import train
     from secure_sccvfl.research.benchmarks.trainings import heads
 
     result = heads.measure(_tell, train)

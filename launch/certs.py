@@ -24,7 +24,7 @@ from pathlib import Path
 
 from launch.arguments import Parser
 from launch.consortium import certificates
-from secure_sccvfl.run.console import OK, guarded
+from secure_sccvfl.runs.console import OK, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -24,7 +24,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 
-from secure_sccvfl.run.console import EXIT_CODES, OK, WRONG_USE
+from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE
 
 COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "run": ("run_mpc", [], "train, test and report a whole run on this machine"),

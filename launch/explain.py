@@ -18,7 +18,7 @@ from pathlib import Path
 
 from launch.arguments import Parser
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,9 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from secure_sccvfl.report.finished.folders import RunFolder
-    from secure_sccvfl.report.qualitative.explain import explain, explain_to_party
-    from secure_sccvfl.report.qualitative.walk import walk
+    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.reports.qualitative.explain import explain, explain_to_party
+    from secure_sccvfl.reports.qualitative.walk import walk
 
     torch.set_num_threads(1)  # small models: more threads are slower
     own = RunFolder.of(options.run).host if options.party is None else options.party

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from launch.arguments import Parser
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
 
 if TYPE_CHECKING:
     from secure_sccvfl.policy.card import PolicyCard
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.policy.concerns import concerns
-    from secure_sccvfl.report.policy_card import card_markdown, find_card
+    from secure_sccvfl.reports.policy_card import card_markdown, find_card
 
     if options.what == "key":
         return _key(options)
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
 def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
     """The card after an approval, an appeal or a review, written back to its place."""
     from secure_sccvfl.policy.approvals import approved, read_key
-    from secure_sccvfl.report.policy_card import keep_card
+    from secure_sccvfl.reports.policy_card import keep_card
 
     place = Path(options.card)
     if not place.exists() or place.suffix == ".toml":
@@ -122,9 +122,9 @@ def _reviewed(
     options: argparse.Namespace, card: PolicyCard, place: Path, today: str
 ) -> tuple[PolicyCard, list[Path]]:
     """The card after a review, and the files of a discovery that was run for it."""
-    from secure_sccvfl.local.later_discovery import discover_again, discovered
     from secure_sccvfl.policy.entries import Evidence
     from secure_sccvfl.policy.reviews import Review, reviewed
+    from secure_sccvfl.runs.local.later_discovery import discover_again, discovered
 
     if options.appeal and options.because:
         raise ConfigError("a review that answers an appeal has that as its cause: leave --because out")
@@ -202,8 +202,8 @@ def _verify(options: argparse.Namespace, card: PolicyCard) -> int:
 def _status(options: argparse.Namespace, card: PolicyCard) -> int:
     """Is a review due? What is compared with other data needs the folder of a run."""
     from secure_sccvfl.data.features import DataError
-    from secure_sccvfl.local.triggers import changed_schema, due_by_card, own_shift, shift_record
     from secure_sccvfl.policy.shift import LEVEL
+    from secure_sccvfl.runs.local.triggers import changed_schema, due_by_card, own_shift, shift_record
 
     due, told, run_folder = due_by_card(card, datetime.date.today()), [], Path(options.card)
     shift = None
@@ -233,7 +233,7 @@ def _status(options: argparse.Namespace, card: PolicyCard) -> int:
 
 
 def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
-    from secure_sccvfl.report.policy_card import find_card
+    from secure_sccvfl.reports.policy_card import find_card
 
     if options.newer is None:
         raise ConfigError("diff needs two cards")

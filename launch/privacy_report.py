@@ -20,7 +20,7 @@ from pathlib import Path
 
 from launch.arguments import Parser
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from accounting.report import to_markdown
-    from secure_sccvfl.report.privacy_report import budget_reports
+    from secure_sccvfl.reports.privacy_report import budget_reports
 
     if options.quiet and options.out is None:
         raise ConfigError("--quiet prints nothing, so it needs --out, the folder to write to")

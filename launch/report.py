@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,14 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.report.edits import own_edits
-    from secure_sccvfl.report.finished.folders import RunFolder
-    from secure_sccvfl.report.page import PAGE, render
-    from secure_sccvfl.report.run_log import LOG, record
+    from secure_sccvfl.reports.edits import own_edits
+    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.reports.page import PAGE, render
+    from secure_sccvfl.reports.run_log import LOG, record
 
     folder, seal = RunFolder.of(options.run), ""
     if folder.host is not None and not (options.run / "report.json").exists():
-        from secure_sccvfl.consortium.member import finish
+        from secure_sccvfl.runs.member.member import finish
 
         return finish(options.run)
     edits = None if options.party is None else own_edits(options.run, options.party)

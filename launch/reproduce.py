@@ -36,7 +36,7 @@ from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.research.reproduced.seeds import ENGINES, command_line, reproduce, versions
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 SEEDS = 10
 
@@ -189,10 +189,10 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.report.qualitative.dictionary import Dictionary
+    from secure_sccvfl.reports.qualitative.dictionary import Dictionary
     from secure_sccvfl.research.qualitative.methods import of_methods
     from secure_sccvfl.research.qualitative.results import write_qualitative
-    from secure_sccvfl.run.description import describe
+    from secure_sccvfl.runs.description import describe
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     data = load(dataset)

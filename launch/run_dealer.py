@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser, add_status, watching
-from secure_sccvfl.run.console import documented
-from secure_sccvfl.run.process import DealerProcess
+from secure_sccvfl.runs.console import documented
+from secure_sccvfl.runs.process import DealerProcess
 
 
 def main(arguments: list[str] | None = None) -> int:

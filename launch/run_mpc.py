@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 from launch.arguments import Parser
 from secure_sccvfl.data.catalogue import dataset_help
-from secure_sccvfl.local.screens import Progress, show_concerns, show_report, show_result
-from secure_sccvfl.model.generators import GENERATORS
-from secure_sccvfl.modes import MODES
+from secure_sccvfl.models.generators import GENERATORS
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
-from secure_sccvfl.privacy.heads import EPSILON_RULE
-from secure_sccvfl.run.console import OK, guarded, say
-from secure_sccvfl.run.process import check_transcript
+from secure_sccvfl.releases.heads import EPSILON_RULE
+from secure_sccvfl.runs.console import OK, guarded, say
+from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_report, show_result
+from secure_sccvfl.runs.process import check_transcript
 from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training.modes import MODES
 
 if TYPE_CHECKING:
     from protocols.config import SessionConfig
@@ -334,9 +334,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.local.processes import new_folder, run_job, session_config
-    from secure_sccvfl.local.whole_run import WholeRun
-    from secure_sccvfl.report.results import result_of
+    from secure_sccvfl.reports.results import result_of
+    from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
+    from secure_sccvfl.runs.local.whole_run import WholeRun
 
     if options.parties is not None and options.parties < 2:
         raise ConfigError(f"--parties must be at least 2, not {options.parties}")
@@ -377,9 +377,9 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
-    from secure_sccvfl.local.whole_run import natural_parties, with_usual_epsilon
-    from secure_sccvfl.modes.options import prediction_options
-    from secure_sccvfl.report.finished.folders import RunFolder
+    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.runs.local.whole_run import natural_parties, with_usual_epsilon
+    from secure_sccvfl.training.modes.options import prediction_options
 
     if options.job == "selftest":
         seed = options.seed or 0
@@ -431,7 +431,7 @@ def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
 def _check_resume(options: argparse.Namespace) -> None:
     """Refuse other settings than the run began with, and a finished run, which would be trained over."""
     from protocols.config import ConfigError
-    from secure_sccvfl.report.run_log import LOG
+    from secure_sccvfl.reports.run_log import LOG
 
     known = ("parties", "out", *_TRAINING, *_EVALUATION, *_METHOD)
     given = [name.replace("_", "-") for name in known if getattr(options, name) is not None]

@@ -32,9 +32,9 @@ from typing import Any
 from launch.arguments import Parser, add_status, watching
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
-from secure_sccvfl.local.screens import show_concerns
-from secure_sccvfl.run.console import OK, documented, guarded
-from secure_sccvfl.run.process import PartyProcess
+from secure_sccvfl.runs.console import OK, documented, guarded
+from secure_sccvfl.runs.local.screens import show_concerns
+from secure_sccvfl.runs.process import PartyProcess
 
 REQUIRED = "SCCVFL_REQUIRE_APPROVAL"
 """A host's own setting, outside any session file: 1 is as good as --require-approval."""
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
         return code
     if options.job is None and not options.resume and (session is None or not session.jobs):
         return documented(process.run(listener))
-    from secure_sccvfl.consortium.member import Member
+    from secure_sccvfl.runs.member.member import Member
 
     member = Member(process, options.resume, approvals, _predict(options) if options.job else None)
     return documented(member.run(listener))
@@ -126,7 +126,7 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
 def _approved(options: argparse.Namespace, found: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
     config = SessionConfig.load(options.config)
-    from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals  # slow to import
+    from secure_sccvfl.runs.member.approvals import approvals_beside, check_approvals  # slow to import
 
     found += check_approvals(config, approvals_beside(options.config), options.require_approval)
     return OK

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
 
 _FRESH = ("dataset", "seed", "parties", "mode")
 
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.report.finished.folders import RunFolder
+    from secure_sccvfl.reports.finished.folders import RunFolder
 
     given = [name for name in _FRESH if getattr(options, name) is not None]
     if given and not options.fresh:
@@ -66,7 +66,7 @@ def evaluate(options: argparse.Namespace) -> int:
     RunFolder.of(options.run).must_hold_all("attacks need what every place saw")
     if (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
         raise ConfigError(f"{options.run} has no transcripts: make a run with --transcript, or give --fresh")
-    from secure_sccvfl.local.security_evaluation import evaluate_run
+    from secure_sccvfl.runs.local.security_evaluation import evaluate_run
 
     report = evaluate_run(options.run, options.releases, _tell)
     if options.json:

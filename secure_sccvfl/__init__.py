@@ -27,22 +27,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from secure_sccvfl.api import discover, evaluate, load, train
-    from secure_sccvfl.estimator import SCCClassifier
-    from secure_sccvfl.runs import Run, run_local
+    from secure_sccvfl.api.estimator import SCCClassifier
+    from secure_sccvfl.api.functions import discover, evaluate, load, train
+    from secure_sccvfl.api.runs import Run, run_local
 
     __version__: str
 
 __all__ = ["Run", "SCCClassifier", "__version__", "discover", "evaluate", "load", "run_local", "train"]
 
 _PLACES = {
-    "discover": "api",
-    "evaluate": "api",
-    "load": "api",
-    "train": "api",
-    "Run": "runs",
-    "run_local": "runs",
-    "SCCClassifier": "estimator",
+    "discover": "api.functions",
+    "evaluate": "api.functions",
+    "load": "api.functions",
+    "train": "api.functions",
+    "Run": "api.runs",
+    "run_local": "api.runs",
+    "SCCClassifier": "api.estimator",
 }
 
 

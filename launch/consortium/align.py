@@ -20,7 +20,7 @@ from typing import get_args
 from launch.arguments import Parser
 from protocols.alignment.seam import AlignKind
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.data.party_data import own_part, own_schema
-    from secure_sccvfl.run.alignment import REVEALS, own_counts
+    from secure_sccvfl.runs.alignment import REVEALS, own_counts
 
     if not options.dry_run:
         raise ConfigError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.arguments import Parser
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 if TYPE_CHECKING:
     from protocols.net.authority import Authority

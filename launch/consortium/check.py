@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import OK, WRONG_USE, guarded, say
+from secure_sccvfl.runs.console import OK, WRONG_USE, guarded, say
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,10 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError, SessionConfig, node_folder
     from protocols.net.certificates import Credentials
-    from secure_sccvfl.consortium.approvals import approvals_beside, check_own, judged
-    from secure_sccvfl.consortium.outlook import outlook
-    from secure_sccvfl.consortium.plan import make_plan
-    from secure_sccvfl.consortium.words import plan_lines
+    from secure_sccvfl.runs.member.approvals import approvals_beside, check_own, judged
+    from secure_sccvfl.runs.member.outlook import outlook
+    from secure_sccvfl.runs.member.plan import make_plan
+    from secure_sccvfl.runs.member.words import plan_lines
 
     config = SessionConfig.load(options.session)
     if options.rank is not None and not 0 <= options.rank < config.dealer:

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from launch.arguments import Parser
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, guarded, say
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from protocols.config import ConfigError
     from protocols.net.certificates import Credentials
-    from secure_sccvfl.privacy.caps import draft, read_decision, signed_by, write_decision
-    from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
+    from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
+    from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 
     needed = {"draft": ("ledger", "epsilon", "reason"), "sign": ("certs", "rank"), "show": ()}[options.action]
     if missing := [name for name in needed if getattr(options, name) is None]:

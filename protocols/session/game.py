@@ -1,6 +1,6 @@
 """What a party holds of a secret and of its square, for the share-distinguishing game.
 
-Who may call it: the security evaluation alone (secure_sccvfl/security/share_probe.py), whose secrets are constants
+Who may call it: the security evaluation alone (secure_sccvfl/audit/share_probe.py), whose secrets are constants
 that everybody knows. Why it is safe: a view of such a secret tells nothing about any other. The secrets of the game
 are shared, masked, opened and squared by the functions that serve every secret, with tuples of their own, so the game
 judges the protocol that runs are made with. Nothing of it is printed or logged.

@@ -68,7 +68,7 @@ label: the first gradient takes one round, before the inverse. The last steps an
 At the end the mean gradient must be short (`tolerance_of`), and the weights so short that no logit of a row of the
 public radius leaves the range of that sigmoid (`room_of_private`, then a comparison and the opening of one bit). The
 second follows from the private head. The first is true of every data set for which the fixed number of steps
-converges. Noise on the finished head covers what that leaves (secure_sccvfl/privacy/heads.py).
+converges. Noise on the finished head covers what that leaves (secure_sccvfl/releases/heads.py).
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, r
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.kinds import REDRAWS, Kind
-from secure_sccvfl.privacy.releases import (
+from secure_sccvfl.releases.kinds import REDRAWS, Kind
+from secure_sccvfl.releases.releases import (
     GAINS,
     NUMBERS,
     P_VALUES,

@@ -27,7 +27,7 @@ from secure_sccvfl.discovery.kept_tables import KeptTables
 from secure_sccvfl.discovery.projected import projection
 from secure_sccvfl.discovery.shrinkage import group_sizes
 from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Tables, Widths
-from secure_sccvfl.privacy.noise import Noise
+from secure_sccvfl.releases.noise import Noise
 
 
 class PlainStatistics:

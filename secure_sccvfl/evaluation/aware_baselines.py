@@ -13,18 +13,18 @@ from itertools import product
 import numpy as np
 import torch
 
-from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.audit.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.evaluation.baselines import affine_white_box, erm, model_predictor
 from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
-from secure_sccvfl.model.aware import make_aware
-from secure_sccvfl.model.generators import make_generator
-from secure_sccvfl.modes import MODES
+from secure_sccvfl.models.aware import make_aware
+from secure_sccvfl.models.generators import make_generator
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
+from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.plain import Head, Penalty, PlainEngine
 from secure_sccvfl.training.trainer import Model
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.audit.attacks.view import TorchLogits
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
-from secure_sccvfl.model.encoders import Encoder, PlainEncoder
+from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model

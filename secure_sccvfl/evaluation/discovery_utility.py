@@ -29,7 +29,7 @@ from secure_sccvfl.discovery.sketches import Sketch, release_sketches
 from secure_sccvfl.evaluation.prepared import default_run
 from secure_sccvfl.evaluation.summary import half_width, short_name
 from secure_sccvfl.policy.roles import ROLES
-from secure_sccvfl.privacy.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.heads import head_plan
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.attacks.catalogue import ATTACKS
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import Dataset, DataWarning
@@ -48,7 +48,7 @@ from secure_sccvfl.evaluation.prepared import (
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.evaluation.views import views_of
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 Experiment = Literal[
@@ -85,7 +85,7 @@ LETTER = (
     network_baselines.settings_of.__module__,
     *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("roles", "generators", "trainer")),
     *(f"secure_sccvfl.evaluation.{name}" for name in ("network_baselines", "networks")),
-    *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae", "mlp")),
+    *(f"secure_sccvfl.models.{name}" for name in ("masked_cvae", "adversary", "cvae", "mlp")),
 )
 """The modules that the letter is made of."""
 ROLE_SWITCHES = ("score_partition", "validation_fractions", "no_refresh", "repaired_roles")

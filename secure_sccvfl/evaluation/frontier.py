@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.attacks.catalogue import ATTACKS
-from secure_sccvfl.attacks.perturbation import subspace_pgd_curve
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
+from secure_sccvfl.audit.attacks.perturbation import subspace_pgd_curve
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
@@ -30,7 +30,7 @@ from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.summary import RATES, half_width, interval
 from secure_sccvfl.evaluation.views import white_box_view
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 BESIDE = {"majority": majority, "erm": erm, "drop_m": drop_m, "drop_m_guard": drop_m_guard, "paper": letter_with()}

@@ -30,7 +30,7 @@ from secure_sccvfl.metrics.group_rates import MIN_GROUP
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import decisions
 

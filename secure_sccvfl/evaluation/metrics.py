@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.evaluation.judges import EditedRecords
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
-from secure_sccvfl.model.cvae import mmd
+from secure_sccvfl.models.cvae import mmd
 from secure_sccvfl.training.plain import decisions, log_loss
 
 # From the input space of all parties side by side, in party order, to logits.

@@ -21,10 +21,10 @@ from secure_sccvfl.evaluation.letter.roles import Masks, edited_names
 from secure_sccvfl.evaluation.letter.trainer import Editors, EditRows, JointTraining
 from secure_sccvfl.evaluation.networks import SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
-from secure_sccvfl.model.adversary import Adversary
-from secure_sccvfl.model.edits import public_targets
-from secure_sccvfl.model.generators import GeneratorConfig
-from secure_sccvfl.model.masked_cvae import GeneratorTerms
+from secure_sccvfl.models.adversary import Adversary
+from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.generators import GeneratorConfig
+from secure_sccvfl.models.masked_cvae import GeneratorTerms
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.paper_settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 

@@ -1,7 +1,8 @@
 """The paper's network: two-layer MLP encoders at the parties, a linear head at a server, and what parties get back.
 
 Plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals labels (see
-secure_sccvfl/attacks/labels.py). Each party has an encoder of its own (Eq. client_fuse). Eq. mlp_backbone is one MLP
+secure_sccvfl/audit/attacks/labels.py). Each party has an encoder of its own (Eq. client_fuse). Eq. mlp_backbone is
+one MLP
 over all columns "with fixed index ranges"; encoders of one party's columns each are its form with block-diagonal
 weights, and the only one that split learning can train.
 """
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from secure_sccvfl.attacks.view import Gradients
+from secure_sccvfl.audit.attacks.view import Gradients
 from secure_sccvfl.data.dataset import Task
 
 

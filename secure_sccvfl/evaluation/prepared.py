@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.audit.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.splits import Split, joined_rows
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.metrics import Predictor
-from secure_sccvfl.model.edits import public_targets
-from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.heads import default_epsilon
-from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
+from secure_sccvfl.releases.heads import default_epsilon
+from secure_sccvfl.releases.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, Trainer, train
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from secure_sccvfl.attacks.catalogue import ATTACKS
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 
 Row = dict[str, Any]
 RATES = (

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
-from secure_sccvfl.attacks.completion import Completion
-from secure_sccvfl.attacks.inversion import Answers
-from secure_sccvfl.attacks.membership import Membership
-from secure_sccvfl.attacks.properties import Tables
-from secure_sccvfl.attacks.retraining import MOST_RECORDS, TRAININGS, Edits, Retraining
-from secure_sccvfl.attacks.view import RADII, Columns, TorchLogits, View, WhiteBox
+from secure_sccvfl.audit.attacks.completion import Completion
+from secure_sccvfl.audit.attacks.inversion import Answers
+from secure_sccvfl.audit.attacks.membership import Membership
+from secure_sccvfl.audit.attacks.properties import Tables
+from secure_sccvfl.audit.attacks.retraining import MOST_RECORDS, TRAININGS, Edits, Retraining
+from secure_sccvfl.audit.attacks.view import RADII, Columns, TorchLogits, View, WhiteBox
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
@@ -26,11 +26,11 @@ from secure_sccvfl.discovery.shrinkage import group_sizes
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
-from secure_sccvfl.model.edits import EncodedEdits
-from secure_sccvfl.model.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
-from secure_sccvfl.model.generators import Generator, make_generator
-from secure_sccvfl.model.table_generator import shift_direction
-from secure_sccvfl.privacy.gram import SHORTENED, gram_sensitivity
+from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
+from secure_sccvfl.models.generators import Generator, make_generator
+from secure_sccvfl.models.table_generator import shift_direction
+from secure_sccvfl.releases.gram import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain_modules import ModuleHead
 from secure_sccvfl.training.trainer import Model

@@ -3,7 +3,7 @@
 People decide the roles; discovery only proposes. A card has a version and its date, owners, a reason and the evidence
 for each role, the feature dictionary, approvals (`approvals`), a review date, and the log of appeals and reviews
 (`reviews`). Cards written by hand are TOML or JSON and belong under version control. The card of a run is in its
-folder, and every change of it goes to the run's hash-chained log (`secure_sccvfl.report.run_log`).
+folder, and every change of it goes to the run's hash-chained log (`secure_sccvfl.reports.run_log`).
 """
 
 from __future__ import annotations

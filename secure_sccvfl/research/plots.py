@@ -1,6 +1,6 @@
 """Plots of results with matplotlib: a hollow mark beside ours shows the paper's figure.
 
-Every picture of groups says what a classifier reads from it. The pages of runs have `report.charts` instead.
+Every picture of groups says what a classifier reads from it. The pages of runs have `reports.charts` instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.judges import JUDGES, OWN
-from secure_sccvfl.report.tables import paper_figure
+from secure_sccvfl.reports.tables import paper_figure
 from secure_sccvfl.research.qualitative.methods import PAPER
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula

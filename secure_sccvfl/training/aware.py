@@ -1,7 +1,7 @@
 """Mode `aware`: the driver of a model that uses s, in secret, at training and at every decision.
 
 Before: the holder of s has it per record; every other party has its own columns and its own noisy tables by group.
-After: shares of a head on encodings of which s has selected one for each record (`secure_sccvfl.model.aware`).
+After: shares of a head on encodings of which s has selected one for each record (`secure_sccvfl.models.aware`).
 
 Each owner encodes its records for every group that they may be in. The one-hot of s selects one encoding per record
 in secret (`Engine.select`), as it selects edits. An edit moves s along: its displacement is the encoding of the
@@ -22,9 +22,9 @@ import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Part, Party
 from secure_sccvfl.discovery.discovery import Finding
-from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
-from secure_sccvfl.model.generators import Generator
-from secure_sccvfl.model.table_gram import TableGram, table_gram
+from secure_sccvfl.models.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
+from secure_sccvfl.models.generators import Generator
+from secure_sccvfl.models.table_gram import TableGram, table_gram
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.trainer import Model, State, Trainer

@@ -12,11 +12,11 @@ import numpy as np
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.model.encoders import EncoderKind
-from secure_sccvfl.model.generators import FITTED, GeneratorConfig
+from secure_sccvfl.models.encoders import EncoderKind
+from secure_sccvfl.models.generators import FITTED, GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.heads import CARD_SHARE, SHARE
-from secure_sccvfl.privacy.releases import charged_statistics
+from secure_sccvfl.releases.heads import CARD_SHARE, SHARE
+from secure_sccvfl.releases.releases import charged_statistics
 from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import ConsistencyKind, Target
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
@@ -49,10 +49,11 @@ class TrainConfig:
     `refreshes`: further releases of the sketch before joint training. `late_refreshes`: the same during it. Before
     each of them a head takes `WARM_STEPS` steps under the penalty of the tables so far, and nothing of it is opened;
     then roles, edits and penalty follow the tables of all releases. Mode `split` spreads them over its `steps`.
-    `consistency_from`: the penalty on shifts under edits follows from the released tables (`model.table_gram`), or is
+    `consistency_from`: the penalty on shifts under edits follows from the released tables (`models.table_gram`), or
+    is
     taken over the training records, edited one by one ("records"): then the head tells s of each of them, unless it
-    is private. `private`: the head is differentially private (`privacy.heads`); a penalty over records is then a
-    charged release with noise (`privacy.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
+    is private. `private`: the head is differentially private (`releases.heads`); a penalty over records is then a
+    charged release with noise (`releases.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
     `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
     budget, for the head; 0 for the share of `share`.
 

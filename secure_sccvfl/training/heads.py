@@ -8,10 +8,10 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.model.aware import aware_columns, aware_radius
-from secure_sccvfl.model.encoders import plain_columns, public_radius
+from secure_sccvfl.models.aware import aware_columns, aware_radius
+from secure_sccvfl.models.encoders import plain_columns, public_radius
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.heads import HeadPlan
+from secure_sccvfl.releases.heads import HeadPlan
 from secure_sccvfl.training.config import TrainConfig
 
 

@@ -13,9 +13,9 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.sketches import Moments, Sketch
-from secure_sccvfl.model.aware import AwareEncoders, hypotheses
-from secure_sccvfl.model.encoders import Encoder
-from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.models.aware import AwareEncoders, hypotheses
+from secure_sccvfl.models.encoders import Encoder
+from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.engine import Engine, Measures
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from secure_sccvfl.model.masked_cvae import GeneratorTerms, Reading
+from secure_sccvfl.models.masked_cvae import GeneratorTerms, Reading
 
 SCG_WEIGHT = 0.1
 """Of the mean gap of logits in the validation objective of early stopping. Ours: the paper gives none."""

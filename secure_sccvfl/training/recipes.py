@@ -8,14 +8,15 @@
   added. Within each party the 60 % of columns with the highest HSIC follow from s, and the half of these with the
   largest probability gap are proxies (section 3.2); both are of these tables, and their sum is the score. One release
   before training, and one refresh during it. Masked generators and adversaries train at the parties (mode `split`,
-  secure_sccvfl/modes/split_local.py). Here are the settings of the paper's first data set; a run takes those of its
+  secure_sccvfl/training/modes/split_local.py). Here are the settings of the paper's first data set; a run takes
+  those of its
   own (`paper_settings`).
 """
 
 from __future__ import annotations
 
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.paper_settings import GERMAN
 

@@ -32,11 +32,11 @@ from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace
 from protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.model.table_gram import TableGram
-from secure_sccvfl.privacy import releases
-from secure_sccvfl.privacy.gram import GramNoise
-from secure_sccvfl.privacy.heads import HeadNoise
-from secure_sccvfl.privacy.kinds import Kind
+from secure_sccvfl.models.table_gram import TableGram
+from secure_sccvfl.releases import releases
+from secure_sccvfl.releases.gram import GramNoise
+from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.kinds import Kind
 from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents import edited, modules
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times

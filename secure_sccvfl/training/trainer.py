@@ -28,8 +28,8 @@ from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import (
+from secure_sccvfl.models.edits import EncodedEdits, Validity, movement, validity
+from secure_sccvfl.models.encoders import (
     Encoder,
     FeatureEncoder,
     PlainEncoder,
@@ -40,14 +40,14 @@ from secure_sccvfl.model.encoders import (
     reached,
     without,
 )
-from secure_sccvfl.model.generators import Generator, make_generator
-from secure_sccvfl.model.table_generator import shift_direction
-from secure_sccvfl.model.table_gram import TableGram, sampled_gram, table_gram, table_movement
+from secure_sccvfl.models.generators import Generator, make_generator
+from secure_sccvfl.models.table_generator import shift_direction
+from secure_sccvfl.models.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.gram import SHORTENED, gram_sensitivity, released_root
-from secure_sccvfl.privacy.heads import HeadCharge
-from secure_sccvfl.privacy.releases import (
+from secure_sccvfl.releases.gram import SHORTENED, gram_sensitivity, released_root
+from secure_sccvfl.releases.heads import HeadCharge
+from secure_sccvfl.releases.releases import (
     FEATURES,
     GRAM,
     LEFT_OUT,

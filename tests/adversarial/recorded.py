@@ -11,9 +11,9 @@ import pytest
 from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import current
-from secure_sccvfl.local.wiretap import Wiretap
-from secure_sccvfl.run.train import TrainJob
-from secure_sccvfl.security.finished_run import FinishedRun
+from secure_sccvfl.audit.finished_run import FinishedRun
+from secure_sccvfl.runs.local.wiretap import Wiretap
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import shared_measures
 from tests.support import harness
 

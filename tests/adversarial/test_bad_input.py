@@ -15,11 +15,11 @@ import pytest
 
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.party_data import own_schema
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.run.model_files import load_model, save_model
-from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.runs.model_files import load_model, save_model
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.two_parties import (
     ADDRESSES,
     AWARE,

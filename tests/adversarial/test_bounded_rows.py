@@ -22,8 +22,8 @@ from protocols.steps.second_order import TOLERANCE, bounded_slope
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.discovery.discovery import Sketch
-from secure_sccvfl.model.aware import AwareEncoder, aware_columns, aware_radius, make_aware
-from secure_sccvfl.model.encoders import (
+from secure_sccvfl.models.aware import AwareEncoder, aware_columns, aware_radius, make_aware
+from secure_sccvfl.models.encoders import (
     FeatureEncoder,
     public_encoder,
     public_radius,
@@ -31,7 +31,7 @@ from secure_sccvfl.model.encoders import (
     without,
 )
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.heads import LARGEST_CURVATURE, HeadPlan
+from secure_sccvfl.releases.heads import LARGEST_CURVATURE, HeadPlan
 from secure_sccvfl.training.engine import LARGEST_LOGIT
 from tests.support.harness import run_session
 

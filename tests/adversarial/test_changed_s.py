@@ -18,8 +18,8 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.noise import GaussianNoise, NoiseLevel, NoNoise, SpendingPlan, noised_event
+from secure_sccvfl.releases.noise import GaussianNoise, NoiseLevel, NoNoise, SpendingPlan, noised_event
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.discovery import Consortium
 
 CAP, DELTA, ROUNDS, FEATURES = 8.0, 1e-5, 5, 19

@@ -15,8 +15,8 @@ import pytest
 from protocols.alignment.seam import Aligned
 from protocols.dealing import matching
 from protocols.session.runtime import Session
-from secure_sccvfl.run.scoring.jobs import PredictJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import OPTIONS, people, run_two, write, write_data
 
 HELD, THEIRS = 10, 60

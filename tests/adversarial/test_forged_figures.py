@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from secure_sccvfl.run.scoring import evaluation_record as er
-from secure_sccvfl.run.scoring import jobs
-from secure_sccvfl.run.scoring.jobs import EvaluateJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs.scoring import evaluation_record as er
+from secure_sccvfl.runs.scoring import jobs
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import LONG
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
 

@@ -23,7 +23,7 @@ from protocols.net.transport import Array, Spec, Transport
 from protocols.operations import arithmetic, group_table
 from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session, words_of
-from secure_sccvfl.run.jobs import make_job
+from secure_sccvfl.runs.jobs import make_job
 from tests.support.harness import credentials, in_threads, local_config, results, run_session
 
 ROWS = 2000

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from secure_sccvfl.attacks.heads import fit_head
-from secure_sccvfl.attacks.retraining import record_gram
+from secure_sccvfl.audit.attacks.heads import fit_head
+from secure_sccvfl.audit.attacks.retraining import record_gram
 from tests.support.private_head import delta_of, epsilon_of, heads, hockey_stick
 
 TESTED = 250
@@ -48,7 +48,7 @@ def training_set() -> tuple[np.ndarray, np.ndarray, np.ndarray, list[list[np.nda
 
 
 def test_figures_tell_s_of_a_training_record_if_the_penalty_is_built_from_records() -> None:
-    """The other penalty is not a function of s: tests/unit/attacks/test_model_attacks.py has the same heads."""
+    """The other penalty is not a function of s: tests/unit/audit/attacks/test_model_attacks.py has the same heads."""
     rows, label, groups, edits = training_set()
     other = groups.copy()
     other[0] = 1 - other[0]

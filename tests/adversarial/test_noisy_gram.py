@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.attacks.choice import balanced
+from secure_sccvfl.audit.attacks.choice import balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.prepared import train_plainly
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.gram import GramNoise
-from secure_sccvfl.privacy.noise import GaussianNoise
+from secure_sccvfl.releases.gram import GramNoise
+from secure_sccvfl.releases.noise import GaussianNoise
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 
 RECORDS, SEEDS = 177, range(5)

@@ -18,13 +18,13 @@ import pytest
 from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
-from secure_sccvfl.model.encoders import public_encoder
-from secure_sccvfl.model.generators import FITTED, GENERATORS, GeneratorConfig, make_generator
-from secure_sccvfl.model.table_gram import table_gram
+from secure_sccvfl.models.encoders import public_encoder
+from secure_sccvfl.models.generators import FITTED, GENERATORS, GeneratorConfig, make_generator
+from secure_sccvfl.models.table_gram import table_gram
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.run.model_files import PartyModel
-from secure_sccvfl.run.scoring import jobs as scoring
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs.model_files import PartyModel
+from secure_sccvfl.runs.scoring import jobs as scoring
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.trainer import Trainer
 from tests.adversarial.test_bounded_rows import FEATURES, corners, sketch

@@ -14,11 +14,11 @@ import pytest
 
 from launch import run_party
 from protocols.config import SessionConfig
-from secure_sccvfl.consortium import words
-from secure_sccvfl.consortium.approvals import ApprovalError, check_approvals
-from secure_sccvfl.consortium.plan import make_plan
-from secure_sccvfl.consortium.words import plan_lines
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.runs.member import words
+from secure_sccvfl.runs.member.approvals import ApprovalError, check_approvals
+from secure_sccvfl.runs.member.plan import make_plan
+from secure_sccvfl.runs.member.words import plan_lines
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.two_parties import ADDRESSES, DESCRIPTION, people, write_data
 
 HERE: dict[str, Any] = {"rows": None, "ledgers": {}, "estimates": {}}
@@ -107,7 +107,7 @@ def test_a_host_that_requires_approval_starts_no_session_without(
     file = tmp_path / "session.toml"
     file.write_text(given.to_toml())
     started: list[int] = []
-    monkeypatch.setattr("secure_sccvfl.consortium.member.Member.run", lambda self, listener: started.append(0) or 0)
+    monkeypatch.setattr("secure_sccvfl.runs.member.member.Member.run", lambda self, listener: started.append(0) or 0)
     command = ["--rank", "0", "--config", str(file), "--certs", str(tmp_path), "--out", str(tmp_path / "out")]
     assert run_party.main(command) == 0 and started == [0]
     assert run_party.main([*command, "--require-approval"]) != 0

@@ -22,12 +22,12 @@ from accounting.ledger import FileSets, read_ledger
 from accounting.objective import HeadBudget
 from accounting.records import RecordSet
 from protocols.errors import ProtocolError
-from secure_sccvfl.modes import gradient_mode
-from secure_sccvfl.modes.base import MOST_NOISE, Spread, planned_spread, spread_of
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy import charging
-from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, price_head
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases import charging
+from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, price_head
+from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.modes import gradient_mode
+from secure_sccvfl.training.modes.base import MOST_NOISE, Spread, planned_spread, spread_of
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.adversarial.test_resumed_heads import tells
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
 

@@ -19,10 +19,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import balanced_accuracy_score
 
 from protocols.session.runtime import Session
-from secure_sccvfl.privacy.releases import REFUSED_RECORDS
-from secure_sccvfl.run.scoring.jobs import PredictJob
-from secure_sccvfl.run.scoring.metering import Asked
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases.releases import REFUSED_RECORDS
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.scoring.metering import Asked
+from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import AWARE, BANK, CARD, CLINIC, opened, people, run_two, table, write, write_two
 
 PEOPLE, BISECTIONS = 300, 14

@@ -20,11 +20,11 @@ import pytest
 from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from protocols.session.runtime import Session
-from secure_sccvfl.privacy import charging
-from secure_sccvfl.run import train
-from secure_sccvfl.run.model_files import PartyModel
-from secure_sccvfl.run.scoring.jobs import PredictJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases import charging
+from secure_sccvfl.runs import train
+from secure_sccvfl.runs.model_files import PartyModel
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import secure
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write, write_data

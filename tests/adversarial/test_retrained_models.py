@@ -2,7 +2,8 @@
 
 A semi-honest receiver once learned s of 177 of 177 records so: tables that were paid for served again, each training
 with another seed of the generators was free, and so were predictions, from which it read the head. The attack is that
-of the catalogue (`secure_sccvfl.attacks.retraining`); its positive control on the engine is in `test_retraining`.
+of the catalogue (`secure_sccvfl.audit.attacks.retraining`); its positive control on the engine is in
+`test_retraining`.
 
 Here is what stops it; predictions still tell the head. (1) A training from cached tables is charged, so there are no
 48 models. (2) If there were, each paid for, a head follows from s through the tables alone.
@@ -18,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.attacks.choice import balanced
-from secure_sccvfl.attacks.retraining import Retraining, recovered
+from secure_sccvfl.audit.attacks.choice import balanced
+from secure_sccvfl.audit.attacks.retraining import Retraining, recovered
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.splits import make_split
@@ -27,9 +28,9 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
-from secure_sccvfl.privacy.heads import HeadNoise
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train

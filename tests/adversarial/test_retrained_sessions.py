@@ -28,19 +28,19 @@ import numpy as np
 import pytest
 
 from protocols.session.saving import combined
-from secure_sccvfl.attacks.choice import balanced
-from secure_sccvfl.attacks.retraining import recovered
+from secure_sccvfl.audit.attacks.choice import balanced
+from secure_sccvfl.audit.attacks.retraining import recovered
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
-from secure_sccvfl.model.edits import EncodedEdits
-from secure_sccvfl.modes.base import spread_of
-from secure_sccvfl.privacy import charging
-from secure_sccvfl.privacy.heads import HeadNoise
-from secure_sccvfl.run import train
-from secure_sccvfl.run.model_files import PartyModel, load_model
-from secure_sccvfl.run.scoring.jobs import PredictJob
-from secure_sccvfl.run.scoring.new_records import read_new_records
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.releases import charging
+from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.runs import train
+from secure_sccvfl.runs.model_files import PartyModel, load_model
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.scoring.new_records import read_new_records
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.trainer import EDITED_ROWS
 from tests.adversarial.test_retrained_models import PrivateRetraining
 from tests.support.two_parties import CARD, DESCRIPTION, OPTIONS, People, people, run_two, table, write

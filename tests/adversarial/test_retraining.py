@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.attacks.choice import balanced
-from secure_sccvfl.attacks.retraining import Retraining, recovered
-from secure_sccvfl.attacks.view import Rate
+from secure_sccvfl.audit.attacks.choice import balanced
+from secure_sccvfl.audit.attacks.retraining import Retraining, recovered
+from secure_sccvfl.audit.attacks.view import Rate
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
-from secure_sccvfl.privacy.noise import GaussianNoise
+from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train

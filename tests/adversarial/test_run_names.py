@@ -23,18 +23,18 @@ from protocols.errors import PeerError, ProtocolError
 from protocols.net.transport import Spec
 from protocols.session import runtime
 from protocols.session.runtime import Session
-from secure_sccvfl.modes.base import Spread, planned_spread, spread_of
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy import ledgers
-from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.ledgers import agree_on_run
-from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
-from secure_sccvfl.report.verify import _unpaid as unpaid
-from secure_sccvfl.run import discover
-from secure_sccvfl.run.discover import DiscoveryJob
-from secure_sccvfl.run.scoring import jobs as scoring
-from secure_sccvfl.run.scoring.jobs import EvaluateJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases import ledgers
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.releases.ledgers import agree_on_run
+from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.reports.verify import _unpaid as unpaid
+from secure_sccvfl.runs import discover
+from secure_sccvfl.runs.discover import DiscoveryJob
+from secure_sccvfl.runs.scoring import jobs as scoring
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.modes.base import Spread, planned_spread, spread_of
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.harness import run_session
 from tests.support.own_data import heart_rows, write_own
 from tests.support.two_parties import OPTIONS, ledger_lines, opened, people, run_two, told, write_data

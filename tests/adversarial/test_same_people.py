@@ -18,13 +18,13 @@ from protocols.alignment import ids as id_rules
 from protocols.alignment.ids import canonical
 from protocols.config import SessionConfig
 from protocols.records.chain import unused_name
-from secure_sccvfl.consortium.outlook import outlook
-from secure_sccvfl.consortium.plan import make_plan
-from secure_sccvfl.consortium.words import plan_lines
 from secure_sccvfl.data import files
-from secure_sccvfl.privacy import record_tags
-from secure_sccvfl.run.discover import DiscoveryJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases import record_tags
+from secure_sccvfl.runs.discover import DiscoveryJob
+from secure_sccvfl.runs.member.outlook import outlook
+from secure_sccvfl.runs.member.plan import make_plan
+from secure_sccvfl.runs.member.words import plan_lines
+from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import ADDRESSES, DESCRIPTION, ledger_lines, people, run_two, told, write_data
 
 OPTIONS = {"align": "exact", "refreshes": 0}

@@ -10,6 +10,7 @@ import pytest
 
 from protocols.config import ConfigError
 from protocols.session.saving import combined
+from secure_sccvfl.api.frames import to_frames
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
@@ -19,15 +20,14 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.aware_baselines import aware_predictor
 from secure_sccvfl.evaluation.harness import hand_out, judges_of
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
-from secure_sccvfl.frames import to_frames
-from secure_sccvfl.modes.base import mode_plan
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import USES_S
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.contract.test_secure_run import PARTIES, run_jobs

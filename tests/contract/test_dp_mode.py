@@ -20,15 +20,15 @@ from protocols.dealing import tuples
 from protocols.errors import ProtocolError, RangeError
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
-from secure_sccvfl.attacks.gradients import labels_from_dp
+from secure_sccvfl.audit.attacks.gradients import labels_from_dp
 from secure_sccvfl.data.party import Part
-from secure_sccvfl.modes import gradient_mode
-from secure_sccvfl.modes.base import noise_multiplier_of
-from secure_sccvfl.modes.dp import DpConfig, Score, dp_config, dp_releases, parameters_of, train_dp
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
-from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.training.modes import gradient_mode
+from secure_sccvfl.training.modes.base import noise_multiplier_of
+from secure_sccvfl.training.modes.dp import DpConfig, Score, dp_config, dp_releases, parameters_of, train_dp
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.sharing import side_by_side
 from secure_sccvfl.training.trainer import Hooks
 from tests.support.chance import confirmed, fits_alone

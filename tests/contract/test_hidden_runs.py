@@ -27,18 +27,18 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
-from secure_sccvfl.modes.options import RunOptions, prediction_options
-from secure_sccvfl.privacy.ledgers import EVALUATIONS
-from secure_sccvfl.privacy.record_tags import RecordKey
-from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
-from secure_sccvfl.run.console import WRONG_USE
-from secure_sccvfl.run.jobs import Progress, agreed_plan, make_job
-from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring.decisions import UNDECIDED
-from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
-from secure_sccvfl.run.scoring.new_records import REFUSED
-from secure_sccvfl.run.scoring.plans import fewest_records
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases.ledgers import EVALUATIONS
+from secure_sccvfl.releases.record_tags import RecordKey
+from secure_sccvfl.runs.alignment import AlignJob, part_bounds, split_records
+from secure_sccvfl.runs.console import WRONG_USE
+from secure_sccvfl.runs.jobs import Progress, agreed_plan, make_job
+from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.scoring.decisions import UNDECIDED
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.scoring.new_records import REFUSED
+from secure_sccvfl.runs.scoring.plans import fewest_records
+from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
 

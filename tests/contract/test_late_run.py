@@ -15,12 +15,12 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.releases import kind_of
-from secure_sccvfl.report.results import refreshes_of
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.releases.releases import kind_of
+from secure_sccvfl.reports.results import refreshes_of
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.descents.steps import WARM_STEPS
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs

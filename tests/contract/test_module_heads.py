@@ -10,10 +10,10 @@ import pytest
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.session.runtime import crypten
-from secure_sccvfl.modes import gradient_mode
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.training import modules
 from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.modes import gradient_mode
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modules import HEADS, HeadError, HeadSpec, register_head
 from tests.contract.engines import SIDES, TEMPERATURES, Problem
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from protocols.session.saving import save_share
+from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.research.benchmarks.trainings import whole
-from secure_sccvfl.run.checkpoints import Checkpoints
-from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
-from secure_sccvfl.run.train import TrainJob
-from secure_sccvfl.security.finished_run import write_records
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.descents.steps import WARM_STEPS
 from tests.contract.test_secure_run import PARTIES, run_jobs
 

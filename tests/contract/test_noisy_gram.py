@@ -22,16 +22,16 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.prepared import train_plainly
-from secure_sccvfl.model.encoders import edit_radius, public_encoder
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator
-from secure_sccvfl.modes.base import mode_plan, spread_of
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.models.encoders import edit_radius, public_encoder
+from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.gram import GramNoise, gram_sensitivity, released_root
-from secure_sccvfl.privacy.noise import GaussianNoise
-from secure_sccvfl.privacy.releases import GRAM
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases.gram import GramNoise, gram_sensitivity, released_root
+from secure_sccvfl.releases.noise import GaussianNoise
+from secure_sccvfl.releases.releases import GRAM
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import trainer
+from secure_sccvfl.training.modes.base import mode_plan, spread_of
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.adversarial.test_resumed_heads import interrupted, resumed

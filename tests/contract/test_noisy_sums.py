@@ -15,7 +15,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import DROP_M, MAJORITY, NoisyEvaluation, Sums
-from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.releases.charging import Charger
 from tests.contract.test_secure_evaluation import GROUPS, LABEL, shares
 from tests.support.harness import run_session
 

@@ -16,11 +16,11 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.sketches import Sketch, shuffled
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
-from secure_sccvfl.model.edits import EncodedEdits
-from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring import jobs as score
-from secure_sccvfl.run.scoring.jobs import EvaluateJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.scoring import jobs as score
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import local_config, run_session
 from tests.support.own_data import heart_rows, write_own
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from protocols.session.runtime import Session
-from secure_sccvfl.privacy import record_tags
-from secure_sccvfl.privacy.prediction_log import PredictionLog
-from secure_sccvfl.run.scoring.decisions import UNDECIDED
-from secure_sccvfl.run.scoring.jobs import PredictJob
-from secure_sccvfl.run.scoring.new_records import CHANGED, ELSEWHERE, LOST, NO_SCORES
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.releases import record_tags
+from secure_sccvfl.releases.prediction_log import PredictionLog
+from secure_sccvfl.runs.scoring.decisions import UNDECIDED
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.scoring.new_records import CHANGED, ELSEWHERE, LOST, NO_SCORES
+from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import LONG
 from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_two, table, write, write_two
 

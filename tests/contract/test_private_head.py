@@ -13,13 +13,13 @@ from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.model.table_gram import TableGram
-from secure_sccvfl.modes.base import mode_plan
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, price_head
-from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.models.table_gram import TableGram
+from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, price_head
+from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE
+from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.state import Problem as Records

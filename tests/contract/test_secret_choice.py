@@ -20,11 +20,11 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.base import mode_plan
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.run import checkpoints
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs import checkpoints
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.engine import Target
+from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train

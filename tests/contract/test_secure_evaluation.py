@@ -16,7 +16,7 @@ from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, secret_counts, slice_table
-from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.releases.charging import Charger
 from tests.support.harness import run_session
 
 LABEL, GROUPS = 0, 1

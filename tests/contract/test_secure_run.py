@@ -15,15 +15,15 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.harness import hand_out, judges_of
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.metrics import evaluate, flat
-from secure_sccvfl.model.masked_generator import MaskedGenerator
-from secure_sccvfl.modes.base import mode_plan
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.models.masked_generator import MaskedGenerator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring.jobs import EvaluateJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.support.harness import Recorded, local_config, run_session

@@ -19,22 +19,22 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.attacks.gradients import signals_of
+from secure_sccvfl.audit.attacks.gradients import signals_of
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.letter.generators import read_columns
-from secure_sccvfl.model.cvae_generator import group_posterior
-from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.model.mlp import code_columns, dropout_factors, make_mlp
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.modes.split import SplitModel, SplitTrainer
-from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
-from secure_sccvfl.modes.split_settings import SplitConfig, split_config, split_releases
+from secure_sccvfl.models.cvae_generator import group_posterior
+from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
+from secure_sccvfl.models.mlp import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.split import SplitModel, SplitTrainer
+from secure_sccvfl.training.modes.split_local import OwnTraining, ValidityWeights
+from secure_sccvfl.training.modes.split_settings import SplitConfig, split_config, split_releases
 from secure_sccvfl.training.paper_settings import SETTINGS, settings_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State

@@ -7,12 +7,12 @@ import pytest
 
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.attacks.gradients import labels_from_split, passes_of
-from secure_sccvfl.model.mlp import LocalTraining, make_mlp
-from secure_sccvfl.modes.split import SplitTrainer
-from secure_sccvfl.modes.split_settings import SplitConfig, split_releases
-from secure_sccvfl.modes.split_state import Seen
-from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.audit.attacks.gradients import labels_from_split, passes_of
+from secure_sccvfl.models.mlp import LocalTraining, make_mlp
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.training.modes.split import SplitTrainer
+from secure_sccvfl.training.modes.split_settings import SplitConfig, split_releases
+from secure_sccvfl.training.modes.split_state import Seen
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem
 from tests.support.gradient_modes import (

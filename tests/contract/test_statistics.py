@@ -12,7 +12,7 @@ from secure_sccvfl.discovery.gains import HALVES, gains
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.discovery import Consortium
 from tests.support.harness import in_threads
 

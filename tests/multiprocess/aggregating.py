@@ -14,7 +14,7 @@ from launch import run_party
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.aggregation import aggregate
-from secure_sccvfl.run.selftest import SelfTest
+from secure_sccvfl.runs.selftest import SelfTest
 
 TOTAL = Release("total", (0, 1, 2), (ANY,), "test")
 

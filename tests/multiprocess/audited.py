@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from secure_sccvfl.report.verify import verify
+from secure_sccvfl.reports.verify import verify
 
 
 def problems(run: Path, *checks: str) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from secure_sccvfl.local.forked import prepare
-from secure_sccvfl.report.run_log import LOG
+from secure_sccvfl.reports.run_log import LOG
+from secure_sccvfl.runs.local.forked import prepare
 from tests.multiprocess.programs import SHORT, run_mpc
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from protocols.config import SessionConfig
 from protocols.net.mesh import Mesh
-from secure_sccvfl.local.processes import LocalSession
-from secure_sccvfl.run.checkpoints import Checkpoints
-from secure_sccvfl.run.process import SessionProcess
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.runs.local.processes import LocalSession
+from secure_sccvfl.runs.process import SessionProcess
 
 CHECKPOINT = "checkpoint"
 """The moment after the first checkpoint is on disk. Any other moment is a step of the transport, before it sends."""

@@ -10,9 +10,9 @@ from typing import Any
 from protocols.config import SessionConfig
 from protocols.net.certificates import make_certificates
 from protocols.net.signatures import fingerprint
-from secure_sccvfl.consortium.member import Member
-from secure_sccvfl.local.forked import ForkedProcess
-from secure_sccvfl.run.process import DealerProcess, PartyProcess, SessionProcess
+from secure_sccvfl.runs.local.forked import ForkedProcess
+from secure_sccvfl.runs.member.member import Member
+from secure_sccvfl.runs.process import DealerProcess, PartyProcess, SessionProcess
 from tests.multiprocess.hosts import free_addresses
 from tests.multiprocess.programs import ONE_THREAD
 from tests.support.harness import CONNECT, DEADLINE, LONG

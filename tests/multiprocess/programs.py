@@ -20,8 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
-from secure_sccvfl.local.forked import ForkedProcess
-from secure_sccvfl.run.process import THREAD_VARIABLES
+from secure_sccvfl.runs.local.forked import ForkedProcess
+from secure_sccvfl.runs.process import THREAD_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent

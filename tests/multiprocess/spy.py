@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from launch import run_party
 from protocols.dealing import randomness
 from protocols.dealing.party import Party
-from secure_sccvfl.run.selftest import SelfTest
+from secure_sccvfl.runs.selftest import SelfTest
 
 KEYS, SHARES = 12, 100
 """So many are noted before a run ends badly. Each of three parties derives nine keys when a session opens."""

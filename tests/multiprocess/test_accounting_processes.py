@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from secure_sccvfl.run.process import THREAD_VARIABLES
+from secure_sccvfl.runs.process import THREAD_VARIABLES
 from tests.multiprocess.ledger_worker import CAP, DELTA
 from tests.support.harness import LONG
 

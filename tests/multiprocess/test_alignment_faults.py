@@ -17,7 +17,7 @@ from accounting.ledger import read_ledger
 from protocols.alignment.seam import COMMON, SIZES, UNION
 from protocols.config import SessionConfig
 from protocols.records.chain import read_chain
-from secure_sccvfl.local.processes import run_job, session_config
+from secure_sccvfl.runs.local.processes import run_job, session_config
 from tests.multiprocess.doomed import CHECKPOINT, OneIsKilled
 from tests.support.harness import DEADLINE
 from tests.support.overlap import write_overlap

@@ -35,8 +35,8 @@ from protocols.config import SessionConfig
 from secure_sccvfl.data.drafts.draft import draft_of
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
-from secure_sccvfl.report.run_log import HEAD, LOG, read_log
-from secure_sccvfl.run.console import CHECK_FAILED, OK
+from secure_sccvfl.reports.run_log import HEAD, LOG, read_log
+from secure_sccvfl.runs.console import CHECK_FAILED, OK
 from tests.multiprocess.documented import (
     PAGES,
     Block,
@@ -53,7 +53,7 @@ from tests.multiprocess.documented import (
 )
 from tests.multiprocess.programs import ROOT, SHORT, Program, Script, run_here, run_mpc
 from tests.support.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
-from tests.unit.status.test_page import free_port
+from tests.unit.runs.status.test_page import free_port
 
 PARSED = {
     "bench": "measures for minutes, and writes over results/",
@@ -75,7 +75,7 @@ NOT_RUN = {
     "source": "changes the shell of the reader",
     "pip": "changes the environment",
     "uv": "changes the environment",
-    "podman": "needs a container engine: tests/house/test_deploy.py parses what it starts",
+    "podman": "needs a container engine: tests/architecture/test_deploy.py parses what it starts",
 }
 """Commands that are not ours, and whose arguments nothing here can check."""
 RUN_BY_SHELL = ("cat", "cp", "echo", "ls", "mkdir")

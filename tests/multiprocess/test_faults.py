@@ -21,7 +21,7 @@ import pytest
 from protocols.config import SessionConfig
 from protocols.net.certificates import Credentials, make_certificates
 from protocols.records.chain import read_chain
-from secure_sccvfl.local.processes import LocalSession
+from secure_sccvfl.runs.local.processes import LocalSession
 from tests.multiprocess.byhand import ByHand
 from tests.multiprocess.programs import ROOT
 from tests.support.harness import CERTIFICATES, DEADLINE, LONG, in_threads

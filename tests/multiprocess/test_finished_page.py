@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
-from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
-from secure_sccvfl.report.page import render
-from secure_sccvfl.report.results import find_warnings
-from secure_sccvfl.report.run_log import record
+from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.reports.page import render
+from secure_sccvfl.reports.results import find_warnings
+from secure_sccvfl.reports.run_log import record
 from tests.multiprocess.audited import problems
 from tests.support.harness import LONG
-from tests.unit.report.literal import frontier
+from tests.unit.reports.literal import frontier
 
 SECTIONS = (
     "warnings",

@@ -15,7 +15,7 @@ from accounting.ledger import read_ledger
 from launch.cli import main
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
-from secure_sccvfl.report.policy_card import write_card
+from secure_sccvfl.reports.policy_card import write_card
 from tests.multiprocess.audited import problems
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from launch.cli import main
 from tests.multiprocess.programs import run_mpc
-from tests.unit.report.test_plain_text import read
+from tests.unit.reports.test_plain_text import read
 
 HTML = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
 MARKUP, PIPE, ESCAPE = "x[/red]", "a|b", "\x1b[2J\x1b]0;owned\x07"

@@ -23,10 +23,11 @@ from protocols.records.chain import HashChain, read_chain
 from protocols.session.heads import covered
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.api.runs import Run
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.report.finished.folders import RunFolder
-from secure_sccvfl.report.finished.making import make_host_results, seal_results
-from secure_sccvfl.report.finished.signed import (
+from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.finished.making import make_host_results, seal_results
+from secure_sccvfl.reports.finished.signed import (
     DERIVED,
     check_signed,
     committed,
@@ -36,12 +37,11 @@ from secure_sccvfl.report.finished.signed import (
     read_heads,
     settings_digest,
 )
-from secure_sccvfl.report.run_log import HEAD, LOG, contents
-from secure_sccvfl.report.verify import RunFiles, check_derived, check_heads, unchecked, verify
-from secure_sccvfl.run.model_files import load_model, save_model
-from secure_sccvfl.run.scoring.decisions import UNDECIDED
-from secure_sccvfl.run.scoring.new_records import ELSEWHERE, REFUSED
-from secure_sccvfl.runs import Run
+from secure_sccvfl.reports.run_log import HEAD, LOG, contents
+from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, unchecked, verify
+from secure_sccvfl.runs.model_files import load_model, save_model
+from secure_sccvfl.runs.scoring.decisions import UNDECIDED
+from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, REFUSED
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
 from tests.support.harness import LONG
 

@@ -13,7 +13,7 @@ import pytest
 from protocols.config import SessionConfig
 from protocols.net.rendezvous import dial
 from protocols.records.chain import read_chain
-from secure_sccvfl.local.processes import LocalSession, session_config
+from secure_sccvfl.runs.local.processes import LocalSession, session_config
 from tests.multiprocess.byhand import ByHand
 from tests.multiprocess.programs import ROOT, Program, Script, run_here
 from tests.support.harness import LONG

@@ -10,8 +10,8 @@ import pytest
 
 from accounting.ledger import read_ledger
 from launch.cli import main
-from secure_sccvfl.report.policy_card import CARD
-from secure_sccvfl.report.verify import verify
+from secure_sccvfl.reports.policy_card import CARD
+from secure_sccvfl.reports.verify import verify
 from tests.multiprocess.programs import SHORT, run_mpc
 from tests.support.own_data import heart_rows, write_own
 

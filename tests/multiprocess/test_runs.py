@@ -15,7 +15,7 @@ import torch
 
 import secure_sccvfl as scc
 from protocols.errors import ProtocolError
-from secure_sccvfl.security.finished_run import FinishedRun
+from secure_sccvfl.audit.finished_run import FinishedRun
 from tests.support.harness import LONG
 
 SHORT = {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0]}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocols.config import SessionConfig
-from secure_sccvfl.run.selftest import SelfTest
+from secure_sccvfl.runs.selftest import SelfTest
 from tests.multiprocess.byhand import ByHand
 from tests.support.harness import LONG
 

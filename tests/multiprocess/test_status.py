@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from secure_sccvfl.status.steps import stages_of
+from secure_sccvfl.runs.status.steps import stages_of
 from tests.multiprocess.hosts import PLACES, Hosts
 from tests.multiprocess.test_secrets import noted_leaks
 from tests.support.own_data import COLUMNS, heart_rows, write_own
-from tests.unit.status.test_page import free_port
+from tests.unit.runs.status.test_page import free_port
 
 pytest.importorskip("prometheus_client")
 PATHS = ("/", "/status.json", "/metrics")

@@ -24,12 +24,12 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
-from secure_sccvfl.modes.base import mode_plan
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.report.verify import verify
-from secure_sccvfl.run.model_files import load_model, save_model
-from secure_sccvfl.run.scoring.new_records import ELSEWHERE
+from secure_sccvfl.reports.verify import verify
+from secure_sccvfl.runs.model_files import load_model, save_model
+from secure_sccvfl.runs.scoring.new_records import ELSEWHERE
+from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.multiprocess.programs import ROOT, SHORT, run_mpc

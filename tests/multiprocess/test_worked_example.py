@@ -16,7 +16,7 @@ import pytest
 from launch.cli import main
 from protocols.config import SessionConfig
 from secure_sccvfl.policy.card import shipped_card
-from secure_sccvfl.report.policy_card import CARD
+from secure_sccvfl.reports.policy_card import CARD
 from tests.multiprocess.programs import ROOT
 
 PERSON = "g0722"

@@ -11,15 +11,15 @@ import pytest
 from accounting.accountant import epsilons
 from accounting.events import Event, Sensitivity
 from protocols.dealing import tuples
+from secure_sccvfl.audit import canaries
+from secure_sccvfl.audit.bounds import audit, epsilon_of_mu
+from secure_sccvfl.audit.canaries import CANARIES, canaries_of, charged_kinds, without_canary
+from secure_sccvfl.audit.dp_audit import CanaryAudit
+from secure_sccvfl.audit.head_noise import HeadCanary
+from secure_sccvfl.audit.report import checks, not_audited
 from secure_sccvfl.metrics.noisy import Sums
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.releases import SCORES
-from secure_sccvfl.security import canaries
-from secure_sccvfl.security.bounds import audit, epsilon_of_mu
-from secure_sccvfl.security.canaries import CANARIES, canaries_of, charged_kinds, without_canary
-from secure_sccvfl.security.dp_audit import CanaryAudit
-from secure_sccvfl.security.head_noise import HeadCanary
-from secure_sccvfl.security.report import checks, not_audited
+from secure_sccvfl.releases.releases import SCORES
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.statistical.test_dp_audit import DELTA, MULTIPLIER, PARTIES, judged, scaled, session_of
 from tests.support.harness import local_config
 

@@ -19,14 +19,8 @@ from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.clipping import scaled
-from secure_sccvfl.data.party import MOMENT_GRID
-from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.inputs import joint_norm
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.heads import HeadNoise
-from secure_sccvfl.security.canaries import charged_kinds
-from secure_sccvfl.security.constructed import (
+from secure_sccvfl.audit.canaries import charged_kinds
+from secure_sccvfl.audit.constructed import (
     Constructed,
     EvaluationCanary,
     FirstCountCanary,
@@ -37,8 +31,14 @@ from secure_sccvfl.security.constructed import (
     ResidualsCanary,
     release_often,
 )
-from secure_sccvfl.security.head_noise import noise_checks, noise_is_right
-from secure_sccvfl.security.noise_tests import scale_power, scale_test
+from secure_sccvfl.audit.head_noise import noise_checks, noise_is_right
+from secure_sccvfl.audit.noise_tests import scale_power, scale_test
+from secure_sccvfl.data.party import MOMENT_GRID
+from secure_sccvfl.discovery.gains import HALVES
+from secure_sccvfl.discovery.inputs import joint_norm
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract import test_private_head
 from tests.contract.engines import in_secret
 from tests.support.discovery import MULTIPLIER, Consortium

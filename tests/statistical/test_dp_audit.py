@@ -18,11 +18,7 @@ from accounting.accountant import Epsilons, epsilons
 from accounting.events import Event
 from protocols.dealing import tuples
 from protocols.dealing.gaussian import discrete_gaussian
-from secure_sccvfl.data.party_data import pooled
-from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.modes.base import noise_multiplier_of
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.security.bounds import (
+from secure_sccvfl.audit.bounds import (
     CONFIDENCE,
     MIDDLE,
     Audit,
@@ -33,8 +29,12 @@ from secure_sccvfl.security.bounds import (
     audit,
     epsilon_of_mu,
 )
-from secure_sccvfl.security.canaries import canaries_of, charged_kinds
-from secure_sccvfl.security.dp_audit import CanaryAudit, of_results
+from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
+from secure_sccvfl.audit.dp_audit import CanaryAudit, of_results
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.training.modes.base import noise_multiplier_of
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.harness import local_config, run_session
 
 PARTIES, RELEASES = 3, 300

@@ -11,7 +11,7 @@ from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.summary import summarise
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 SEEDS = range(10)

@@ -50,8 +50,8 @@ from protocols.session import runtime
 from protocols.session.runtime import MPCTensor, Session, words_of
 from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
-from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.train import TrainJob
 from tests.support import mode_jobs
 from tests.support.discovery import Consortium
 from tests.support.harness import run_session

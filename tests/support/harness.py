@@ -1,7 +1,7 @@
 """Running sessions in tests: parties as threads (quick, same code) or as the real processes.
 
 Threads work because a session keeps its state in its own context; the sockets, TLS and the
-dealer are the real ones. Tests about processes themselves use `secure_sccvfl.local.processes`.
+dealer are the real ones. Tests about processes themselves use `secure_sccvfl.runs.local.processes`.
 """
 
 from __future__ import annotations

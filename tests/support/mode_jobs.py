@@ -12,11 +12,11 @@ from accounting.records import RecordSet
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.modes.dp import DpConfig, Score, dp_releases, train_dp
-from secure_sccvfl.modes.split import SplitTrainer
-from secure_sccvfl.modes.split_settings import SplitConfig, split_releases
-from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.modes.dp import DpConfig, Score, dp_releases, train_dp
+from secure_sccvfl.training.modes.split import SplitTrainer
+from secure_sccvfl.training.modes.split_settings import SplitConfig, split_releases
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Problem
 from tests.contract import engines

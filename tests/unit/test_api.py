@@ -14,13 +14,13 @@ import pytest
 
 import secure_sccvfl as scc
 from protocols.config import ConfigError
+from secure_sccvfl.api.trained import gap_interval, one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.discovery_utility import scores_of
 from secure_sccvfl.evaluation.prepared import prepare
-from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.trained import gap_interval, one_thread
+from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.unit.test_frames import made
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import secure_sccvfl as scc
-from secure_sccvfl.estimator import NoGroupsWarning, SCCClassifier
+from secure_sccvfl.api.estimator import NoGroupsWarning, SCCClassifier
 
 SKIPPED = {"check_array_api_input"}
 """It needs SCIPY_ARRAY_API to be set before scipy is imported."""

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from secure_sccvfl.api import Data, load
+from secure_sccvfl.api.frames import describe_dataset, infer_feature
+from secure_sccvfl.api.functions import Data, load
 from secure_sccvfl.data.dataset import load_toml
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.frames import describe_dataset, infer_feature
 
 BANK = {"id": range(40), "amount": [10.5 * k for k in range(40)], "late": [0, 1] * 20}
 FIRM = {"id": range(40), "job": ["a", "b", "c", "d"] * 10, "old": ["no", "no", "yes", "yes"] * 10}

@@ -6,7 +6,7 @@ import numpy as np
 
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.evaluation.judges import Case, EditedRecords
-from secure_sccvfl.model.cvae import Cvae, CvaeConfig
+from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 
 
 def edit(case: Case) -> EditedRecords:

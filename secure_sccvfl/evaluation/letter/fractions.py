@@ -26,7 +26,7 @@ from secure_sccvfl.evaluation.network_baselines import SWEEPS, letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.policy.roles import ROLES, Roles
-from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 RHO_M = SWEEPS["rho_m"]

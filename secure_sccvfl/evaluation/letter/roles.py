@@ -30,7 +30,7 @@ from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, Noise
+from secure_sccvfl.releases.noise import GaussianNoise, Noise
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.paper_settings import PaperSettings, Partition
 

@@ -25,9 +25,9 @@ from protocols.alignment.seam import ABSENT, Alignment, releases
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.local.forked import same_imports
 from secure_sccvfl.research.benchmarks.systems import Row, Tell, run_ours
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.local.forked import same_imports
 
 MODES = ("hidden", "revealed")
 SIZES = (10_000, 100_000, 1_000_000)

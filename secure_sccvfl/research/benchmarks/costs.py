@@ -1,4 +1,4 @@
-"""What whole sessions on own data take, by job and phase: the basis of a plan's estimate (`consortium.estimate`).
+"""What whole sessions on own data take, by job and phase: the basis of a plan's estimate (`runs.member.estimate`).
 
 Every row is one real run on this machine (processes, dealer, mutual TLS) of `train` and then `evaluate` with default
 options on made-up records in files of their own, as a consortium has them. Rounds and bytes are counted at party 0.
@@ -19,8 +19,8 @@ import numpy as np
 from accounting.tables import Column, Table, page
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.local.processes import run_job, session_config
-from secure_sccvfl.report.results import result_of
+from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.runs.local.processes import run_job, session_config
 
 SHAPES = (
     *((400, 6, 3), (400, 24, 3), (1600, 12, 3), (1600, 36, 3)),

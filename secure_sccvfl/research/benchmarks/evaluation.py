@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from accounting.tables import Table, page
-from secure_sccvfl.local.processes import run_job, session_config
-from secure_sccvfl.report.results import result_of
+from secure_sccvfl.reports.results import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Tell
+from secure_sccvfl.runs.local.processes import run_job, session_config
 
 EPSILON = 2.0
 LARGE_GROUP = 1000
@@ -61,7 +61,7 @@ def exact_figures(dataset: str, folder: Path) -> tuple[dict[str, Any], list[int]
     from secure_sccvfl.data.party_data import pooled
     from secure_sccvfl.data.splits import make_split
     from secure_sccvfl.evaluation.metrics import group_table, utility
-    from secure_sccvfl.run.model_files import load_model
+    from secure_sccvfl.runs.model_files import load_model
 
     data = pooled(dataset, PARTIES)
     test = make_split(data, "iid", 0).test

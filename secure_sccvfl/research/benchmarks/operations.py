@@ -18,7 +18,7 @@ import numpy.typing as npt
 from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.runs.jobs import Progress
 
 Array = npt.NDArray[Any]
 

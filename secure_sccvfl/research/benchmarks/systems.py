@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from protocols.errors import ProtocolError
-from secure_sccvfl.local.forked import same_imports
-from secure_sccvfl.local.processes import LocalSession, session_config
-from secure_sccvfl.report.results import result_of
+from secure_sccvfl.reports.results import result_of
 from secure_sccvfl.research.benchmarks.usage import Usage
+from secure_sccvfl.runs.local.forked import same_imports
+from secure_sccvfl.runs.local.processes import LocalSession, session_config
 
 PARTIES = 3
 PEER_SECONDS = 600

@@ -18,9 +18,9 @@ import numpy as np
 from accounting.plain_text import code
 from accounting.tables import Column, Table, page
 from secure_sccvfl.evaluation.summary import deviation
-from secure_sccvfl.local.processes import run_job, session_config
-from secure_sccvfl.local.whole_run import natural_parties
-from secure_sccvfl.report.results import result_of
+from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.runs.local.processes import run_job, session_config
+from secure_sccvfl.runs.local.whole_run import natural_parties
 
 WAYS: Mapping[str, Mapping[str, str]] = {
     "split, the paper's method": {"mode": "split", "method": "paper"},

@@ -17,9 +17,9 @@ from protocols.errors import ProtocolError
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
 from secure_sccvfl.evaluation.summary import half_width
-from secure_sccvfl.local.processes import session_config
-from secure_sccvfl.local.whole_run import WholeRun
-from secure_sccvfl.run.console import OK
+from secure_sccvfl.runs.console import OK
+from secure_sccvfl.runs.local.processes import session_config
+from secure_sccvfl.runs.local.whole_run import WholeRun
 
 METRICS = (
     *("acc", "logloss"),

@@ -19,7 +19,7 @@ from typing import Any
 from protocols.config import ConfigError, code_digest
 from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
 from secure_sccvfl.evaluation.summary import short_name, summarise, title_of
-from secure_sccvfl.report.tables import markdown
+from secure_sccvfl.reports.tables import markdown
 from secure_sccvfl.research.plots import draw
 
 Finished = Iterator[tuple[SeedRun, dict[str, Any]]]

@@ -28,8 +28,8 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import table_scores
-from secure_sccvfl.privacy import noise
-from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases import noise
+from secure_sccvfl.releases.noise import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
 
 DELTA = 1e-5

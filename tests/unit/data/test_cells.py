@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secure_sccvfl.api.frames import read_frames, to_frames, write_files
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import load_toml
 from secure_sccvfl.data.drafts.check import check
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party_data import benchmark_schema, own_part, own_schema
-from secure_sccvfl.frames import read_frames, to_frames, write_files
 
 NUMBER = {"name": "x", "kind": "number", "low": -1e9, "high": 1e9}
 DATE = {"name": "x", "kind": "date", "low": datetime.date(1950, 1, 1), "high": "2030-01-01"}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from launch.cli import main
 from protocols.config import SessionConfig
+from secure_sccvfl.api.frames import to_frames
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.drafts import ranges
 from secure_sccvfl.data.drafts.check import check
@@ -25,7 +26,6 @@ from secure_sccvfl.data.drafts.merge import description_text, merged, read_draft
 from secure_sccvfl.data.drafts.ranges import code_edges, public_dates, public_edges, public_range
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party_data import own_part, own_schema
-from secure_sccvfl.frames import to_frames
 
 REAL = ("german", "heart", "compas", "acs12")
 

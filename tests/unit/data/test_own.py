@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.audit.dp_audit import CanaryAudit
 from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.research.reproduced.seeds import reproduce
-from secure_sccvfl.security.dp_audit import CanaryAudit
 
 LABELS = {
     "binary": 'classes = ["no", "yes"]',

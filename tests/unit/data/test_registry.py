@@ -10,8 +10,8 @@ from secure_sccvfl.data.registry import Registry, imported
 
 TABLES = {
     "secure_sccvfl.data.catalogue": "LOADERS",
-    "secure_sccvfl.model.generators": "GENERATORS",
-    "secure_sccvfl.attacks.catalogue": "ATTACKS",
+    "secure_sccvfl.models.generators": "GENERATORS",
+    "secure_sccvfl.audit.attacks.catalogue": "ATTACKS",
     "secure_sccvfl.evaluation.judges": "JUDGES",
 }
 SLOW = ("torch", "ot", "pandas", "sklearn")

@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.sketches import Sketch, release_sketches, residual_
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 
 
 def test_scores_of_tables_whose_answer_is_known():

@@ -29,12 +29,12 @@ from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
-from secure_sccvfl.model.cvae import Cvae, CvaeConfig
-from secure_sccvfl.model.cvae_generator import pseudo_groups
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator
-from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.models.cvae import Cvae, CvaeConfig
+from secure_sccvfl.models.cvae_generator import pseudo_groups
+from secure_sccvfl.models.generators import GeneratorConfig, make_generator
+from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train

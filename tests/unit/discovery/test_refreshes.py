@@ -20,10 +20,10 @@ from secure_sccvfl.discovery.evidence import Evidence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train

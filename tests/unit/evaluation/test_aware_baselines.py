@@ -16,7 +16,7 @@ from secure_sccvfl.evaluation.judges import EditedRecords
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of, net_flips, s_held, stability
 from secure_sccvfl.evaluation.prepared import own_rows, prepare
-from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.training.config import TrainConfig

@@ -15,7 +15,7 @@ from secure_sccvfl.evaluation.letter.roles import Masks
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.prepared import default_run, prepare, without_noise
 from secure_sccvfl.evaluation.summary import interval, summarise
-from secure_sccvfl.report.tables import markdown, paper_figures
+from secure_sccvfl.reports.tables import markdown, paper_figures
 from secure_sccvfl.research.reproduced import seeds
 from secure_sccvfl.research.reproduced.seeds import reproduce
 from secure_sccvfl.training.paper_settings import settings_of

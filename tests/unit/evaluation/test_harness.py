@@ -11,7 +11,7 @@ from secure_sccvfl.evaluation.harness import compare, hand_out, judges_of
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 DATA = load("acs12-gender")

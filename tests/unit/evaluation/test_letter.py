@@ -33,7 +33,7 @@ from secure_sccvfl.evaluation.network_baselines import (
 from secure_sccvfl.evaluation.networks import SplitNetwork, task_loss
 from secure_sccvfl.evaluation.prepared import Fitted, prepare
 from secure_sccvfl.policy.roles import Role
-from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 

@@ -13,7 +13,7 @@ from secure_sccvfl.evaluation.network_baselines import (
     baseline_settings,
     letter_with,
 )
-from secure_sccvfl.model.masked_cvae import GeneratorTerms
+from secure_sccvfl.models.masked_cvae import GeneratorTerms
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, PaperSettings, settings_of
 
 TABLE = {

@@ -13,7 +13,7 @@ from secure_sccvfl.evaluation.judges.gates import failed_gates
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
-from secure_sccvfl.report.tables import markdown
+from secure_sccvfl.reports.tables import markdown
 
 SEEDS = range(400, 404)
 ROLES = {"employment": "M", "hrs_work": "M", "edu": "M", "time_to_work": "M", "married": "P"}

@@ -32,7 +32,7 @@ from secure_sccvfl.evaluation.qualitative.people import (
 )
 from secure_sccvfl.evaluation.qualitative.views import of_run, stage_of
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.research.qualitative.methods import agreement, sizes
 from secure_sccvfl.training.config import TrainConfig
 

@@ -11,7 +11,7 @@ import pytest
 
 from launch.cli import main
 from secure_sccvfl.data.party_data import own_part
-from secure_sccvfl.run.alignment import REVEALS
+from secure_sccvfl.runs.alignment import REVEALS
 from tests.support.overlap import write_overlap
 
 

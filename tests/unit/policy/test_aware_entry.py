@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.modes import gradient_mode
-from secure_sccvfl.modes.aware import declared
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S, AwareEntry
 from secure_sccvfl.policy.card import PolicyCard, read_card, shipped_card
 from secure_sccvfl.policy.roles import PolicyError
-from secure_sccvfl.report.policy_card import card_markdown
-from secure_sccvfl.run.scoring.jobs import PredictJob
+from secure_sccvfl.reports.policy_card import card_markdown
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.training.modes import gradient_mode
+from secure_sccvfl.training.modes.aware import declared
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.aware_card import ENTRY, write_card
 
 TODAY = datetime.date(2026, 6, 1)

@@ -14,7 +14,7 @@ from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.policy.card import PolicyCard, named_card, read_card, shipped_card
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.roles import PolicyError, Roles
-from secure_sccvfl.report.policy_card import card_markdown, card_of_run, mask_of
+from secure_sccvfl.reports.policy_card import card_markdown, card_of_run, mask_of
 
 PROPOSED = Roles({"a": "N", "b": "M", "c": "P"})
 

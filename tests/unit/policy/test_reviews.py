@@ -16,7 +16,7 @@ from secure_sccvfl.policy.concerns import concerns
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.reviews import Found, Review, deltas, next_version, reviewed
 from secure_sccvfl.policy.roles import PolicyError
-from secure_sccvfl.report.policy_card import card_markdown
+from secure_sccvfl.reports.policy_card import card_markdown
 
 LAW = (Evidence("a law", "statute"),)
 DAY = "2026-03-02"
@@ -165,7 +165,7 @@ def test_check_fails_a_card_that_a_run_would_refuse(tmp_path: Path, capsys: pyte
 
 
 def test_before_training_the_concerns_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from secure_sccvfl.local.screens import show_concerns
+    from secure_sccvfl.runs.local.screens import show_concerns
 
     card = replace(shipped_card("german"), review_due="2020-01-31").appealed("housing", DAY, "me", "no choice")
     (tmp_path / "card.json").write_text(json.dumps(card.to_json()))

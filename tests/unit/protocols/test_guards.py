@@ -25,7 +25,7 @@ from protocols.records.releases import Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Frame, Transcript
 from protocols.steps.head import Weights
 from protocols.steps.split import Inputs, Stepped
-from secure_sccvfl.modes.dp import DpSeen
+from secure_sccvfl.training.modes.dp import DpSeen
 
 SHARE = np.full((1, 1), 123456789, np.int64)
 

@@ -12,11 +12,11 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.heads import HeadNoise
-from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents import steps

@@ -12,12 +12,12 @@ from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.model.encoders import fit_encoder
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.models.encoders import fit_encoder
+from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.card import PolicyCard, shipped_card
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE

@@ -20,10 +20,10 @@ import numpy as np
 
 from protocols.errors import ProtocolError
 from protocols.net.rendezvous import listen_anywhere
-from secure_sccvfl.local.slow_link import SlowLink
 from secure_sccvfl.research.benchmarks.peers import spu_process
 from secure_sccvfl.research.benchmarks.steps.step import MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
 from secure_sccvfl.research.benchmarks.systems import Row, finished
+from secure_sccvfl.runs.local.slow_link import SlowLink
 
 PLACE = Path(__file__).resolve().parents[4] / ".venv-peers" / "bin" / "python"
 """Where `make peers` puts it."""

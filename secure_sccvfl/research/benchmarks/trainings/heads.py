@@ -37,7 +37,7 @@ SHOWN = ("acc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all
 def measure(tell: Tell, train: Callable[..., Any]) -> dict[str, Any]:
     """Plaintext rows by head and seed, a secure row for each head, and what they were made with.
 
-    train: that of `secure_sccvfl.api`.
+    train: that of `secure_sccvfl.api.functions`.
     """
     plain = [plain_row(head, seed, tell, train) for seed in SEEDS for head in HEADS]
     secure = [secure_row(head, tell) for head in HEADS]

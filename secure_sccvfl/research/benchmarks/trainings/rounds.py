@@ -32,12 +32,12 @@ from secure_sccvfl.data.party import Blocks
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.local.processes import LocalSession, session_config
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.report.results import result_of
+from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.reports.results import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn
 from secure_sccvfl.research.benchmarks.trainings import whole
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.local.processes import LocalSession, session_config
 from secure_sccvfl.training.config import TrainConfig, warmup_steps
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.steps import stretches

@@ -27,16 +27,16 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.kept_tables import known_tables, load_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
-from secure_sccvfl.local.processes import LocalSession, session_config
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.report.results import result_of
+from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.reports.results import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.research.benchmarks.usage import Usage
-from secure_sccvfl.run.model_files import PartyModel, load_model
+from secure_sccvfl.runs.local.processes import LocalSession, session_config
+from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model
+from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.plain_modules import ModuleHead
 from secure_sccvfl.training.trainer import train
@@ -182,7 +182,7 @@ def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:
 
 
 def delayed(tell: Tell, dataset: str = "german", parties: int = PARTIES) -> dict[str, Any]:
-    """One secure training between distant hosts (`secure_sccvfl/local/slow_link.py`)."""
+    """One secure training between distant hosts (`secure_sccvfl/runs/local/slow_link.py`)."""
     tell(f"{dataset}, {parties} parties, {ROUND_TRIP_MS} ms round trip")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         ours = secure(dataset, parties, Path(place) / "run", ROUND_TRIP_MS / 2000)

@@ -1,0 +1,270 @@
+"""Runs in secret on this machine: start one, or open the folder of one that is finished."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.records.private import private
+from secure_sccvfl.api.functions import Data, as_data
+from secure_sccvfl.api.trained import SHOWN
+from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.data.dataset import Dataset, DataWarning
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.reports.compared.figures import interval
+from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.verify import verify
+from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
+from secure_sccvfl.runs.local.whole_run import WholeRun, with_usual_epsilon
+from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, REFUSED
+from secure_sccvfl.training.model import probabilities
+from secure_sccvfl.training.modes.options import RunOptions, prediction_options
+
+Progress = Callable[[str, int, int], None]
+"""Takes a step's name, its number and how many there are."""
+
+SECURITY = "security.json"
+SHOWN_REFUSALS = 5
+
+
+class Run:
+    """A finished run: one folder, with a report, a page, and a folder for each party.
+
+    `Run.open("runs/a")` opens one. Nothing here changes it, except that `attack` adds its findings.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<Run {self.report['run'][:12]} of {self.report['dataset']} in {self.folder}>"
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run of this folder; ConfigError if none has finished."""
+        path = Path(folder).resolve()
+        if not (path / "report.json").is_file():
+            raise ConfigError(f"{folder} is not the folder of a finished run: it has no report.json")
+        return cls(path)
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """All results as data: report.json."""
+        return dict(json.loads((self.folder / "report.json").read_text(encoding="utf-8")))
+
+    @property
+    def page(self) -> Path:
+        """The page for people, report.html."""
+        return self.folder / "report.html"
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every column: M (edited with s), P (a proxy) or N (held fixed)."""
+        return dict(sorted(self.report["roles"].items()))
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Figures of the test part with 95 % intervals; beside them those of the majority and of dropping mediators.
+
+        Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
+        one.
+        """
+        found, others = self.report["metrics"], self.report["baselines"]
+        beside = {name: others[name] for name in ("majority", "drop_m") if name in others}
+        rows = []
+        for name in (name for name in SHOWN if name in found):
+            low, high = interval(self.report, name, found[name]) or (math.nan, math.nan)
+            rows.append({"": name, "value": found[name], "low": low, "high": high})
+            rows[-1] |= {other: own.get(name, math.nan) for other, own in beside.items()}
+        return pd.DataFrame(rows).set_index("").rename_axis(None).round(4)
+
+    @property
+    def baselines(self) -> pd.DataFrame:
+        """The same figures of the baselines: of pooled data many, trained in plaintext with the roles of the run; of
+        your own the majority and a model without mediators and proxies, with noise."""
+        return pd.DataFrame(self.report["baselines"]).reindex(self.metrics.index).round(4)
+
+    def privacy(self) -> dict[str, Any]:
+        """What was released about the records and what it cost.
+
+        `training` is about the training records; `evaluation` about the test records, if their figures carry noise.
+        """
+        names = {"training": "privacy_budget.json", "evaluation": "evaluation_budget.json"}
+        return {
+            key: json.loads((self.folder / name).read_text(encoding="utf-8"))
+            for key, name in names.items()
+            if (self.folder / name).is_file()
+        }
+
+    def verify(self, seal: str | None = None) -> tuple[str, ...]:
+        """Check every log, digest and figure of the folder against each other; returns what was checked.
+
+        A ProtocolError names what does not fit. `seal`: the one that was noted when the run ended.
+        """
+        found = verify(self.folder, seal)
+        problems = [line for lines in found.values() for line in lines]
+        if problems:
+            raise ProtocolError(f"{self.folder} cannot be trusted: {'; '.join(problems)}")
+        return tuple(found)
+
+    def attack(self, releases: int = 400) -> dict[str, Any]:
+        """Attack the run with what each place really saw; returns security.json, and puts the findings on the page.
+
+        For runs made with `transcript=True`. The attacks run once, in processes of their own, and take minutes.
+        """
+        if not (self.folder / SECURITY).is_file():
+            if not (self.folder / "dealer" / "transcript").is_dir():
+                raise ConfigError(f"{self.folder} has no transcripts: make a run with transcript=True")
+            _attack(self.folder, releases)
+        return dict(json.loads((self.folder / SECURITY).read_text(encoding="utf-8")))
+
+    def predict(self, frame: pd.DataFrame) -> pd.Series:
+        """Decisions about new records, by a session of real processes; only the label's holder sees them.
+
+        `frame` holds the columns of all parties; each process reads its own. Without an id column, all rows are new
+        people. A record that a party cannot read is refused: it has no decision (NaN), and a warning says why. A
+        model answers once for each id: asked again it returns the same answer, and with other columns it refuses.
+        """
+        return self._predicted(frame, scores=False).iloc[:, 0]
+
+    def predict_proba(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Probability of each class, from calibrated logits that are opened to the label's holder."""
+        label = self.report["data"]["label"]
+        if not label["classes"]:
+            raise ValueError("a regression has no probabilities; use predict")
+        found = self._predicted(frame, scores=True)
+        logits = found.filter(like="logit ").to_numpy(dtype=float)
+        return pd.DataFrame(probabilities(logits, self.report["data"]["task"]), found.index, label["classes"])
+
+    def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
+        folder = RunFolder.of(self.folder)
+        folder.must_hold_all("every host decides together, with run_party.py predict")
+        session = folder.session()
+        settings = prediction_options(session.options)
+        key = RunOptions.of(settings).schema(len(session.parties)).id_rule.name
+        numbered = key not in frame
+        token = secrets.token_hex(8)  # rows without an id are new people: a model answers for each id once
+        records = frame.assign(**{key: [f"{token}-{n}" for n in range(len(frame))]}) if numbered else frame
+        with tempfile.TemporaryDirectory(prefix="sccvfl-") as work:
+            path = Path(work) / "records.csv"
+            with open(path, "w", newline="", encoding="utf-8", opener=private) as file:
+                records.to_csv(file, index=False)
+            options = {**settings, "model": str(self.folder), "records": str(path), "scores": scores}
+            place = Path(work) / "session"
+            _end_well(session_config(place, "predict", len(session.parties), options), place)
+            told = pd.read_csv(next(place.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str})
+            _warn_refused(place)
+        found = told.set_index("id").reindex(records[key].astype("string").str.normalize("NFC").str.strip())
+        return found.set_axis(frame.index if numbered else pd.Index(frame[key]))
+
+
+def _warn_refused(place: Path) -> None:
+    """Say which records a session refused, as each party tells its own people."""
+    kept = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(place.glob(f"party-*/{REFUSED}"))]
+    rows = [row for table in kept for row in table.itertuples() if row.why != ELSEWHERE]
+    lines = list(dict.fromkeys(": ".join(filter(None, (row.id, row.column, row.why))) for row in rows))
+    if lines:
+        told = "; ".join(lines[:SHOWN_REFUSALS]) + ("; ..." if len(lines) > SHOWN_REFUSALS else "")
+        warnings.warn(f"records without a decision: {told}", DataWarning, stacklevel=4)
+
+
+def run_local(
+    data: Data | Dataset | str | Path = "german",
+    parties: int | None = None,
+    folder: str | Path | None = None,
+    *,
+    transcript: bool = False,
+    harness: bool = True,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Run:
+    """Train, evaluate and report in secret: a process for each party and one for the dealer, on this machine.
+
+    `parties`: as many as the data have; benchmark data can be distributed over another number. `folder`: a new
+    folder (default `runs/TIME`). `settings` are the options of a run, such as seed, epsilon, delta, mode, card,
+    evaluation and ledger; `secure_sccvfl.training.modes.options.RunOptions` lists them. `pooled=True` says that
+    your own
+    data may be pooled here: the report then has common judges and baselines, and figures of test records are exact.
+    `harness=False` leaves out judges and baselines. `transcript=True` writes down everything that each process
+    sees, shares included, for `Run.attack`; it is for pooled data only.
+
+    DataFrames are written to `FOLDER-data` beside the run: a file for each party, which only you may read. What
+    their records have spent is kept in `sccvfl-ledgers` beside both, or in `ledger`. Use the same place for every
+    run on the same people. Call this from the main thread: it passes signals on to its processes.
+    """
+    place = new_folder() if folder is None else Path(folder)
+    if place.exists() and any(place.iterdir()):
+        raise ConfigError(f"{place} is not empty; choose a new folder for the run")
+    place = place.resolve()
+    options = dict(settings)
+    options["dataset"], natural = _dataset(data, place, options)
+    if transcript and not RunOptions.of(options).pooled:
+        raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
+    config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
+    whole = WholeRun(place, config, None, _events(progress), False, transcript)
+    _check_ending(whole.train(), place)
+    whole.finish(harness=harness)
+    return Run.open(place)
+
+
+def _dataset(data: Data | Dataset | str | Path, place: Path, options: dict[str, Any]) -> tuple[str, int]:
+    """What the processes read, and its number of parties. No record of files is read here."""
+    if isinstance(data, (str, Path)) and not is_benchmark(str(data)):
+        path = Path(data).resolve()
+        return str(path), len(own_schema(path).parties)
+    known = as_data(data)
+    count = len(known.dataset.parties)
+    if known.source is not None:
+        return known.source, count
+    pooled = bool(options.get("pooled", False))
+    if known.read_off and not pooled:
+        raise DataError(
+            f"ranges, categories, classes or groups of {', '.join(known.read_off)} were read off the records, and "
+            "a run would publish them: declare them in load, or say pooled=True if the data may be pooled"
+        )
+    if not pooled:
+        options.setdefault("ledger", str(place.parent / "sccvfl-ledgers"))
+    return str(known.write(place.with_name(f"{place.name}-data"))), count
+
+
+def _end_well(config: SessionConfig, place: Path) -> None:
+    _check_ending(run_job(config, place), place)
+
+
+def _check_ending(ending: Any, place: Path) -> None:
+    if ending.code:
+        raise ProtocolError(f"{ending.cause} (logs are in {place / 'logs'})")
+
+
+def _events(progress: Progress | None) -> Callable[[dict[str, Any]], None]:
+    def event(event: dict[str, Any]) -> None:
+        if progress is not None and "step" in event:
+            progress(event["step"], event["number"], event["total"])
+
+    return event
+
+
+def _attack(folder: Path, releases: int) -> None:
+    """The security evaluation in its own process, which starts others and has the same imports as this one."""
+    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-m", "secure_sccvfl.runs.local.security_evaluation", str(folder), str(releases)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if ended.returncode != 0:
+        lines = ended.stderr.strip().splitlines() or ["no message"]
+        raise ProtocolError(lines[-1])

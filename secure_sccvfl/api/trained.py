@@ -1,0 +1,246 @@
+"""What `train` and `discover` return: a model of the plaintext engine, and the scores of a simulated discovery.
+
+All columns are in this process. Use it for data that may be pooled, and to try settings before a run in secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import torch
+from threadpoolctl import threadpool_limits
+
+from accounting.tables import Table, page
+from secure_sccvfl.api.frames import read_records
+from secure_sccvfl.data.dataset import codes_of
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.evaluation.aware_baselines import predictor_of
+from secure_sccvfl.evaluation.baselines import majority
+from secure_sccvfl.evaluation.fitted_judges import FittedJudges
+from secure_sccvfl.evaluation.harness import judges_of
+from secure_sccvfl.evaluation.judges import HANDED_OUT, OWN, EditedRecords
+from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of
+from secure_sccvfl.evaluation.prepared import Prepared, own_rows
+from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
+from secure_sccvfl.metrics.intervals import Z95, wilson
+from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
+from secure_sccvfl.training.model import probabilities
+from secure_sccvfl.training.plain import decisions, log_loss
+
+ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
+FLIPS = tuple(f"{figure}_{judge}" for judge in (*HANDED_OUT, OWN) for figure in ("fr", "fr_null"))
+SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
+GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
+"""The rates of groups whose widest difference is the gap."""
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Use one thread: with small matrices more threads are slower, and change the last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """Which columns depend on s, by noisy statistics, and what these cost.
+
+    `scores`: a line per column, with its party, score, role and how likely another run gives it the same role; the
+    highest score first. `epsilon`: what was spent.
+    """
+
+    scores: pd.DataFrame
+    epsilon: float
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every column: M (edited with s), P (a proxy) or N (held fixed)."""
+        return dict(self.scores["role"])
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedModel:
+    """A model of the plaintext engine on one split of one data set."""
+
+    ready: Prepared
+    id: str = "id"
+
+    def __repr__(self) -> str:
+        rows = len(self.ready.config.training_rows(self.ready.split))
+        return f"<TrainedModel of {self.ready.data.name}: {rows} training records, lambda {self.ready.model.lam:g}>"
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every column: M (edited with s), P (a proxy) or N (held fixed)."""
+        return dict(sorted(self.ready.roles.of.items()))
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """Every lambda that was tried: loss, spread of the logit and gap under edits, on validation records."""
+        rows = [
+            {"lambda": trial.lam, "loss": seen.loss, "spread": seen.spread, "gap": seen.relative_gap}
+            for trial in self.ready.model.trials
+            if (seen := trial.validation) is not None
+        ]
+        return pd.DataFrame(rows, columns=["lambda", "loss", "spread", "gap"]).set_index("lambda").round(4)
+
+    @property
+    def epsilon(self) -> float:
+        """What the statistics of s have spent, as the Rényi accountant counts it."""
+        return self.ready.charges[-1].epsilon_after
+
+    def logits(self, frame: pd.DataFrame) -> np.ndarray:
+        """Calibrated logits (records x outputs) of records in one frame that holds the columns of all parties."""
+        tables = read_records([party.features for party in self.ready.data.parties], frame)
+        parties = [
+            replace(party, inputs=party.layout.encode(values))
+            for party, values in zip(self.ready.parties, tables, strict=True)
+        ]
+        return self.ready.model.logits(parties, self._groups(frame))
+
+    def _groups(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """The group of each record, if the model uses s."""
+        attribute = self.ready.data.protected[0]
+        if self.ready.model.aware is None:
+            return None
+        if attribute.name not in frame:
+            raise DataError(f"{USES_S}: the frame has no column {attribute.name!r}")
+        return codes_of(frame[attribute.name], attribute.groups, "protected attribute")
+
+    def predict(self, frame: pd.DataFrame) -> pd.Series:
+        """The class of each record, or for a regression the share of the label's public range."""
+        logits, label = self.logits(frame), self.ready.data.label
+        if not label.classes:
+            return pd.Series(logits[:, 0], self._index(frame), name="prediction")
+        chosen = decisions(logits, self.ready.data.task).astype(int)
+        return pd.Series(np.array(label.classes)[chosen], self._index(frame), name="decision")
+
+    def predict_proba(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Calibrated probability of each class for each record."""
+        label = self.ready.data.label
+        if not label.classes:
+            raise ValueError("a regression has no probabilities; use predict")
+        found = probabilities(self.logits(frame), self.ready.data.task)
+        return pd.DataFrame(found, self._index(frame), list(label.classes))
+
+    def _index(self, frame: pd.DataFrame) -> pd.Index:
+        return pd.Index(frame[self.id]) if self.id in frame else frame.index
+
+    def evaluate(self) -> pd.DataFrame:
+        """Figures of the test part, each with its 95 % interval, and those of the most frequent answer.
+
+        acc and logloss (rmse for a regression). fr_all, fr_kr_all: share of decisions that flip when a record is
+        edited to another group, by two judges that training never saw. fr_null_all, fr_null_kr_all: the same after
+        the groups were shuffled over the records, which is what a judge finds where there is nothing to find. fr_own:
+        by the run's own generator. dp_gap, eo_gap: widest difference between groups in the share of positive
+        decisions, and in true or false positive rates. Their intervals are those of the two groups that differ most.
+        """
+        return self._figures.copy()
+
+    @cached_property
+    def _figures(self) -> pd.DataFrame:
+        with one_thread():
+            judges, edits = self._judges, self._own_edits
+            own = predictor_of(self.ready.model, self.ready.parties)
+            found = flat(judges.score(own, edits))
+            simple = flat(judges.score(majority(self.ready).predict, edits))
+            intervals = self._intervals(own, found)
+        rows = {
+            name: (found[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
+        }
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
+
+    @cached_property
+    def _judges(self) -> FittedJudges:
+        return judges_of(self.ready.data, self.ready.split, self.ready.roles, self.ready.seed)
+
+    @cached_property
+    def _own_edits(self) -> dict[str, EditedRecords]:
+        """Test records under the run's own generator."""
+        if not self.ready.roles.named("M"):
+            return {}
+        inputs, target = own_rows(self.ready)
+        return {OWN: EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
+
+    def _intervals(self, predict: Predictor, found: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+        """The uncertainty of each figure from the number of test records."""
+        task, test = self.ready.data.task, self.ready.split.test
+        label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
+        logits = logits_of(predict, self.ready.inputs[test], codes)
+        losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(test))])
+        if task == "regression":
+            return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
+        out = {name: wilson(found[name], len(test)) for name in ("acc", "positive_rate") if name in found}
+        out["logloss"] = mean_interval(losses)
+        judges = self._judges
+        for end, judged in (("", judges.edits), ("_null", judges.nulls), ("", self._own_edits)):
+            for name, edited in judged.items():
+                metric = f"fr{end}_{name}"
+                out[metric] = wilson(found[metric], len(np.unique(edited.source)))
+        if task == "binary":
+            groups = group_table(logits, label, codes, task)
+            out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in found}
+        return out
+
+    def report(self) -> str:
+        """Data, roles, privacy and figures of the model, as Markdown."""
+        ready, figures = self.ready, self.evaluate()
+        split, budget = ready.split, ready.budget
+        apart = 0 if ready.config.joins else len(split.validation)
+        lines = [
+            f"# {ready.data.name}, plaintext engine, seed {ready.seed}",
+            "",
+            f"{len(ready.config.training_rows(split))} training, {apart} validation and {len(split.test)} test "
+            "records of "
+            f"{len(ready.data.parties)} parties ({', '.join(p.name for p in ready.data.parties)}).",
+            "",
+        ]
+        if ready.model.aware is not None:
+            lines += [f"{USES_S.capitalize()}. {LEGAL_NOTE}", ""]
+        for role, words in ROLE_WORDS.items():
+            lines.append(f"- {role} ({words}): {', '.join(ready.roles.named(role)) or 'none'}")  # type: ignore[arg-type]
+        lines += [
+            "",
+            f"Lambda {ready.model.lam:g}, temperature {ready.model.temperature:.2f}. Statistics of s: epsilon "
+            f"{self.epsilon:.2f} of {budget.epsilon:g} at delta {budget.delta:g}, {len(ready.charges)} releases. The "
+            "noise is seeded: this is a simulation, and protects nothing.",
+        ]
+        shown = [
+            (name, f"{row.value:.3f}", f"{row.low:.3f} to {row.high:.3f}", f"{row.majority:.3f}")
+            for name, row in figures.iterrows()
+        ]
+        return page("\n".join(lines), Table(("figure", "value", "95 % interval", "majority"), shown))
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval of a mean that cannot be negative.
+
+    >>> mean_interval(np.array([1.0, 1.0, 1.0]))
+    (1.0, 1.0)
+    """
+    mean, half = float(values.mean()), Z95 * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return max(mean - half, 0.0), mean + half
+
+
+def gap_interval(groups: list[dict[str, float]], rates: tuple[str, ...]) -> tuple[float, float]:
+    """Newcombe's 95 % interval of the difference between the two groups that differ most."""
+    widest = (-1.0, 0.0, 0.0)
+    for rate in rates:
+        known = [(row[rate], int(row[DENOMINATORS[rate]])) for row in groups if row[DENOMINATORS[rate]] >= MIN_GROUP]
+        if len(known) > 1:
+            (low, few), (high, many) = min(known), max(known)
+            (a, b), (c, d) = wilson(low, few), wilson(high, many)
+            gap = high - low
+            widest = max(widest, (gap, gap - math.hypot(high - c, b - low), gap + math.hypot(d - high, low - a)))
+    return max(widest[1], 0.0), min(widest[2], 1.0)

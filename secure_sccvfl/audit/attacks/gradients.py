@@ -1,0 +1,120 @@
+"""Inference from exactly what a party was shown in a `split` or `dp` run: its labels, and what tells s.
+
+A gradient of `split` is one number (for several classes: one for each) of every record times a direction. In the
+warm-up the number is the residual, so its sign is the label. With consistency it also holds lambda times the shift of
+the record's logit by the edit of its own group, which tells s once steps are combined. `signals_of` gives the numbers
+of all passes side by side, for an attacker that learns the combination from records whose s it knows
+(security/inference.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from secure_sccvfl.audit.attacks.labels import rate_of_residuals
+from secure_sccvfl.audit.attacks.view import Rate
+from secure_sccvfl.training.modes.base import GRADIENTS
+from secure_sccvfl.training.modes.dp import DpSeen
+from secure_sccvfl.training.modes.split_state import Seen
+
+MOST_PASSES = 120
+"""An attacker uses at most so many passes, spread evenly over all."""
+
+Step = TypeVar("Step", Seen, DpSeen)
+
+
+def aligned(seen: Sequence[Seen]) -> list[Seen]:
+    """The same steps with factors that fit those of the step before: a decomposition leaves signs and turns open."""
+    made: list[Seen] = []
+    for step in seen:
+        before = made[-1].direction if made else step.direction
+        u, _, v = np.linalg.svd(before @ step.direction.T)
+        made.append(replace(step, signal=step.signal @ (u @ v).T, direction=u @ v @ step.direction))
+    return made
+
+
+def passes_of(seen: Sequence[Seen]) -> list[list[Seen]]:
+    """Steps in order, in groups in which no record comes twice."""
+    made: list[list[Seen]] = []
+    met: set[int] = set()
+    for step in seen:
+        rows = set(step.rows.tolist())
+        if not made or rows & met:
+            made.append([])
+            met = set()
+        made[-1].append(step)
+        met |= rows
+    return made
+
+
+def signals_of(seen: Sequence[Seen], records: int) -> np.ndarray:
+    """Signals of all records (records x columns), those of each pass beside each other.
+
+    A record that is not in a pass has the mean of the others.
+    """
+    passes = passes_of(aligned(seen))
+    kept = np.unique(np.linspace(0, len(passes) - 1, min(len(passes), MOST_PASSES)).round().astype(int))
+    columns = []
+    for steps in (passes[place] for place in kept):
+        rows, signal = (np.concatenate([getattr(step, name) for step in steps]) for name in ("rows", "signal"))
+        whole = np.tile(signal.mean(axis=0), (records, 1))
+        whole[rows] = signal
+        columns.append(whole)
+    return np.hstack([np.zeros((records, 0)), *columns])
+
+
+def labels_from_split(seen: Sequence[Seen], label: np.ndarray) -> Rate:
+    """From gradients of the first pass. Each is a record's signal times a direction that moves little in a step."""
+    first = passes_of(aligned(seen))[0]
+    rows, signal = (np.concatenate([getattr(step, name) for step in first]) for name in ("rows", "signal"))
+    return rate_of_residuals("labels-split", signal[:, 0], label[rows])
+
+
+def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
+    """From noisy sums: each is linear in the residuals, with factors that the party knows.
+
+    It is solved from the first step alone and from all steps together (residuals change little); the better result
+    counts.
+    """
+    found = []
+    for steps in (seen[:1], seen):
+        factors = np.concatenate([step.gradients.T for step in steps])
+        totals = np.concatenate([step.total for step in steps])
+        solved = np.linalg.lstsq(factors, totals, rcond=1e-6)[0]
+        found.append(rate_of_residuals("labels-dp", solved, label))
+    return max(found, key=lambda rate: rate.rate)
+
+
+def labels_from_kept(folder: Path, label: np.ndarray) -> Rate | None:
+    """How many training labels a party reads off the gradients that it kept; None if it was shown none."""
+    arrays = _kept(folder)
+    if arrays is None:
+        return None
+    if "signal 0" in arrays:
+        return labels_from_split(_steps(Seen, arrays), label)
+    return labels_from_dp(_steps(DpSeen, arrays), label)
+
+
+def kept_of_split(folder: Path) -> list[Seen]:
+    """The gradients of all steps that a party of a `split` run kept; none if it kept no step, or older ones."""
+    arrays = _kept(folder) or {}
+    return _steps(Seen, arrays) if "signal 0" in arrays else []
+
+
+def _kept(folder: Path) -> Mapping[str, np.ndarray] | None:
+    path = folder / GRADIENTS
+    if not path.exists():
+        return None
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _steps(kind: type[Step], arrays: Mapping[str, np.ndarray]) -> list[Step]:
+    """Steps as `training.modes.base.keep_gradients` wrote them."""
+    names = [field.name for field in fields(kind)]
+    return [kind(*(arrays[f"{name} {k}"] for name in names)) for k in range(len(arrays) // len(names))]

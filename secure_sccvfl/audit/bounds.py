@@ -1,0 +1,162 @@
+"""Lower bounds on the epsilon of a mechanism from samples of its output on two neighbouring data sets.
+
+Counts at a threshold give Clopper-Pearson bounds on false and true positives. There are two thresholds. The first
+lies half-way between the two means, where the sum of both errors is least. It gives `epsilon_low`: the epsilon at
+delta of the weakest Gaussian mechanism that the counts allow (it uses that the noise is Gaussian, so few releases
+suffice). A mechanism without noise is told apart there too, whatever the number of releases. The second lies
+further out, where it would serve best if the claim were true. Both thresholds give `epsilon_low_any`, ln((tpr -
+delta) / fpr), for any mechanism. No threshold depends on the samples, and each has half of the error: all bounds
+hold together with the stated confidence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from accounting.accountant import Epsilons, epsilons
+from accounting.events import Event
+from secure_sccvfl.audit.noise_tests import LEVEL, scale_limit, scale_test
+
+CONFIDENCE = 0.95
+MIDDLE = 0.5
+Rate = np.ndarray | float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Both bounds on the epsilon of one release at delta; `holds` says that they do not contradict each other.
+
+    reach: how much of the charged movement the canary made. `mu_claimed` is for all of it. noise_ratio: deviation of
+    the noise that was drawn over the charged one; noise_p: how likely a ratio so far from 1 is if the noise is
+    right; noise_limit: how far it may be.
+    """
+
+    samples: int
+    delta: float
+    epsilon_low: float
+    epsilon_low_any: float
+    epsilon_high: float
+    epsilon_high_tight: float
+    mu_low: float
+    mu_claimed: float
+    false_positives: float
+    true_positives: float
+    confidence: float
+    reach: float = 1.0
+    noise_ratio: float = 1.0
+    noise_p: float = 1.0
+    noise_limit: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """The canary moves no more than is charged, and the samples show no larger epsilon than is accounted."""
+        return self.reach <= 1 + 1e-9 and max(self.epsilon_low, self.epsilon_low_any) <= self.epsilon_high
+
+    @property
+    def noise_holds(self) -> bool:
+        return self.noise_p >= LEVEL
+
+    @property
+    def ok(self) -> bool:
+        return self.holds and self.noise_holds
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "holds": self.holds, "noise_holds": self.noise_holds}
+
+
+def audit(
+    kept: np.ndarray,
+    changed: np.ndarray,
+    multiplier: float,
+    delta: float,
+    confidence: float = CONFIDENCE,
+    reach: float = 1.0,
+    noise: np.ndarray | None = None,
+    accounted: float | None = None,
+) -> Audit:
+    """Bounds from one statistic per sample: around 0 if the canary was kept, around 1 if it was changed.
+
+    multiplier: as claimed. The deviation of the statistic is that over `reach`. noise: all that was drawn, over its
+    charged deviation; if it is not given, what the statistics have of it. accounted: the epsilon of a release that is
+    not a Gaussian one, which the accountant says.
+    """
+    sizes = (len(kept), len(changed))
+    claimed = _claimed(multiplier, delta) if accounted is None else Epsilons(accounted, accounted, accounted)
+    error = (1 - confidence) / 2
+
+    def rates(place: float) -> tuple[Rate, Rate]:
+        return _rates((kept > place).sum(), (changed > place).sum(), *sizes, error)
+
+    if noise is None:
+        noise = np.concatenate([kept, changed - 1]) * reach / multiplier
+    drawn = scale_test(noise)
+    middle = rates(MIDDLE)
+    mu = max(0.0, float(_mu_low(*middle)))
+    far = rates(_far_place(multiplier / reach, delta, sizes, error))
+    return Audit(
+        samples=sum(sizes),
+        delta=delta,
+        epsilon_low=epsilon_of_mu(mu, delta),
+        epsilon_low_any=max(0.0, *(float(_any_low(*found, delta)) for found in (middle, far))),
+        epsilon_high=claimed.renyi,
+        epsilon_high_tight=claimed.pld,
+        mu_low=mu,
+        mu_claimed=1 / multiplier,
+        false_positives=float((kept > MIDDLE).mean()),
+        true_positives=float((changed > MIDDLE).mean()),
+        confidence=confidence,
+        reach=reach,
+        noise_ratio=drawn.ratio,
+        noise_p=drawn.p_value,
+        noise_limit=scale_limit(drawn.values),
+    )
+
+
+@lru_cache(maxsize=16)
+def _claimed(multiplier: float, delta: float) -> Epsilons:
+    return epsilons([Event("audited", 1.0, multiplier, "audit")], delta)
+
+
+def _far_place(multiplier: float, delta: float, sizes: tuple[int, int], error: float) -> float:
+    """The threshold, from the middle on, that would give the best bound for any mechanism if the claim were true."""
+    places = np.linspace(MIDDLE, 1 + 2 * multiplier, 41)
+    false, true = stats.norm.sf(places / multiplier), stats.norm.sf((places - 1) / multiplier)
+    promised = _any_low(*_rates(false * sizes[0], true * sizes[1], *sizes, error), delta)
+    return float(places[int(np.argmax(promised))])
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """The epsilon at delta of a Gaussian mechanism whose means are mu deviations apart."""
+    if mu <= 0:
+        return 0.0
+
+    def rest(epsilon: float) -> float:
+        left = stats.norm.logcdf(-epsilon / mu + mu / 2)
+        right = epsilon + stats.norm.logcdf(-epsilon / mu - mu / 2)
+        return float(math.exp(left) - math.exp(right) - delta)
+
+    if rest(0.0) <= 0:
+        return 0.0
+    return float(optimize.brentq(rest, 0.0, mu * mu + 20 * mu + 1))
+
+
+def _rates(false: Rate, true: Rate, total: int, other: int, error: float) -> tuple[Rate, Rate]:
+    """The largest false and the smallest true positive rate, each at half of the error."""
+    half, tiny = error / 2, 1e-9
+    high = np.where(false < total, stats.beta.ppf(1 - half, false + 1, np.maximum(total - false, tiny)), 1.0)
+    low = np.where(true > 0, stats.beta.ppf(half, np.maximum(true, tiny), other - true + 1), 0.0)
+    return high, low
+
+
+def _mu_low(high: Rate, low: Rate) -> Rate:
+    return np.asarray(stats.norm.ppf(low) - stats.norm.ppf(high))
+
+
+def _any_low(high: Rate, low: Rate, delta: float) -> Rate:
+    return np.where(low > delta, np.log(np.maximum(low - delta, 1e-300) / high), -np.inf)

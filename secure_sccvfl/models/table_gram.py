@@ -1,0 +1,206 @@
+"""The expected Gram matrix of counterfactual edits, from released noisy tables alone.
+
+The consistency penalty of a head w is the mean squared shift of the logit under counterfactual edits, w^T G w. Taking
+G over the training records makes the head an exact function of s of each of them. Here G is the expectation under the
+released tables instead: given the group, mediators are independent and each follows its own noisy table. So G is
+post-processing of what was paid for. For an edit from group g to group h let d_j be the displacement of mediator j,
+m_j its mean and C_j its second moment under the table of j. With the share pi_g of group g and G groups,
+
+    G = sum over g and h != g of pi_g / (G - 1) [ m m^T, with the block of each mediator replaced by C_j ].
+
+Each party computes its own part alone, by enumerating bins, values within a bin, and random numbers of the generator:
+a row sqrt(pi_g / (G - 1)) m for each pair of groups (`vectors`), and the blocks C_j - m_j m_j^T (`within`). The whole
+matrix is the sum of outer products of the joined rows, plus the blocks. It is positive semidefinite: C_j - m_j m_j^T
+is a covariance. Where parties estimate the shares of groups differently, each uses its own: the product of two roots
+is their geometric mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from secure_sccvfl.data.layout import Block, Layout, unit_cuts
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.models.aware import AwareEncoder
+from secure_sccvfl.models.encoders import FeatureEncoder, PlainEncoder, plain_block, plain_columns
+from secure_sccvfl.models.generators import Generator
+from secure_sccvfl.models.table_generator import TableGenerator
+
+POINTS = 9
+"""Values within a bin of a number."""
+LOTS = 41
+"""Random numbers of a generator for each value."""
+DRAWN = 2000
+"""Records drawn from tables for each group, where columns mix features."""
+
+
+@dataclass(frozen=True)
+class TableGram:
+    """One party's part of the expected Gram matrix, over its own columns.
+
+    vectors: weighted mean displacements (pairs of groups x columns). within: covariances of the displacements of each
+    mediator (columns x columns).
+    """
+
+    vectors: np.ndarray
+    within: np.ndarray
+
+    @property
+    def energy(self) -> np.ndarray:
+        """The diagonal of this party's part of the matrix."""
+        return np.asarray((self.vectors**2).sum(axis=0) + np.diag(self.within))
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Enumerated values of one feature: rows in input space, their bins, and how many values each bin has."""
+
+    rows: np.ndarray
+    bins: np.ndarray
+    each: np.ndarray
+
+
+def table_generator(generator: Generator) -> TableGenerator:
+    """The generator, if it follows from tables alone; ValueError for one that is fitted to records."""
+    if not isinstance(generator, TableGenerator):
+        raise ValueError(
+            "this generator is fitted to training records, so edits do not follow from released tables: use "
+            "generator minimal, quantile or moments, or consistency_from = records on public data"
+        )
+    return generator
+
+
+def table_gram(
+    layout: Layout, generator: Generator, encoder: PlainEncoder | AwareEncoder, edited: Collection[str], groups: int
+) -> TableGram:
+    """Party step, local: this party's part of the expected Gram matrix of edits of these features."""
+    made = table_generator(generator)
+    pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
+    if not set(layout.names) & set(edited):
+        return TableGram(np.zeros((len(pairs) * made.redraws, encoder.columns)), np.zeros((encoder.columns,) * 2))
+    sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
+    weights = {pair: sizes[pair[0]] / sizes.sum() / (groups - 1) / made.redraws for pair in pairs}
+    vectors = np.zeros((len(pairs) * made.redraws, encoder.columns))
+    within = np.zeros((encoder.columns, encoder.columns))
+    at = 0
+    for block in layout.blocks:
+        here = slice(at, at + plain_columns(block))
+        at = here.stop
+        if block.feature.name not in edited:
+            continue
+        columns = _columns_of(encoder, here)
+        values = _enumerated(block)
+        own = replace(block, start=0, stop=block.width)
+        number = 0
+        for draw in range(made.redraws):
+            for source, target in pairs:
+                moved, likely = _displacements(made, block, own, values, encoder, here, draw, source, target)
+                mean, weight = likely @ moved, weights[source, target]
+                vectors[number, columns] = np.sqrt(weight) * mean
+                spread = (moved * likely[:, None]).T @ moved - np.outer(mean, mean)
+                within[np.ix_(columns, columns)] += weight * spread
+                number += 1
+    return TableGram(vectors, within)
+
+
+def sampled_gram(
+    layout: Layout, generator: Generator, encoder: FeatureEncoder, edited: Collection[str], groups: int, seed: int
+) -> TableGram:
+    """The same for an encoder whose columns mix features: over records drawn from the party's own noisy tables.
+
+    Given the group, features are independent and each follows its table, so no training record enters.
+    """
+    made = table_generator(generator)
+    sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
+    pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
+    vectors, within = np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns, encoder.columns))
+    for number, (source, target) in enumerate(pairs):
+        rows = _drawn(layout, made, source, stream(seed, "records of tables", source, *layout.names))
+        moved = made(rows, source, np.full(len(rows), target), 0)
+        shift = (encoder(moved) - encoder(rows)) if edited else np.zeros((len(rows), encoder.columns))
+        weight, mean = sizes[source] / sizes.sum() / (groups - 1), shift.mean(axis=0)
+        vectors[number] = np.sqrt(weight) * mean
+        within += weight * (shift.T @ shift / len(rows) - np.outer(mean, mean))
+    return TableGram(vectors, within)
+
+
+def _drawn(layout: Layout, made: TableGenerator, group: int, rng: np.random.Generator) -> np.ndarray:
+    """Records in input space, drawn from the tables of one group."""
+    columns = []
+    for block in layout.blocks:
+        values = _enumerated(block)
+        likely = made.shares(block, 0)[values.bins, group] / values.each[values.bins]
+        columns.append(values.rows[rng.choice(len(likely), DRAWN, p=likely / likely.sum())])
+    return np.hstack(columns)
+
+
+def table_movement(layout: Layout, generator: Generator, edited: Collection[str], groups: int) -> dict[str, float]:
+    """Party step, local: the mean change of each of these features under its table, in input space.
+
+    It is 0 for a feature that no edit moves.
+    """
+    made, found = table_generator(generator), {}
+    pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
+    for block in layout.blocks:
+        if block.feature.name in edited:
+            values = _enumerated(block)
+            moved = [_edited(made, block, values, 0, *pair) for pair in pairs]
+            sizes = [(likely[:, None] * np.abs(after - before)).sum() for before, after, likely in moved]
+            found[block.feature.name] = float(np.mean(sizes))
+    return found
+
+
+def _enumerated(block: Block) -> _Values:
+    if block.one_hot:
+        return _Values(np.eye(block.width), np.arange(block.width), np.ones(block.width))
+    cuts = unit_cuts(block.feature)
+    steps, inside = len(cuts) - 1, (np.arange(POINTS) + 0.5) / POINTS
+    rows = np.zeros((steps * POINTS + block.width - 1, block.width))
+    rows[: steps * POINTS, 0] = (cuts[:-1, None] + inside * np.diff(cuts)[:, None]).reshape(-1)
+    rows[steps * POINTS :, 1:] = 1.0  # a missing value
+    bins = np.concatenate([np.repeat(np.arange(steps), POINTS), np.arange(steps, steps + block.width - 1)])
+    return _Values(rows, bins, np.bincount(bins).astype(float))
+
+
+def _edited(
+    made: TableGenerator, block: Block, values: _Values, draw: int, source: int, target: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every value with every random number, before and after an edit, and how likely each is in the source group."""
+    lots = (np.arange(LOTS) + 0.5) / LOTS
+    before = np.repeat(values.rows, LOTS, axis=0)
+    summary, shares = made.summary(block, draw), made.shares(block, draw)
+    after = made.edit(block, before, summary[:, source], summary[:, target], np.tile(lots, len(values.rows)))
+    after = before + made.config.scale * (after - before)
+    likely = np.repeat(shares[values.bins, source] / values.each[values.bins], LOTS) / LOTS
+    return before, after, likely
+
+
+def _displacements(
+    made: TableGenerator,
+    block: Block,
+    own: Block,
+    values: _Values,
+    encoder: PlainEncoder | AwareEncoder,
+    here: slice,
+    draw: int,
+    source: int,
+    target: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Encoded displacements of one feature, and how likely each is."""
+    before, after, likely = _edited(made, block, values, draw, source, target)
+
+    def encoded(rows: np.ndarray, group: int) -> np.ndarray:
+        plain = plain_block(own, rows)
+        return encoder.block(plain, here, group) if isinstance(encoder, AwareEncoder) else plain
+
+    return encoded(after, target) - encoded(before, source), likely
+
+
+def _columns_of(encoder: PlainEncoder | AwareEncoder, here: slice) -> np.ndarray:
+    """The columns of an encoder that one feature reaches."""
+    plain = np.arange(here.start, here.stop)
+    return encoder.block_columns(here) if isinstance(encoder, AwareEncoder) else plain

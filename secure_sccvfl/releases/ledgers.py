@@ -1,0 +1,209 @@
+"""Where a party's ledgers lie, and opening one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from accounting.account import Account, by_part, read_account
+from accounting.accountant import (
+    epsilon_added,
+    epsilon_against_dealer,
+    epsilon_of,
+    epsilon_with_batches_known,
+    finite,
+)
+from accounting.budget import Budget
+from accounting.calibration import check_target
+from accounting.ledger import SETS, FileSets, read_ledger
+from protocols.config import ConfigError
+from protocols.errors import ProtocolError
+from protocols.operations.noise import NoiseKind
+from protocols.records.private import private
+from protocols.session.runtime import Session
+from secure_sccvfl.releases.caps import check_raised
+
+LEDGER = "ledger.jsonl"
+EVALUATIONS = "evaluation.jsonl"
+"""The ledger of what was told about held-out records, beside that of training."""
+PREDICTION_LOGS = f"predictions-{16 * '[0-9a-f]'}.*"
+"""What a party keeps about the predictions of each model, next to its ledger (`releases.prediction_log`)."""
+
+FINISHED_HEADS = "heads.txt"
+"""Which session has finished the head of each charge: the charge's run and the session, next to the ledger."""
+
+
+def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path | None:
+    """The folder of a party's ledgers if they outlive a run."""
+    if pooled and not ledger:
+        return None
+    return (Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers") / f"party-{rank}"
+
+
+def fresh_beside_used(dataset: str, ledger: str, pooled: bool, rank: int) -> str:
+    """A warning for people if the ledgers of these options are new and used ones of this party lie next to them.
+
+    Budgets start at zero in a new folder, whatever was released about the same records before. Nothing can tell
+    whether the records are the same, so this is no error. "" if there is nothing to say.
+    """
+    own = lasting_folder(dataset, ledger, pooled, rank)
+    if own is None or _is_used(own):
+        return ""
+    near = {Path(dataset).resolve().parent, own.resolve().parent.parent}
+    found = {path.parent for folder in near for path in folder.glob(f"*/party-{rank}/{SETS}")}
+    others = sorted(str(path) for path in found if _is_used(path) and not (path / "releases.jsonl").exists())
+    if not others:
+        return ""
+    return f"the ledger in {own} is new, and {others[0]} has charges: in the new one every budget starts at zero"
+
+
+def _is_used(folder: Path) -> bool:
+    """Whether anything was charged in the ledgers of a folder."""
+    return any((folder / SETS).glob("*"))
+
+
+def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:
+    """The folder of this party's ledgers, their sets of records, and the key of these.
+
+    There is one folder for all records of a consortium, whatever their description is called. The default lies
+    beside the description. Public benchmark data have nothing to protect, so their ledger belongs to one run alone.
+    `home` is the folder of that run if it differs from the session's.
+    """
+    lasting = lasting_folder(dataset, ledger, pooled, session.rank)
+    if lasting is not None:
+        folder = lasting.parent
+        old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
+        if old:
+            raise ConfigError(
+                f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of "
+                "records; this version keeps one for all. Move it away, and subtract what it spent from the cap"
+            )
+        if warning := fresh_beside_used(dataset, ledger, pooled, session.rank):
+            logging.getLogger("party").warning("%s", warning)
+        return lasting
+    own = home or session.folder
+    if own is None:
+        raise ConfigError("a run needs a folder for its ledger")
+    return own
+
+
+def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
+    """This party's ledger of this name, for releases about `rows` records, and its path.
+
+    Decisions to raise its cap must be signed as they stand there (`caps.py`).
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        check_target(epsilon, delta, rows)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    budget = Budget.open(place / file, epsilon, delta, rows)
+    check_raised(budget)
+    return budget, place / file
+
+
+def agree_on_run(session: Session, place: Path) -> str:
+    """Run by all parties together before anything is charged: a name for this run that no ledger here knows.
+
+    place: the folder of this party's ledgers. The name is drawn by all parties (`Session.agree_on_name`). Each then
+    says whether a charge in its own ledgers carries it, and all stop together if one does: charges of a known name
+    would look like those of the earlier run. A session that resumes a run agrees on a name of its own. Three rounds.
+    """
+    name = session.agree_on_name()
+    known = {
+        str(entry["key"]).partition(" ")[0]
+        for path in (place / LEDGER, place / EVALUATIONS)
+        if path.is_file()
+        for entry in read_ledger(path)[0]
+        if entry["kind"] == "charge"
+    }
+    told = session.tell_all("is the name of the run new", int(name not in known))
+    if not all(told):
+        raise ProtocolError(
+            f"the ledger of party {told.index(0)} already has charges under this run's name; nothing was charged or "
+            "released: start the run again"
+        )
+    return name
+
+
+def finished_head(place: Path, run: str) -> str:
+    """The session that has finished the head under the charge of this run; "" if none has."""
+    path = place / FINISHED_HEADS
+    return _session_of(path.read_text(encoding="utf-8"), run) if path.exists() else ""
+
+
+def claim_head(place: Path, run: str, session: str) -> None:
+    """Record that this session finishes the head under the charge of this run, before anything follows from the head.
+
+    One charge is for one head. The noise of a head that nothing follows from may be drawn again, so the record is
+    written right before the first opening, and not when training starts. It lies next to the ledger and not in the
+    run's folder: of a folder there may be copies, of any age. ProtocolError if another session has claimed it.
+    """
+    with open(place / FINISHED_HEADS, "a+", encoding="utf-8", opener=private) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known = _session_of(file.read(), run)
+        if known not in ("", session):
+            raise ProtocolError(
+                "another session has finished the head of this charge: go on with its folder, or train a new run, "
+                "which is charged; nothing was opened"
+            )
+        if not known:
+            file.write(f"{run} {session}\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _session_of(text: str, run: str) -> str:
+    return next((line.split(" ")[1] for line in text.splitlines() if line.startswith(f"{run} ")), "")
+
+
+def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
+    """`spent_figures` of a ledger as it is now, for reading only."""
+    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    return spent_figures(account, noise, runs, held_out=ledger.name == EVALUATIONS)
+
+
+def spent_figures(
+    account: Account, noise: NoiseKind, runs: Collection[str], *, held_out: bool = False
+) -> dict[str, Any]:
+    """What the record that has spent most has spent, in every reading, for a job's result.
+
+    `runs`: the names under which this run has charged, one for each session of it. `releases` are its own; other runs
+    may have charged the same ledger before, or at the same time. `parts`: what tables, heads and so on of that record
+    would cost alone. `held_out`: whether it is the ledger of evaluations.
+    """
+    terms = account.terms
+    split = by_part(account.dearest(), held_out=held_out)
+    return {
+        "epsilon_rdp": account.most(epsilon_of),
+        "parts": {part: epsilon_of(events, terms.delta) for part, events in split.items()},
+        "epsilon_added": account.most(epsilon_added),
+        "epsilon_dealer": finite(account.most(epsilon_against_dealer)),
+        "epsilon_batches_known": account.most(epsilon_with_batches_known),
+        "delta": terms.delta,
+        "cap": terms.epsilon,
+        "noise": noise,
+        "releases": sum(charge.key.partition(" ")[0] in runs for charge in account.charges),
+        "releases_in_ledger": len(account.charges),
+        "raised": [raised.decision.reason for raised in account.raised],
+    }
+
+
+def keep_copy(ledger: Path, folder: Path) -> None:
+    """Copy a ledger with its head and its sets into a run's own folder; the run's reports are made from this copy."""
+    if ledger.parent == folder:
+        return
+    (folder / SETS).mkdir(exist_ok=True)
+    for path in (ledger, ledger.with_name(ledger.name + ".head")):
+        shutil.copy(path, folder / path.name)  # with its mode
+    for line in ledger.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line).get("event")
+        if event is not None:
+            shutil.copy(ledger.parent / SETS / event["records"], folder / SETS)

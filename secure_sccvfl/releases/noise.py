@@ -1,0 +1,242 @@
+"""Noise on statistics of s: what a release costs and draws, the interface, and the Gaussian of plaintext runs.
+
+The charge and the noise come from one object, the event. Plaintext and secret runs make it here. Prices,
+calibration and the refusal beyond the cap are those of `accounting`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from accounting.accountant import FINE
+from accounting.budget import Budget
+from accounting.calibration import check_target, noise_multiplier
+from accounting.events import Event, Mechanism, Sensitivity
+from accounting.objective import HeadBudget
+from accounting.paper import scaled_sensitivity
+from accounting.records import RecordSet
+from protocols.operations import noise
+from protocols.operations.noise import NoiseKind
+from protocols.steps.clipping import scaled
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.releases.gram import GramNoise
+from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, noise_of_model, price_head, simulated
+from secure_sccvfl.releases.releases import FIRST_COUNT, GRAM
+
+SIMULATION = RecordSet(np.zeros(1, np.uint64))
+"""The benchmark records of a plaintext run: all of its releases are about the same records, so one stands for them.
+"""
+
+COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}
+"""Charges whose release has so many times the noise of the others of a run: it costs the square of that less."""
+
+
+@dataclass(frozen=True)
+class NoiseLevel:
+    """How much noise hides a release: its deviation over what a replaced record moves, and who makes its copies."""
+
+    multiplier: float
+    kind: NoiseKind
+    parties: int
+
+
+def noised_event(
+    name: str,
+    sensitivity: Sensitivity,
+    level: NoiseLevel,
+    records: str,
+    refresh: int = 0,
+    sampling: float = 1.0,
+    mechanism: Mechanism = "gaussian",
+) -> Event:
+    """The release whose hidden noise is `level.multiplier` times what a replaced record moves, or a multiple of it.
+
+    The multiple is in `COARSER`. Hidden means hidden from parties without the attribute. Copies too small for their
+    grid are not counted together (`accounting.accountant`).
+    """
+    hidden = noise.hidden_copies(level.kind, level.parties)
+    left = noise.copies_against_dealer(level.kind, level.parties)
+    whole = level.multiplier * COARSER.get(name, 1.0) * sensitivity.replaced
+    sigma = whole / math.sqrt(hidden)
+    if sigma < FINE * sensitivity.unit:
+        hidden, left, sigma = 1, min(1, left), whole
+    return Event(
+        name,
+        sensitivity.replaced,
+        sigma,
+        records,
+        refresh,
+        sampling=sampling,
+        mechanism=mechanism,
+        added=sensitivity.added,
+        copies=hidden,
+        dealer_copies=left,
+    )
+
+
+def gram_event(sensitivity: Sensitivity, level: NoiseLevel, records: str) -> Event:
+    """The noisy Gram matrix of records' edits. All parties see it, so none of them may know its noise."""
+    return noised_event(GRAM.charged_as(), sensitivity, replace(level, kind=noise_of_model(level.kind)), records)
+
+
+@dataclass(frozen=True)
+class SpendingPlan:
+    """The cap of one run and how it is spent: equal releases, with the noise of a secure run of this kind.
+
+    head: a private head takes its share of the cap.
+    """
+
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    releases: int = 2
+    noise: NoiseKind = "dealer+holder"
+    parties: int = 2
+    head: HeadPlan | None = None
+
+    def __post_init__(self) -> None:
+        check_target(self.epsilon, self.delta)
+        if self.releases < 1 or noise.copies(self.noise, self.parties) < 1:
+            raise ValueError(f"releases and parties must be at least 1, got {self.releases}, {self.parties}")
+
+    @property
+    def multiplier(self) -> float:
+        """Hidden noise over sensitivity of one release."""
+        if self.head is not None:
+            return self.head_budget.table_multiplier
+        return noise_multiplier(self.epsilon, self.delta, self.releases)
+
+    @property
+    def head_budget(self) -> HeadBudget:
+        """How tables and head share the cap."""
+        if self.head is None:
+            raise ValueError("this plan has no private head")
+        return self.head.budget(self.epsilon, self.delta, self.releases)
+
+    @property
+    def level(self) -> NoiseLevel:
+        """The noise of every release."""
+        return NoiseLevel(self.multiplier, self.noise, self.parties)
+
+
+@dataclass(frozen=True)
+class SimulatedCharge:
+    """One release as a plaintext run charged it."""
+
+    name: str
+    sensitivity: float
+    multiplier: float
+    epsilon_after: float
+
+
+class Noise(Protocol):
+    """Adds noise to a statistic of s and charges it in the same call."""
+
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
+        """Noisy copies of the statistics, charged together as one release of this joint sensitivity.
+
+        mechanism "paper" says that these are tables that were scaled to a length.
+        """
+        ...
+
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of what `release` adds, known to all."""
+        ...
+
+    def check(self, rows: int) -> None:
+        """Refuse a cap that promises nothing for this many records."""
+        ...
+
+
+@dataclass
+class GaussianNoise:
+    """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the cap.
+
+    mechanism "paper": every table is scaled to norm `scale` first, as in the paper, and the noise is calibrated to
+    the sensitivity that remains. The budget is the same and correctly priced; for comparison.
+    """
+
+    plan: SpendingPlan
+    seed: int
+    mechanism: Mechanism = "gaussian"
+    scale: float = 1.0
+    charges: list[SimulatedCharge] = field(default_factory=list)
+    account: Budget = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.account = Budget.in_memory(self.plan.epsilon, self.plan.delta)
+
+    def check(self, rows: int) -> None:
+        check_target(self.plan.epsilon, self.plan.delta, rows)
+
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        sigma = self._event("deviation", sensitivity).sigma
+        return noise.deviation(self.plan.noise, sigma, self.plan.parties)
+
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
+        done = mechanism == "paper"
+        exact = sums if done else {k: self._scaled(v) for k, v in sums.items()}
+        event = self._event(name, sensitivity, done)
+        quote = self.account.charge(event, f"{len(self.charges)} {name}", SIMULATION)
+        self.charges.append(SimulatedCharge(name, event.sensitivity, event.multiplier, quote.after))
+        deviation = noise.deviation(self.plan.noise, event.sigma, self.plan.parties)
+        return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
+
+    def charge_gram(self, moved: Sensitivity) -> GramNoise:
+        """Charge the Gram matrix of records' edits; the plaintext engine draws its noise from the seed."""
+        event, plan = gram_event(moved, self.plan.level, SIMULATION.digest), self.plan
+        if plan.head is None or not plan.head.gram:
+            raise ValueError("the budget has no share for the Gram matrix of records' edits")
+        quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
+        self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
+        kind = noise_of_model(plan.noise)
+        return GramNoise(noise.deviation(kind, event.sigma, plan.parties), kind, seed=self.seed)
+
+    def charge_heads(self, count: int) -> HeadNoise:
+        """Charge the planned heads; the plaintext engine draws their noise from the seed."""
+        plan = self.plan
+        if plan.head is None:
+            raise ValueError("the budget has no share for a private head")
+        priced = price_head(plan.head, plan.head_budget, count, plan.noise, plan.parties, SIMULATION.digest)
+        for event in priced.events:
+            quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
+            self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
+        return simulated(priced, plan.parties, self.seed)
+
+    def _event(self, name: str, sensitivity: Sensitivity, scaled_before: bool = False) -> Event:
+        if self.mechanism == "paper" and not scaled_before:
+            shorter = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
+            sensitivity = replace(shorter, unit=0.0)  # scaled tables are not on a grid
+        level, number = self.plan.level, len(self.charges)
+        mechanism: Mechanism = "paper" if scaled_before else self.mechanism
+        return noised_event(name, sensitivity, level, SIMULATION.digest, number, mechanism=mechanism)
+
+    def _scaled(self, table: np.ndarray) -> np.ndarray:
+        if self.mechanism != "paper":
+            return table
+        if (table < 0).any() or (table != np.round(table)).any():
+            raise ValueError("the paper's mechanism is for tables of counts")
+        return scaled(table, self.scale)
+
+
+class NoNoise:
+    """For comparison with noise-free scores only; no configuration of a run reaches it."""
+
+    def check(self, rows: int) -> None:
+        pass
+
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        return 0.0
+
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
+        return {k: v.astype(float) for k, v in sums.items()}

@@ -1,0 +1,198 @@
+"""What the attacks on a run found, in plain words and pictures, from security.json."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
+from secure_sccvfl.reports.charts import Dot, Line, curves, forest, percent
+
+Row = Mapping[str, Any]
+CONTROL = "positive control"
+"""The promise of rows in which the attacker must succeed (security/evaluation.py)."""
+VIEWS = (
+    (r"label holder (\S+)", r"\1, which has the labels"),
+    (r"party (\S+)", r"\1"),
+    (r"parties (\S+)\+(\S+)", r"\1 and \2 together"),
+    (r"dealer", "the dealer"),
+    (r"network", "who reads the network"),
+    (r"receiver of predictions, logits alone", "who gets predictions, scores alone"),
+    (
+        r"receiver of predictions, logits alone, mean over models of (\d+) further seeds",
+        r"the same, mean over \1 other models",
+    ),
+    (r"receiver of predictions with columns of (\S+)", r"who gets predictions, with \1's columns"),
+    (r"all but (\S+)", r"all together but \1"),
+    (r"plaintext server: z of this model", "no secrecy: a server that runs this model"),
+    (r"plaintext server: fused z of the paper", "no secrecy: a server as in the paper"),
+    (r"plaintext server's gradients at \S+ \(paper\)", "no secrecy: gradients, as in the paper"),
+    (r"(?:logits|white box) of this run", "this model"),
+    (r"positive control: (.+)", r"control: \1"),
+    (r"answers", "who gets predictions"),
+    (r"scores", "who gets predictions with scores"),
+    (r"many trainings", "who may train again and again"),
+    (r"(share|cells) of (\d+) (records?)", r"who has all tables, \2 \3 differ (\1)"),
+    (r"logits of (\w+)", r"only scores, \1"),
+    (r"white box of (\w+)", r"\1"),
+)
+MODELS = {
+    "erm": "plain training",
+    "logreg": "logistic regression",
+    "drop_m": "without the mediators",
+    "paper": "the paper's method",
+}
+
+
+def view_words(view: str) -> str:
+    """Who the attacker is, in a reader's words."""
+    for pattern, words in VIEWS:
+        found = re.fullmatch(pattern, view)
+        if found is not None:
+            return re.sub(
+                r"^(only scores, )?(\w+)$", lambda m: (m[1] or "") + MODELS.get(m[2], m[2]), found.expand(words)
+            )
+    return view
+
+
+def is_ours(row: Row) -> bool:
+    """Whether this run gave the view to somebody; other views belong to another model or a plaintext server."""
+    promise = row.get("promise", "shown")
+    if promise == "shown":
+        others = ("logits of", "white box of", "plaintext server")
+        return not row["view"].startswith(others) or row["view"] == "white box of this run"
+    return bool(promise != CONTROL)
+
+
+def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """For each attack: every view at its strongest, and curves over strength for the views of this run."""
+    rows = security["rows"] if security is not None else []
+    panels = []
+    for attack in sorted({row["attack"] for row in rows}, key=ATTACKS.names.index):
+        title, below = ATTACKS.get(attack).title, ATTACKS.get(attack).strength
+        series: dict[str, list[Row]] = {}
+        for row in sorted((r for r in rows if r["attack"] == attack), key=_strength):
+            series.setdefault(row["view"], []).append(row)
+        final = sorted((s[-1] for s in series.values()), key=lambda r: not is_ours(r))
+        chance = final[0]["chance"] or None
+        dots = [Dot(view_words(r["view"]), r["rate"], r["low"], r["high"], is_ours(r), r["control"]) for r in final]
+        name, hint = (
+            "How often it succeeds, by model",
+            "the attacker has the whole model, which nobody in this run has",
+        )
+        if chance is not None:
+            name = "How often it succeeds, by what the attacker sees"
+            hint = "blue: seen in this run; grey: for comparison; dashed: chance; short bar: the same without the run"
+        charts = [(name, hint, forest(title, dots, chance=chance))]
+        lines = [
+            Line(view_words(row["view"]), [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])
+            for row in _curved(final, attack)
+            if len(s := [r for r in series[row["view"]] if r["strength"] is not None]) > 1
+        ]
+        if lines:
+            hint = "bars: 95 % intervals"
+            if chance:
+                hint = f"made to use what the run sent, whether that helps or not; {hint}; dashed: chance"
+            charts.append(
+                ("As the attack gets stronger", hint, curves(title, lines, below, share=True, chance=chance))
+            )
+        panels.append({"title": title, "charts": charts})
+    return panels
+
+
+def attack_story(security: Mapping[str, Any] | None) -> list[str]:
+    """The outcome in a few sentences: does anybody gain, what would happen without secrecy, does the noise hold."""
+    if security is None:
+        return []
+    final = [r for r in security["rows"] if r["strength"] is None]
+    promised = [r for r in final if r.get("promise") == "no gain"]
+    leaks = [view_words(r["view"]) for r in promised if r["leak"]]
+    told = []
+    declared = [r for r in final if r.get("promise") in ("leaks by design", "not kept") and r["leak"]]
+    for name, attack in ATTACKS.items():
+        most = max((r for r in declared if r["attack"] == name), key=lambda r: r["rate"], default=None)
+        if most is not None:
+            told.append(
+                f"The {attack.secret} leaks, as this mode declares: {view_words(most['view'])} guesses "
+                f"{percent(most['rate'])} right, and {percent(most['control'])} without what the run showed."
+            )
+    if promised and not leaks:
+        told.append(
+            f"No {'other ' if declared else ''}leak was found: in {len(promised)} comparisons, no attacker guessed "
+            "better with what this run showed it than without, beyond what luck explains "
+            f"(at {100 * security.get('family', {}).get('error', 0.05):.0f} % over all of them together)."
+        )
+    elif leaks:
+        told.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
+    plain = [r for r in final if r["view"].startswith("plaintext server") and r["gain"] is not None]
+    for name, attack in ATTACKS.items():
+        best = max((r for r in plain if r["attack"] == name), key=lambda r: r["rate"], default=None)
+        if best is not None and attack.secret:
+            luck = "always the most frequent one" if best["chance"] > 0.5 else "chance"
+            told.append(
+                f"Without secrecy, the {attack.secret} would be guessed right at a rate of {percent(best['rate'])}, "
+                f"where {luck} gives {percent(best['chance'])}."
+            )
+    if not audits_of(security):
+        told.append(NOT_AUDITED)
+    for name, audit in audits_of(security).items():
+        holds = audit["holds"] and audit.get("noise_holds", True)
+        told.append(
+            f"The noise was put to the test too ({name}): {audit['samples']} noisy releases, half of them with one "
+            f"record replaced, show that ε of one release is at least {audit['epsilon_low']:.2f}; "
+            f"{audit['epsilon_high']:.2f} is promised as the most. "
+            f"{'That promise holds.' if holds else 'The promise is broken.'}"
+        )
+    return told
+
+
+NOT_AUDITED = (
+    "The noise was not put to the test: that takes hundreds of noisy tables of the same records, which no ledger "
+    "counts. It is done on public benchmark data alone, with the same code."
+)
+
+
+def audits_of(security: Mapping[str, Any]) -> Mapping[str, Row]:
+    """The audits of noisy releases by what was audited; older reports have one, of the sketch."""
+    older = {"sketch": security["dp_audit"]} if security.get("dp_audit") else {}
+    found: Mapping[str, Row] = security.get("dp_audits", older)
+    return found
+
+
+def check_words(check: str) -> str:
+    """A check of the security evaluation, in this page's words for attacks and attackers."""
+    attack, _, rest = check.partition(": ")
+    found = re.fullmatch(r"(.*?)( tells nothing| leaks, as this mode declares| at \.\d+)?", rest)
+    if attack not in ATTACKS or found is None:
+        return check
+    if found[2] == " tells nothing":
+        return f"{ATTACKS.get(attack).title}: no gain for {view_words(found[1])}"
+    return f"{ATTACKS.get(attack).title}: {view_words(found[1])}{found[2] or ''}"
+
+
+def missed(security: Mapping[str, Any] | None) -> list[str]:
+    """Checks that do not hold, for the warnings: promises, targets, and attackers that must succeed (controls)."""
+    told = {"promise": "A promise is broken", "target": "A target is missed", "control": "The attacker is broken"}
+    limits = {"control": "at least {:.3f} is needed, so what it does not find means nothing"}
+    return [
+        f"{told[c['kind']]} in the attacks below. {check_words(c['check'])}: {c['value']:.3f} was found, "
+        f"{limits.get(c['kind'], 'at most {:.3f} is allowed').format(c['limit'])}."
+        for c in (security or {}).get("checks", [])
+        if not c["holds"]
+    ]
+
+
+def _curved(final: Sequence[Row], attack: str) -> list[Row]:
+    """The views whose curves are drawn: all attacked models, or the promised views and the worst plaintext one."""
+    if ATTACKS.get(attack).takes == "white box":
+        return list(final)
+    server = [r for r in final if r["view"].startswith("plaintext server")]
+    others = [max(server, key=lambda r: r["rate"])] if server else []
+    return [r for r in final if r.get("promise", "no gain") != "shown"] + others
+
+
+def _strength(row: Row) -> float:
+    """Sort key of a row. A row without a strength is the attacker that the adversary would choose, and comes last."""
+    return math.inf if row["strength"] is None else float(row["strength"])

@@ -1,0 +1,361 @@
+"""Does a finished run fit together? Every chain, digest and figure of its folder is checked against the others.
+
+The checks:
+- The hash chains of all logs (releases, audit, ledger) of every party and session are intact.
+- The parties' logs and results agree where they must.
+- Model shares match their digests, the audit logs and the report.
+- report.json and privacy_budget.json equal what these logs give when they are made anew.
+- The policy card matches the roles of the audit log.
+- Every file matches the run's own log (`secure_sccvfl.reports.run_log`), in which nothing may be missing or new.
+- On a party's own host: everything fits what all parties signed, and what was made last is the same when made anew.
+
+So they find a changed, dropped, swapped or added line in any log, a changed share, and a report that does not
+belong to the run. On one machine they cannot find what `run_log` names; on a host, others' signatures do. They never
+tell whether the parties' inputs were true.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from accounting.account import Account, read_account
+from accounting.accountant import epsilon_of
+from accounting.ledger import Entry, FileSets, comparable, read_ledger
+from accounting.ledger import LedgerError as BudgetLedgerError
+from accounting.report import Notes, build_report
+from protocols.config import ConfigError, code_digest
+from protocols.errors import LedgerError
+from protocols.records.chain import read_chain
+from secure_sccvfl.policy.card import read_card
+from secure_sccvfl.policy.roles import PolicyError, Roles
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.reports.finished.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
+from secure_sccvfl.reports.finished.making import make_host_results, sealed_facts
+from secure_sccvfl.reports.finished.signed import DERIVED, agreed_part, bare, check_signed, signed_code
+from secure_sccvfl.reports.page import PAGE, made_on, write_page
+from secure_sccvfl.reports.policy_card import CARD, write_card
+from secure_sccvfl.reports.results import APPROVALS, HARNESS, build
+from secure_sccvfl.reports.run_log import (
+    FINISHED,
+    LOG,
+    contents,
+    file_digest,
+    read_log,
+    recorded,
+    since,
+    strange,
+)
+from secure_sccvfl.runs.model_files import ModelError, model_digest
+
+Problems = Iterator[str]
+
+
+class RunFiles:
+    """A run's folder as the checks read it: of all parties, or of one on its own host."""
+
+    def __init__(self, run: Path, authority: bytes | None = None) -> None:
+        self.run, self.authority = run, authority
+        try:
+            self.report: dict[str, Any] = json.loads((run / "report.json").read_text(encoding="utf-8"))
+            self.parties = int(self.report["parties"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ConfigError(f"{run} is not the folder of a finished run: it has no report.json to check") from None
+        self.folder = RunFolder.of(run)
+        self.ranks = self.folder.ranks(self.parties)
+
+    def parts(self, job: str) -> list[Path]:
+        """What each party that is here keeps of a job."""
+        return [self.folder.part(rank, job) for rank in self.ranks]
+
+    def jobs(self) -> list[str]:
+        return [job for job in (TRAIN, EVALUATE, PREDICT) if self.folder.has(job)]
+
+    def audit(self, rank: int) -> list[dict[str, Any]]:
+        return [e for log in in_order(self.folder.part(rank), "audit") for e in read_chain(log)]
+
+    @property
+    def own_records(self) -> bool:
+        """Whether each party charged its own records, since nobody knows which all of them have."""
+        return bool(self.report.get("align") == "hidden")
+
+    @property
+    def same_code(self) -> bool:
+        """Whether this version of the code made the run. Words change between versions."""
+        return any(line.get("code") == code_digest().hex() for line in read_log(self.run))
+
+
+def check_logs(files: RunFiles) -> Problems:
+    """Chains of the parties' logs, and their agreement."""
+    for job in files.jobs():
+        folders = files.parts(job)
+        for stem in ("releases", "audit"):
+            names = [[p.name for p in in_order(folder, stem)] for folder in folders]
+            if any(n != names[0] for n in names) or (stem == "releases" and not names[0]):
+                yield f"{job}: the parties do not have the same {stem} logs"
+                continue
+            for name in names[0]:
+                logs = [bare(read_chain(folder / name)) for folder in folders]
+                # A session that was stopped, and resumed in a later log, may have left some parties a line ahead.
+                length = len(logs[0]) if name == names[0][-1] else min(map(len, logs))
+                for folder, log in zip(folders, logs, strict=True):
+                    if log[:length] != logs[0][:length] or (name == names[0][-1] and len(log) != length):
+                        yield f"{name} of {folder.name} differs from that of {folders[0].name}"
+    ledgers = [_lines(files, folder / LEDGER) for folder in files.parts(TRAIN)]
+    for rank, ledger in zip(files.ranks, ledgers, strict=True):
+        if ledger != ledgers[0]:
+            yield f"{LEDGER} of party-{rank} differs from that of party-0"
+
+
+def _lines(files: RunFiles, ledger: Path) -> list[Entry]:
+    """What must be the same in every party's ledger."""
+    return comparable(read_ledger(ledger)[0], own_records=files.own_records)
+
+
+def check_results(files: RunFiles) -> Problems:
+    """What every party's process wrote at its end."""
+    for job in files.jobs():
+        results = [files.folder.result(rank, job) for rank in files.ranks]
+        for rank, result in zip(files.ranks, results, strict=True):
+            if agreed_part(result) != agreed_part(results[0]):
+                yield f"{job}: result.json of party-{rank} differs from that of party-0"
+        if any(r["run"] != files.report["run"] for r in results):
+            yield f"{job}: result.json is of another run than report.json"
+
+
+def check_models(files: RunFiles) -> Problems:
+    """Shares against every place that names their digest."""
+    for rank, folder in zip(files.ranks, files.parts(TRAIN), strict=True):
+        found = model_digest(folder / "model")
+        trained = [e for e in files.audit(rank) if e["event"] == "trained"]
+        named = {
+            "report.json": files.report["models"].get(f"party-{rank}"),
+            "result.json": files.folder.result(rank)["model"],
+            "the audit log": trained[-1]["model"] if trained else None,
+        }
+        for place, digest in named.items():
+            if digest != found:
+                yield f"the model share of party-{rank} is not the one that {place} names"
+
+
+def check_report(files: RunFiles) -> Problems:
+    """report.json made anew from the parties' files, and its figures in the audit log."""
+    report = files.report
+    harness = {key: report[key] for key in HARNESS if key in report}
+    anew = build(files.folder, harness, report["data"], report["examples"], report["label_inference"])
+    if not files.same_code:  # then only the digest of the file is compared
+        anew["warnings"] = report["warnings"]
+    anew = json.loads(json.dumps(anew))
+    for key in sorted(anew.keys() | report.keys()):
+        if anew.get(key) != report.get(key):
+            yield f"report.json: {key!r} is not what the run's files give"
+    audit = files.audit(files.folder.first)
+    decided = [e for e in audit if e["event"] in ("roles", "interventional check")]
+    if not decided or decided[-1]["roles"] != report["roles"] or decided[-1]["mask"] != report["mask"]:
+        yield "report.json: the roles are not the last ones of the audit log"
+    tried = [{k: e[k] for k in ("lam", "validation", "steps")} for e in audit if e["event"] == "lambda tried"]
+    if any(trial not in tried for trial in report["trials"]):
+        yield "report.json: a trial is not in the audit log"
+
+
+def check_budget(files: RunFiles) -> Problems:
+    """The privacy report against the ledger, and the ledger against the releases that were made."""
+    run = files.run
+    ledger = files.folder.part() / LEDGER
+    entries = read_ledger(ledger)[0]
+    account = read_account(entries, FileSets.beside(ledger))
+    anew = json.loads(json.dumps(build_report(account, Notes.from_dict(files.report["privacy"]))))
+    told = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
+    for key, value in anew.items():
+        if told.get(key) != value:
+            yield f"privacy_budget.json: {key!r} is not what the ledger gives"
+    if told["ledgers"]["head"] != entries[-1]["hash"]:
+        yield "privacy_budget.json was made from another ledger"
+    yield from _unpaid(account, logs_in(files.folder.attempts(), "releases"))
+    trained = [e for e in files.audit(files.folder.first) if e["event"] == "trained"]
+    if not trained:
+        yield "the audit log has no line of a model that was trained"
+    elif files.own_records:  # all have the same audit log, and each has spent what its own records have
+        if account.most(epsilon_of) != files.report["privacy"]["epsilon_rdp"]:
+            yield "report.json: epsilon is not what the ledger gives"
+    elif trained[-1]["epsilon_rdp"] != files.report["privacy"]["epsilon_rdp"]:
+        yield "report.json: epsilon is not that of the audit log"
+
+
+def _unpaid(account: Account, logs: Iterable[Path]) -> Problems:
+    """Releases whose own charge the ledger does not have, or that were made twice for one.
+
+    The charge of another run in the same ledger pays for nothing here. Lines of older versions name no charge; there
+    the event must have been charged. Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
+    """
+    charges, made = {charge.key: charge.event.name for charge in account.charges}, set()
+    for entry in (entry for log in logs for entry in read_chain(log) if entry["event"] is not None):
+        event, key = entry["event"], entry.get("charge")
+        names = [charges.get(str(key), "")] if "charge" in entry else charges.values()
+        if not any(name == event or name.startswith(f"{event}-") for name in names):
+            yield f"release {entry['release']!r} was never charged"
+        elif key is not None and (key, entry["release"]) in made:
+            yield f"release {entry['release']!r} was made twice for one charge"
+        made.add((key, entry["release"]))
+
+
+def check_evaluation(files: RunFiles) -> Problems:
+    """Noisy figures of test records: paid for at every party, at the price in the report."""
+    told = files.report["evaluation"]
+    if told.get("kind") != "noisy":
+        return
+    ledgers = [folder / EVALUATIONS for folder in files.parts(EVALUATE)]
+    lines = [_lines(files, ledger) for ledger in ledgers]
+    for rank, entries in zip(files.ranks, lines, strict=True):
+        if entries != lines[0]:
+            yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
+    account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
+    if account.most(epsilon_of) != told["epsilon_rdp"]:
+        yield "report.json: the epsilon of the evaluation is not what its ledger gives"
+    yield from _unpaid(account, logs_in(files.folder.attempts(EVALUATE), "releases"))
+
+
+def check_policy(files: RunFiles) -> Problems:
+    """The card's roles, with reviews undone, are those of the run."""
+    card = read_card(files.run / CARD)
+    roles = dict(card.roles.of)
+    before = int(card.follows.get("events", 0))  # of the card that the run was given: made before it
+    for event in reversed(card.events[before:]):
+        if "change" in event:
+            roles[event["feature"]] = event["change"].split(" -> ")[0]
+    if card.run == files.report["run"] and Roles(roles, card.proxies).digest() != files.report["mask"]:
+        yield f"{CARD}: the roles are not those of the run"
+    if card.run != files.report["run"]:
+        yield f"{CARD} is of another run"
+
+
+def check_files(files: RunFiles) -> Problems:
+    """Every file equals its entry in the run's own log; none is missing, none is new."""
+    run = files.run
+    log = read_log(run)
+    yield from strange(log)
+    known = recorded(log)
+    here = {path.relative_to(run).as_posix(): path for path in contents(run)}
+    for name in sorted(known.keys() - here.keys()):
+        yield f"{name} is missing"
+    for name in sorted(here.keys() - known.keys()):
+        yield f"{name} is in no record of the run; move it elsewhere if you put it there"
+    for name in sorted(known.keys() & here.keys()):
+        if file_digest(here[name]) != known[name]:
+            yield f"{name} was changed after it was recorded"
+    page = run / "report.html"
+    if page.exists() and f'content="{file_digest(run / "report.json")}"' not in page.read_text(encoding="utf-8"):
+        yield "report.html was made from another report.json; make it again"
+
+
+def check_heads(files: RunFiles) -> Problems:
+    """One party's host: what all parties signed at the end of each job."""
+    yield from check_signed(files.run, files.folder.session(), files.authority)
+
+
+def check_derived(files: RunFiles) -> Problems:
+    """One party's host: everything that was made last, made anew from what all parties signed, is the same."""
+    run, config = files.run, files.folder.session()
+    if (run / "session.toml").read_text(encoding="utf-8") != config.to_toml():
+        yield "session.toml was changed"
+    if signed_code(run, config) != code_digest().hex():
+        return  # `unchecked` says so
+    log = read_log(run)
+    changed = any(entry["event"] in ("appeal", "approve", "review") for entry in log)
+    with TemporaryDirectory(prefix="sccvfl-") as work:
+        anew = Path(work)
+        for path in run.iterdir():
+            if path.is_dir() or path.name in ("session.toml", APPROVALS):
+                (anew / path.name).symlink_to(path.resolve())
+        report = make_host_results(anew)
+        if changed:  # a card that people have changed since is in the log, and in later statements
+            write_card(anew, read_card(run / CARD))
+        write_page(anew, today=made_on((run / PAGE).read_text(encoding="utf-8")))
+        made = {path.name for path in anew.iterdir() if path.is_file() and not path.is_symlink()}
+        found = {path.name for path in run.iterdir() if DERIVED.fullmatch(path.name)} - {"session.toml"}
+        for name in sorted(made | found):
+            here, there = ((place / name).read_bytes() if (place / name).is_file() else None for place in (run, anew))
+            if here != there:
+                yield f"{name} is not what the signed files give"
+    facts = json.loads(json.dumps(sealed_facts(report)))
+    ended = [entry for entry in log if entry["event"] == FINISHED]
+    if not ended or any(ended[-1].get(key) != value for key, value in facts.items()):
+        yield f"{LOG}: the line {FINISHED!r} is not what the run's files give"
+
+
+Check = Callable[[RunFiles], Problems]
+CHECKS: dict[str, Check] = {
+    "logs": check_logs,
+    "results": check_results,
+    "models": check_models,
+    "report": check_report,
+    "budget": check_budget,
+    "evaluation": check_evaluation,
+    "policy": check_policy,
+    "files": check_files,
+}
+HOST_CHECKS: dict[str, Check] = {**CHECKS, "signatures": check_heads, "made anew": check_derived}
+
+
+def verify(run: Path, seal: str | None = None, authority: bytes | None = None) -> dict[str, list[str]]:
+    """Problems by check; none means that the run fits together. An unreadable file is a problem too.
+
+    seal: the one that was noted when the run ended, or after a later event. authority: on a party's host, the
+    consortium's authority (PEM), whose certificates alone count.
+    """
+    found: dict[str, list[str]] = {}
+    try:
+        files = RunFiles(run, authority)
+    except ConfigError as error:
+        if (run / TRAIN).is_dir() and (run / "report.json").exists():
+            return {"signatures": [str(error)]}
+        if not (run / LOG).exists():
+            raise
+        return {"report": ["report.json is missing, or cannot be read as the report of a run"]}
+    for name, check in (CHECKS if files.folder.host is None else HOST_CHECKS).items():
+        problems = found.setdefault(name, [])
+        try:
+            problems.extend(check(files))
+        except (LedgerError, BudgetLedgerError, ModelError, PolicyError, ConfigError) as error:
+            problems.append(str(error))
+        except FileNotFoundError as error:
+            lost = Path(error.filename)
+            problems.append(f"{lost.relative_to(run) if lost.is_relative_to(run) else lost.name} is missing")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            problems.append(f"a file cannot be read as what it should be ({type(error).__name__})")
+    if seal is not None:
+        found["seal"] = list(_check_seal(run, seal))
+    return found
+
+
+def _check_seal(run: Path, seal: str) -> Problems:
+    """A seal is the hash of a line of the run's log; later events may have followed it, another end may not."""
+    try:
+        later = since(read_log(run), seal)
+    except LedgerError:
+        later = None
+    if later is None:
+        yield "the run's log has another seal"
+    elif any(entry["event"] == FINISHED for entry in later):
+        yield "the run was finished anew after this seal"
+
+
+def unchecked(run: Path, seal: str | None = None, authority: bytes | None = None) -> list[str]:
+    """What a check that found no problem could not look at, or what has happened since the seal."""
+    folder, told = RunFolder.of(run), []
+    if seal is not None and (later := since(read_log(run), seal)):
+        events = [f"{entry['event']} ({entry['time']})" for entry in later]
+        told.append(f"since this seal: {', '.join(events)}")
+    if folder.host is None:
+        return told
+    config = folder.session()
+    if signed_code(run, config) != code_digest().hex():
+        told.append("made by another version of the code: the page and the other reports were not made anew")
+    if config.transport != "tls":  # with an authority it is a problem, not a note
+        told.append(f"the transport {config.transport} has no certificates: nothing is signed")
+    elif not config.certificates and authority is None:
+        told.append("session.toml pins no certificate: --certs FOLDER checks whose they are")
+    return told

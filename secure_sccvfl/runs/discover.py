@@ -1,0 +1,129 @@
+"""Private discovery as a job: noisy tables and refreshes in secret, then scores and roles at every party.
+
+Options are those of `RunOptions`. The statistics are about all records. With conditional scores or risk gains they
+leave out the validation part, and the residuals are fitted on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from accounting.calibration import check_target
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.data.party_data import PartyData
+from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.releases.caps import raise_cap
+from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
+from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
+from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.runs.alignment import placed, split_records
+from secure_sccvfl.runs.audit_log import OWN_RECORDS, AuditLog
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.train import compare_public
+from secure_sccvfl.training.modes.base import discovery_releases, planned_spread
+from secure_sccvfl.training.modes.options import RunOptions
+
+
+class DiscoveryJob:
+    """Job "discovery"."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
+        if self.options.tables:
+            raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
+        if self.options.source != "tables":
+            raise ConfigError("discovery makes no generators, so it releases no moments")
+        try:
+            self.data = self.options.load(rank, len(config.parties))
+            about = self._about(self.data)
+            check_target(self.options.epsilon, self.options.delta, len(about))
+            self.card = self.options.policy(self.data.schema)
+            if self.card is not None:
+                check_support(self.card, self.data.part(about).parties)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def _about(self, data: PartyData) -> np.ndarray:
+        """The rows that statistics are about."""
+        if self.options.train_config().discovery.holds_out:
+            return np.sort(np.concatenate([data.split.train, data.split.test]))
+        return np.arange(len(data.ids))
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return ReleasePlan(discovery_releases(options.schema(len(config.parties)), options))
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(discovery_releases(self.data.schema, self.options))
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        options, schema = self.options, self.data.schema
+        compare_public(session, schema, self.card)
+        data = split_records(session, options, self.data, progress)
+        about = self._about(data)
+        part, _ = placed(session, options, data, about)
+        place = options.ledger_folder(session)
+        raise_cap(session, place / LEDGER, options.cap, self.certificates)
+        budget, ledger = open_budget(place, options.epsilon, options.delta, part.rows)
+        records = record_key(session, ledger.parent, schema.id_rule).tags(data.ids[about])
+        multiplier = planned_spread(session, options, schema, budget, records, ()).multiplier
+        name = agree_on_run(session, place)
+        alike = options.align != "hidden"
+        charger = Charger(
+            session, budget, multiplier, name, records, options.noise, reserve=options.reserve, alike=alike
+        )
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
+        audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
+        config = options.train_config().discovery
+        features = sum(len(own) for own in schema.features)
+        discovery = Discovery(
+            statistics,
+            part.parties,
+            part.protected,
+            features,
+            config,
+            options.seed,
+            self.card,
+            audit,
+            records.digest if alike else OWN_RECORDS,
+            schema.owners,
+        )
+        beyond = discovery.conditional(data.part(data.split.validation).parties)
+        sketches: tuple[Sketch, ...] = ()
+        finding: Finding | None = None
+        rounds = options.refreshes + options.late_refreshes + 1  # nothing is trained in between
+        for number in range(rounds):
+            progress("sketch" if number == 0 else f"refresh {number}", number, rounds)
+            sketches, finding = discovery.refresh(number, sketches, finding, beyond)
+        if finding is None:
+            raise ConfigError("no sketch was released")
+        finding = discovery.judged(sketches, finding, beyond)
+        return {
+            "ok": True,
+            "dataset": schema.name,
+            "parties": session.parties,
+            "align": options.align,
+            "records": part.count,
+            **finding.as_record(),
+            "releases": sketches[0].releases,
+            "deviation": sketches[0].deviation,
+            "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
+            "noise": options.noise,
+            "privacy": {**spent_figures(budget.account, options.noise, [name]), "ledger": str(ledger)},
+            "cost": asdict(session.total_cost),
+        }

@@ -1,0 +1,99 @@
+"""What a session can run. A job declares its releases first, then runs on an open session.
+
+All parties run the same job; `run` returns this party's result as plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Protocol
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of the step that begins, its number, and how many there are."""
+
+
+JOBS = {
+    "align": "runs.alignment:AlignJob",
+    "bench-align": "research.benchmarks.alignment:AlignmentBenchmark",
+    "bench-discovery": "research.benchmarks.discovery:DiscoveryBenchmark",
+    "bench-ops": "research.benchmarks.operations:OperationsBenchmark",
+    "bench-step": "research.benchmarks.steps.step:StepBenchmark",
+    "bench-rounds": "research.benchmarks.trainings.rounds:RoundsBenchmark",
+    "canary-audit": "audit.dp_audit:CanaryAudit",
+    "discovery": "runs.discover:DiscoveryJob",
+    "evaluate": "runs.scoring.jobs:EvaluateJob",
+    "predict": "runs.scoring.jobs:PredictJob",
+    "selftest": "runs.selftest:SelfTest",
+    "share-probe": "audit.share_probe:ShareProbe",
+    "train": "runs.train:TrainJob",
+}
+"""Module and class of each job, below `secure_sccvfl`: only the one that a session names is imported."""
+
+WITHOUT_DATA = "selftest"
+"""The job that is about no records."""
+SELFTEST_OPTIONS = ("seed", "size", "repeat")
+
+
+class Job(Protocol):
+    """Made from the session's configuration and the rank of the process that runs it."""
+
+    def plan(self) -> ReleasePlan:
+        """Every value that this job will open."""
+        ...
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        """Do the work. `ok` in the result says whether it succeeded."""
+        ...
+
+
+def make_job(config: SessionConfig, rank: int) -> Job:
+    """The job that a session file names, as the process at `rank` runs it."""
+    made: Job = _kind(config.job)(config, rank)
+    return made
+
+
+def check_job(job: str) -> None:
+    """Raise unless there is such a job."""
+    _kind(job)
+
+
+def public_plan(config: SessionConfig) -> ReleasePlan:
+    """What the job will open, from the session file and the description alone: no record and no model is read."""
+    kind = _kind(config.job)
+    if not hasattr(kind, "public_plan"):
+        raise ConfigError(f"the job {config.job!r} is none that a consortium plans")
+    made: ReleasePlan = kind.public_plan(config)
+    return made
+
+
+def job_config(config: SessionConfig, job: str) -> SessionConfig:
+    """The session of one job, with the options that it knows."""
+    if job != WITHOUT_DATA:
+        return config.for_job(job)
+    return replace(config.for_job(job), options={k: v for k, v in config.options.items() if k in SELFTEST_OPTIONS})
+
+
+def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
+    """What a job will open. If the session needs approval, nothing may go beyond what people saw beforehand."""
+    plan = job.plan()
+    if config.needs_approval:
+        told = public_plan(job_config(config, config.job)).releases
+        for name, release in plan.releases.items():
+            known = told.get(name)
+            if known is None or not known.covers(release):
+                raise ConfigError(f"{config.job} would open {name!r} otherwise than the approved plan says")
+    return plan
+
+
+def _kind(job: str) -> Any:
+    """The class of a job."""
+    if job not in JOBS:
+        raise ConfigError(f"no such job: {job!r}; there is {', '.join(JOBS)}")
+    module, _, name = JOBS[job].partition(":")
+    return getattr(import_module(f"secure_sccvfl.{module}"), name)

@@ -1,0 +1,163 @@
+"""The security evaluation of a finished run: the sessions that it needs on this machine, all attacks, its report.
+
+Attacks on what the run showed take long and run in their own process, beside the sessions. The sessions give the
+receiver's predictions, shares of two secrets, and noisy statistics with a canary.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from secure_sccvfl.audit import evaluation, model_attacks, report
+from secure_sccvfl.audit.bounds import Audit
+from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
+from secure_sccvfl.audit.dp_audit import of_results
+from secure_sccvfl.audit.evaluation import ViewAttacks
+from secure_sccvfl.audit.finished_run import FinishedRun, write_records
+from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.reports.page import write_page
+from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.run_log import LOG, record
+from secure_sccvfl.runs.local.processes import run_job, session_config
+from secure_sccvfl.runs.process import THREAD_VARIABLES
+
+Tell = Callable[[str], None]
+"""Called with what is being done. It must be a function of a module: another process calls it too."""
+
+_PRICED = (
+    *("dataset", "split", "seed", "pooled", "epsilon", "delta", "refreshes", "late_refreshes"),
+    *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling", "sketch", "clip"),
+    *("evaluation", "evaluation_epsilon", "evaluation_delta", "evaluations"),
+)
+"""The settings that the noise of a run depends on."""
+
+
+def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
+    """Attack a run made with transcripts; writes the report's files into its folder and returns the report.
+
+    `releases`: number of releases of each kind from each data set in the audit.
+    """
+    started = time.monotonic()
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        views = pool.submit(attack_views, folder, tell)
+        with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
+            rest = _attack_the_rest(folder, Path(work), releases, tell)
+        found = views.result()
+    found.join(rest.attacks)
+    found.decide()
+    made = report.assemble(rest.attacks.run, found.rows, rest.audits, time.monotonic() - started, rest.skipped)
+    _write(folder, made)
+    return made
+
+
+def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
+    """Attacks on what the run showed. It runs in its own process, beside the sessions."""
+    torch.set_num_threads(1)
+    attacks = ViewAttacks(FinishedRun.load(folder))
+    attacks.every_view(tell)
+    return attacks
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What does not come from transcripts. skipped: attacks that do not apply to the run, each with the reason."""
+
+    attacks: ViewAttacks
+    audits: dict[str, Audit]
+    skipped: dict[str, str]
+
+
+def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Rest:
+    """Sessions that the evaluation needs, and attacks on them and on the model."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    run = FinishedRun.load(folder)
+    attacks = ViewAttacks(run)
+    tell("predictions of the test records")
+    answers = _predictions(run, work)
+    evaluation.predictions(attacks, answers, run.split.test)
+    evaluation.further_models(attacks, tell)
+    tell("shares of two secrets")
+    _session(run, work / "shares", "share-probe", {})
+    evaluation.shares(attacks, work / "shares")
+    audits = _canaries(run, work / "canary", releases, tell)
+    ready = evaluation.prepared(run)
+    skipped = dict.fromkeys((*model_attacks.ON_MODELS, "pgd"), "this model uses s, which no white box here has")
+    if run.options.mode != "aware":
+        run.check_white_box(answers)
+        skipped = model_attacks.on_model(attacks, ready, tell)
+        attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
+    evaluation.contrasts(attacks, ready, tell)
+    return _Rest(attacks, audits, skipped)
+
+
+def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
+    """Audits of the noise, by release: on public data. A user's own records are spared them, pooled or not."""
+    if not is_benchmark(run.options.dataset):
+        return {}
+    schema = run.options.schema(len(run.parties))
+    canaries = canaries_of(charged_kinds(run.options, schema), run.options, schema)
+    if not canaries:
+        return {}
+    tell("noisy releases with a canary kept and changed")
+    settings = {k: getattr(run.options, k) for k in _PRICED}
+    _session(run, folder, "canary-audit", {**settings, "releases": releases})
+    results = [result_of(folder, party.rank) for party in run.parties]
+    return of_results(results, run.data, run.split, canaries)
+
+
+def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
+    """A session of real processes on this machine, with as many parties as the run had."""
+    run_job(session_config(folder, job, len(run.parties), options), folder).check()
+
+
+def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
+    """Logits of the test records as their receiver got them from a real session."""
+    records, folder = work / "records.csv", work / "predictions"
+    write_records(run.data, run.split.test, records)
+    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed", "pooled")}
+    settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
+    _session(run, folder, "predict", settings)
+    with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {row["id"]: [float(v) for k, v in row.items() if k.startswith("logit ")] for row in rows}
+    return np.array([found[str(name)] for name in run.data.ids[run.split.test]])
+
+
+def _write(run: Path, made: dict[str, Any]) -> None:
+    """Write the report's files and the run's page with them, and record them in the run's log."""
+    names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
+    data, text, views, curves = (run / name for name in names)
+    data.write_text(json.dumps(made, indent=1) + "\n")
+    text.write_text(report.markdown(made))
+    report.draw_views(made["rows"], views)
+    report.draw_curves(made["rows"], curves)
+    page = write_page(run)
+    if (run / LOG).exists():
+        leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
+        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])
+
+
+def unheard(line: str) -> None:
+    """Ignore progress: for callers that want none."""
+
+
+if __name__ == "__main__":
+    evaluate_run(Path(sys.argv[1]), int(sys.argv[2]), unheard)

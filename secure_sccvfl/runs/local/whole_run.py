@@ -1,0 +1,185 @@
+"""A whole secure run on this machine: train in secret, judge, evaluate in secret, report.
+
+The first session trains and leaves each party its part of the model. The second loads these parts and opens test
+metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third session
+scores a few of them for the page. Last come report.json, the privacy report, the policy card, the page, and the
+run's log with the digests of all of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from protocols.config import SessionConfig
+from protocols.errors import ProtocolError
+from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.runs.console import OK
+from secure_sccvfl.runs.local.further_seeds import beside, rule_in_words, seeds_of
+from secure_sccvfl.runs.local.processes import Ending, Event, run_job
+from secure_sccvfl.training.modes import MODES
+from secure_sccvfl.training.modes.options import RunOptions
+
+
+class WholeRun:
+    """Training, evaluation and report of one run in one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: SessionConfig,
+        certs: Path | None = None,
+        event: Event = lambda event: None,
+        debug: bool = False,
+        transcript: bool = False,
+    ) -> None:
+        self.folder, self.config, self.certs, self.event, self.debug = folder, config, certs, event, debug
+        self.transcript = transcript
+        self.options = RunOptions.of(config.options)
+        self.parties = len(config.parties)
+        self.options.check(self.parties)
+
+    def train(self) -> Ending:
+        """The first session; a folder with checkpoints is resumed if the options say so."""
+        return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
+
+    def finish(self, harness: bool = True, seeds: int | None = None) -> dict[str, Any]:
+        """Judges, the second session, baselines and examples, and the report's files; returns the report.
+
+        `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
+        """
+        from secure_sccvfl.reports.finished.folders import set_aside
+        from secure_sccvfl.reports.finished.making import seal_results, write_results
+        from secure_sccvfl.reports.results import build
+
+        folder = RunFolder(self.folder)
+        trained = folder.result()
+        for session in ("evaluation", "examples"):
+            set_aside(self.folder, session)
+        compared: dict[str, Any] = {}
+        drawn: list[dict[str, Any]] = []
+        # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
+        pooled = self.options.pooled and harness and self.options.evaluation == "exact"
+        further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
+        with beside(self.options, self.parties, further) as waiting:
+            if pooled:
+                compared, drawn = self._harness(trained)
+            self._must_end_well(self.evaluate())
+            receiver = trained["parties"].index(trained["data"]["label"]["holder"])
+            chosen = compared["qualitative"]["cases"] if drawn else []
+            examples = self._examples(drawn, chosen, receiver) if drawn else None
+            if frontier := self._frontier(waiting, trained):
+                compared["frontier"] = frontier
+        report = build(folder, compared, None, examples, self._label_inference())
+        write_results(self.folder, report, self.options.policy(), datetime.date.today())
+        report["seal"] = seal_results(self.folder, report)
+        return report
+
+    def _frontier(self, waiting: list[Future[dict[str, Any] | None]], trained: dict[str, Any]) -> dict[str, Any]:
+        """Accuracy and flips along lambda, with intervals over further seeds; empty without any."""
+        if not waiting:
+            return {}
+        from secure_sccvfl.evaluation.frontier import joined
+
+        found = []
+        for number, seed in enumerate(waiting):
+            self.event({"step": "further seeds (plaintext)", "number": number, "total": len(waiting)})
+            found.append(seed.result())
+        return joined(found, rule_in_words(self.options), trained["lambda"])
+
+    @staticmethod
+    def _must_end_well(ending: Ending) -> None:
+        if ending.code != OK:
+            raise ProtocolError(ending.cause)
+
+    def evaluate(self) -> Ending:
+        return self._with_model("evaluate", "evaluation")
+
+    def _with_model(self, job: str, place: str, **more: Any) -> Ending:
+        """A session on the trained model, in its own folder."""
+        options = {k: v for k, v in self.config.options.items() if k != "resume"}
+        config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
+        return run_job(config, self.folder / place, self.certs, self.event, self.debug)
+
+    def _examples(self, drawn: list[dict[str, Any]], chosen: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
+        """Decisions of the secure model for a few public records before and after an edit.
+
+        drawn: at random. chosen: by the rules of the case studies.
+        """
+        from secure_sccvfl.evaluation.examples import choose, read_predictions, scored, write_records
+
+        place, records = self.folder / "examples", [*drawn, *chosen]
+        place.mkdir(exist_ok=True)
+        group = self.options.schema(self.parties).protected[0].name if self.options.mode == "aware" else ""
+        write_records(place / "records.csv", records, group)
+        self._must_end_well(
+            self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
+        )
+        found = scored(records, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
+        return choose(found, len(drawn))
+
+    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
+        import torch
+
+        from secure_sccvfl.data.party_data import pooled
+        from secure_sccvfl.data.splits import make_split
+        from secure_sccvfl.evaluation import harness
+        from secure_sccvfl.evaluation.examples import draw
+        from secure_sccvfl.evaluation.judges import FIRST
+        from secure_sccvfl.policy.roles import Roles
+
+        torch.set_num_threads(1)  # small networks: more threads are slower
+        self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
+        options = self.options
+        data = pooled(options.dataset, self.parties)
+        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
+        judges = harness.judges_of(data, split, roles, options.seed)
+        harness.hand_out(data, judges, self.folder)
+        drawn = draw(data, split.test, judges.edits[FIRST], options.seed) if judges.edits else []
+        budget = options.simulated_budget(self.parties)
+        config, seed = replace(options.train_config(), evaluation="exact"), options.seed
+        given = (data, split, roles, judges, config, budget, seed, options.mode)
+        found = harness.compare(*given, slices=options.slices, min_group=options.min_group, card=options.policy())
+        return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
+
+    def _label_inference(self) -> list[dict[str, Any]]:
+        """What the opened gradients reveal, party by party; empty in sealed mode."""
+        from secure_sccvfl.audit.attacks.gradients import labels_from_kept
+        from secure_sccvfl.data.party_data import pooled
+        from secure_sccvfl.data.splits import make_split
+
+        if MODES.get(self.options.mode).labels == "hidden" or not self.options.pooled:
+            return []
+        data = pooled(self.options.dataset, self.parties)
+        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
+        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
+
+
+def natural_parties(dataset: str) -> int:
+    """The number of parties that the description of the data names."""
+    from secure_sccvfl.data.catalogue import is_benchmark, load
+    from secure_sccvfl.data.party_data import own_schema
+
+    return len(load(dataset).parties if is_benchmark(dataset) else own_schema(Path(dataset)).parties)
+
+
+def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a training; on public data with the epsilon of `default_epsilon`, if they name none.
+
+    The number of training records is public there. For other data the default of `RunOptions` stays: it is that of
+    a number which is not public.
+    """
+    from secure_sccvfl.data.catalogue import is_benchmark, load
+    from secure_sccvfl.data.splits import joined_rows
+    from secure_sccvfl.releases.heads import default_epsilon
+
+    dataset = options["dataset"]
+    if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).private_model:
+        return dict(options)
+    return {**options, "epsilon": default_epsilon(joined_rows(load(dataset).n))}

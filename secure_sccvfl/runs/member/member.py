@@ -1,0 +1,217 @@
+"""One party on its own host: all jobs of its session file in order, its result, and later predictions.
+
+Each job is a session of its own, in a folder of its own (OUT/JOB). At the end of each, all parties sign what they
+have on record (`reports.finished.signed`). After the last one this party makes its report from its own folder alone.
+
+To resume, the parties first meet in a short session and tell each other which jobs each has ended, and which
+statement was signed at the end. They are public. Jobs that all have ended are passed over: each is an empty session,
+so that the dealer, which is told nothing, keeps step. The first job that somebody has not ended is run by all:
+training goes on from the last common checkpoint if all have one; everything else starts anew, and what was there
+before is set aside, with its releases on record. One round; 33 bytes for each job to each peer.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.net.rendezvous import listen
+from protocols.records.chain import unused_name
+from protocols.records.releases import ReleasePlan
+from protocols.session.node import open_session
+from protocols.session.runtime import Session
+from secure_sccvfl.reports.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
+from secure_sccvfl.reports.finished.making import make_host_results, seal_results
+from secure_sccvfl.reports.finished.signed import sign_job, statement_digest
+from secure_sccvfl.reports.results import APPROVALS
+from secure_sccvfl.reports.run_log import LOG, STOPPED, contents, read_log, record, recorded
+from secure_sccvfl.runs.console import OK, close_log, guarded, log_kept, say, start_logging
+from secure_sccvfl.runs.jobs import JOBS, job_config
+from secure_sccvfl.runs.process import PartyProcess, keep_freed_memory, sessions_of
+from secure_sccvfl.runs.status.watching import Watched
+from secure_sccvfl.training.modes.options import RunOptions, prediction_options
+
+CAN_GO_ON, ENDED = 1, 2
+"""Where a party stands with a job: it has checkpoints; the job has ended and all have signed."""
+DIGEST = 32
+
+
+@dataclass(frozen=True)
+class Member:
+    """A party that runs all jobs of its session file. `party.out` is its folder.
+
+    approvals: who approved the plan, for the report. predict: instead of the jobs, one prediction with these options
+    of this host alone (model, records, scores, receiver, card).
+    """
+
+    party: PartyProcess
+    resume: bool = False
+    approvals: Sequence[Mapping[str, Any]] = ()
+    predict: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.party.name
+
+    def run(self, listener: socket.socket | None = None) -> int:
+        """Take part in all sessions to their end. `listener`: this party's socket for the first, if it listens."""
+        start_logging(self.party.debug)
+        keep_freed_memory()
+        return guarded(self.name, lambda: self._watched(listener), debug=self.party.debug)
+
+    def _watched(self, listener: socket.socket | None) -> int:
+        work = self._jobs if self.predict is None else self._predict
+        with self.party.watching.of(self.name) as watched:
+            return work(listener, watched)
+
+    def _jobs(self, listener: socket.socket | None, watched: Watched) -> int:
+        config = SessionConfig.load(self.party.config)
+        check_jobs(config)
+        out = self.party.out
+        self._open_folder(config)
+        sessions, ended, goes_on = sessions_of(config, self.resume), 0, False
+        if self.resume:
+            meeting, *sessions = sessions
+            with self._meet(meeting, listener, watched) as session:
+                ended, goes_on = where_all_stand(session, out, config.jobs)
+            listener = None
+        for number, session_config in enumerate(sessions):
+            if number < ended:
+                with self._meet(session_config, listener, watched):
+                    pass
+            else:
+                again = goes_on and number == ended
+                if again:
+                    (out / session_config.job / HEADS).unlink(missing_ok=True)
+                else:
+                    set_aside(out, session_config.job)
+                place, options = out / session_config.job, job_options(config, out, again)
+                code = self._job(session_config, place, listener, watched, options)
+                if code != OK:
+                    return code
+            listener = None
+        return finish(out) if TRAIN in config.jobs else OK
+
+    def _predict(self, listener: socket.socket | None, watched: Watched) -> int:
+        config, out = SessionConfig.load(self.party.config).for_job(PREDICT), self.party.out
+        finished = (out / LOG).exists()
+        if finished:
+            keep_stopped(out)
+        place = unused_name(out / PREDICT)
+        options = {**prediction_options(config.options), "model": str(out.resolve()), **(self.predict or {})}
+        if config.needs_approval:  # the number in the plan that all parties have approved
+            options["predictions"] = RunOptions.of(config.options).predictions
+        code = self._job(config, place, listener, watched, options)
+        if code == OK and (place / "predictions.csv").exists():
+            say(f"the predictions: {place / 'predictions.csv'}")
+        if code == OK and finished:
+            made = [path for path in contents(out) if path.is_relative_to(place)]
+            say(f"seal, to be kept by every party: {record(out, PREDICT, {}, made)}")
+        return code
+
+    def _open_folder(self, config: SessionConfig) -> None:
+        """A new folder with the session file in it, or that of the run that is resumed."""
+        out, text = self.party.out, config.to_toml()
+        kept = out / "session.toml"
+        if not self.resume and out.exists() and any(out.iterdir()):
+            raise ConfigError(f"{out} is not empty; choose a new folder for the run, or go on with --resume")
+        if self.resume and kept.exists() and kept.read_text(encoding="utf-8") != text:
+            raise ConfigError(f"{out} began with another session file: go on with that one ({kept})")
+        out.mkdir(parents=True, exist_ok=True)
+        kept.write_text(text, encoding="utf-8")
+        (out / APPROVALS).write_text(json.dumps(list(self.approvals), indent=1) + "\n", encoding="utf-8")
+
+    def _meet(self, config: SessionConfig, listener: socket.socket | None, watched: Watched) -> Session:
+        """A session without a job; nothing can be opened in it."""
+        if listener is None and self.party.listen is not None:
+            listener = listen(self.party.listen)
+        credentials, activity = self.party.credentials(config), watched.status.activity
+        return open_session(config, self.party.rank, credentials, ReleasePlan(), None, listener, activity=activity)
+
+    def _job(
+        self,
+        config: SessionConfig,
+        place: Path,
+        listener: socket.socket | None,
+        watched: Watched,
+        options: Mapping[str, Any],
+    ) -> int:
+        """One job in its folder, signed by all at its end."""
+        transcript = self.party.transcript
+        party = replace(self.party, out=place, transcript=None if transcript is None else transcript / place.name)
+        options = job_config(replace(config, options=dict(options)), config.job).options
+        with log_kept(unused_name(place / "party.log")) as log:
+
+            def closing(session: Session) -> None:
+                close_log(log)  # what all sign is final
+                if config.jobs:
+                    credentials = party.credentials(config) if config.transport == "tls" else None
+                    sign_job(session, config, self.party.out, place, credentials)
+
+            return party.one_session(config, watched, listener, options=options, closing=closing)
+
+
+def check_jobs(config: SessionConfig) -> None:
+    """Refuse jobs that cannot follow each other, before anything starts."""
+    if not config.jobs:
+        raise ConfigError(
+            "--resume goes on with `jobs`; a session file with one `job` has the option `resume = true`"
+        )
+    for job in config.jobs:
+        if job not in JOBS:
+            raise ConfigError(f"no such job: {job!r}; there is {', '.join(JOBS)}")
+    if len(set(config.jobs)) < len(config.jobs):
+        raise ConfigError(f"jobs must differ, not {', '.join(config.jobs)}")
+    if PREDICT in config.jobs:
+        raise ConfigError("predict is no job of a session file: its records are named at each host (--records)")
+    if EVALUATE in config.jobs and TRAIN not in config.jobs[: config.jobs.index(EVALUATE)]:
+        raise ConfigError("evaluate needs the model of a train before it in jobs")
+
+
+def job_options(config: SessionConfig, out: Path, goes_on: bool) -> dict[str, Any]:
+    """What a job is made with: the session's options, and the place of the model on this host."""
+    model = {"model": str((out / TRAIN).resolve())} if (out / TRAIN / HEADS).exists() else {}
+    return {**config.options, **model, **({"resume": True} if goes_on else {})}
+
+
+def where_all_stand(session: Session, out: Path, jobs: Sequence[str]) -> tuple[int, bool]:
+    """Run by all parties together: how many jobs all have ended, and whether all can go on with the next one."""
+    own = b"".join(bytes([_state(out / job)]) + statement_digest(out / job) for job in jobs)
+    told = session.swap_bytes("where each stands", own)
+    for number, job in enumerate(jobs):
+        at = number * (1 + DIGEST)
+        states = [text[at] for text in told]
+        if not all(state & ENDED for state in states):
+            return number, all(state & CAN_GO_ON for state in states)
+        if len({text[at + 1 : at + 1 + DIGEST] for text in told}) > 1:
+            raise ProtocolError(f"the parties' folders are of different runs: their ends of {job} differ")
+    return len(jobs), False
+
+
+def _state(place: Path) -> int:
+    ended = ENDED if (place / HEADS).exists() else 0
+    return ended | (CAN_GO_ON if any(place.glob("checkpoints/*.npz")) else 0)
+
+
+def finish(out: Path) -> int:
+    """Make the report of this party and seal its folder."""
+    report = make_host_results(out)
+    seal = seal_results(out, report)
+    say(f"the page: {out / 'report.html'}; everything else is beside it")
+    say(f"seal, to be kept by every party: {seal}")
+    return OK
+
+
+def keep_stopped(out: Path) -> None:
+    """Put predictions that were stopped on record in the run's log."""
+    known = recorded(read_log(out))
+    places = attempts(out, PREDICT)
+    left = [p for p in contents(out) if any(p.is_relative_to(place) for place in places)]
+    if new := [p for p in left if p.relative_to(out).as_posix() not in known]:
+        record(out, STOPPED, {}, new)

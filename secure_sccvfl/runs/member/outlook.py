@@ -1,0 +1,90 @@
+"""What one host can say of a plan besides what all agree on: its own records, its ledgers, and an estimate of costs.
+
+Nothing here is signed, and nothing is written. A ledger is read as it lies. What it will show afterwards is an upper
+bound: which of its records take part is known only in the session, so the one that has spent most is taken.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from accounting.account import read_account
+from accounting.accountant import epsilon_of
+from accounting.events import Event
+from accounting.ledger import FileSets, LedgerError, read_ledger
+from protocols.config import SessionConfig
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.releases.ledgers import fresh_beside_used, lasting_folder
+from secure_sccvfl.runs.member.estimate import estimate
+from secure_sccvfl.runs.member.plan import Plan, Spending, jobs_of
+
+
+def outlook(
+    config: SessionConfig, plan: Plan, rank: int | None, rows: int | None = None, round_trip: float = 0.0
+) -> dict[str, Any]:
+    """Rows (as given, or as counted in this party's own file), ledgers afterwards, estimates by job."""
+    counted = rows if rows is not None else _own_rows(config, plan, rank)
+    return {
+        "rows": counted,
+        "ledgers": {} if rank is None else _ledgers(plan, rank),
+        "warning": "" if rank is None else _warning(plan, rank),
+        "estimates": {} if counted is None else _estimates(config, plan, counted, round_trip),
+    }
+
+
+def _own_rows(config: SessionConfig, plan: Plan, rank: int | None) -> int | None:
+    """The number of records in this party's own file, or of public data; None if the file is not here."""
+    if plan.options is None or (rank is None and not plan.options.pooled):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about single columns: `check` and the run itself say so
+            return len(plan.options.load(rank or 0, len(config.parties)).ids)
+    except DataError:
+        return None
+
+
+def _warning(plan: Plan, rank: int) -> str:
+    """What people should know of the ledgers here before they agree."""
+    options = plan.options
+    return "" if options is None else fresh_beside_used(options.dataset, options.ledger, options.pooled, rank)
+
+
+def _ledgers(plan: Plan, rank: int) -> dict[str, dict[str, Any]]:
+    options = plan.options
+    if options is None:
+        return {}
+    place = lasting_folder(options.dataset, options.ledger, options.pooled, rank)
+    found, earlier = {}, dict[str, list[Event]]()
+    for job, spending in plan.spending.items():
+        planned = earlier.setdefault(spending.ledger, [])
+        planned += spending.events()
+        found[job] = _afterwards(place, spending, planned)
+    return found
+
+
+def _afterwards(place: Path | None, spending: Spending, events: list[Event]) -> dict[str, Any]:
+    """What the record that has spent most has spent, and will have spent at most after these events."""
+    path = None if place is None else place / spending.ledger
+    if path is None or not path.is_file():
+        after = epsilon_of(events, spending.delta)
+        return {"ledger": str(path or ""), "before": 0.0, "after": after, "fits": after <= spending.cap}
+    try:
+        account = read_account(read_ledger(path)[0], FileSets.beside(path))
+    except LedgerError as error:
+        return {"ledger": str(path), "fits": False, "problem": str(error)}
+    if (account.terms.epsilon, account.terms.delta) != (spending.cap, spending.delta):
+        cap = f"its cap is epsilon {account.terms.epsilon:g} at delta {account.terms.delta:g}"
+        return {"ledger": str(path), "fits": False, "problem": cap}
+    after = max(epsilon_of([*known, *events], spending.delta) for known in account.histories())
+    before = account.most(epsilon_of)
+    return {"ledger": str(path), "before": before, "after": after, "fits": after <= spending.cap}
+
+
+def _estimates(config: SessionConfig, plan: Plan, rows: int, round_trip: float) -> dict[str, Any]:
+    if plan.options is None or plan.schema is None:
+        return {}
+    made = {job: estimate(job, plan.options, plan.schema, rows, round_trip) for job in jobs_of(config)}
+    return {job: found.as_record() for job, found in made.items() if found is not None}

@@ -1,0 +1,285 @@
+"""The plan of a session: what people agree to before anything starts, from public things alone.
+
+| section | what it holds |
+|---|---|
+| `session` | who takes part (place, name, address, certificate), jobs in order, every setting of the session file |
+| `data` | the description: columns, label, groups, by party |
+| `card` | the policy card: its version, its digest, the roles that it decides |
+| `code` | the digest of the code |
+| `openings` | for each job what will be opened to whom, how often, and what pays for it |
+| `budget` | for each job the cap, and what each charge costs |
+| `predictions` | for how many people the model may answer, what is opened to whom, what a second question gets |
+
+Every section has a digest, and the plan's digest is over these. So a change can be named by its section. The digest
+is the same at every host: nothing of one party's records, ledgers or paths is in it. What is of this host alone is in
+`secure_sccvfl.runs.member.outlook`. Two things of a session file are left out, since they change nothing that is
+agreed: `job`, if `jobs` are given, and the option `resume`, which opens and charges nothing anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from accounting.account import HEAD as HEAD_PART
+from accounting.account import by_part, part_of
+from accounting.accountant import epsilon_of, finite
+from accounting.calibration import noise_multiplier
+from accounting.events import Event, Mechanism
+from accounting.objective import HeadBudget
+from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
+from protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.data.files import read_description
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.releases.noise import COARSER
+from secure_sccvfl.releases.releases import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
+from secure_sccvfl.runs.jobs import WITHOUT_DATA, job_config, public_plan
+from secure_sccvfl.runs.scoring.plans import prediction_plan
+from secure_sccvfl.training.modes import gradient_mode
+from secure_sccvfl.training.modes.base import spread_of
+from secure_sccvfl.training.modes.options import RunOptions
+
+HEADS = (HEAD.charged_as(), HEAD_OUTPUT.charged_as())
+DIGITS = 4
+"""Of an epsilon, rounded up: hosts that differ in the last bits of a float agree."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a job charges to one ledger. charges: name, number of releases, chance of a record to be in each.
+
+    head: noise and curvature of private heads, for charges whose name starts with "head". Those with "output" in it
+    pay for the noise that is added to a trained head. mechanism: of the heads.
+    """
+
+    ledger: str
+    cap: float
+    delta: float
+    multiplier: float
+    charges: tuple[tuple[str, int, float], ...]
+    head: HeadBudget | None = None
+    mechanism: Mechanism = "objective"
+
+    def events(self) -> list[Event]:
+        """The charges as events, for accountants; what a record moves is taken as 1."""
+        made = []
+        for name, count, sampling in self.charges:
+            if part_of(name) == HEAD_PART:
+                made.append(self._of_head(name, count))
+                continue
+            added = 1.0 if sampling == 1 else 0.5  # as `Sensitivity.of_any` prices a sampled step
+            sigma = self.multiplier * COARSER.get(name, 1.0)
+            made.append(Event(name, 1.0, sigma, "planned", count=count, sampling=sampling, added=added))
+        return made
+
+    def _of_head(self, name: str, count: int) -> Event:
+        if self.head is None:
+            raise ConfigError(f"{name}: a plan with a private head must say how much noise it has")
+        if "output" in name:
+            return Event(name, 1.0, self.head.output_multiplier, "planned", count=count)
+        found = self.head
+        return Event(
+            name,
+            1.0,
+            found.head_multiplier,
+            "planned",
+            count=count,
+            mechanism=self.mechanism,
+            curvature=found.curvature,
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        events, told = self.events(), []
+        for number, event in enumerate(events):
+            alone, after = (epsilon_of(part, self.delta) for part in ([event], events[: number + 1]))
+            told.append({"charge": event.name, "times": event.count, "alone": _up(alone), "after": _up(after)})
+        terms = {name: getattr(self, name) for name in ("ledger", "cap", "delta", "multiplier")}
+        own = [
+            {"part": part, "times": sum(e.count for e in made), "alone": _up(epsilon_of(made, self.delta))}
+            for part, made in by_part(events, held_out=self.ledger == EVALUATIONS).items()
+        ]
+        head = {}
+        if self.head is not None:  # a multiplier is infinite where a release is not made
+            head = {"head": {"mechanism": self.mechanism, **{k: finite(v) for k, v in asdict(self.head).items()}}}
+        return {**terms, **head, "charges": told, "parts": own, "epsilon": told[-1]["after"]}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The agreed sections. `options` and `schema` are None if no job is about records."""
+
+    sections: Mapping[str, Any]
+    spending: Mapping[str, Spending]
+    options: RunOptions | None
+    schema: Schema | None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {name: digest_of(section) for name, section in self.sections.items()}
+
+    @property
+    def digest(self) -> str:
+        """What every party signs."""
+        return digest_of(self.digests)
+
+    def as_record(self) -> dict[str, Any]:
+        return {"digest": self.digest, "digests": self.digests, **self.sections}
+
+
+def canonical(value: Any) -> bytes:
+    """The one spelling of a value as JSON."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=str).encode()
+
+
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def jobs_of(config: SessionConfig) -> tuple[str, ...]:
+    """The jobs of a session, in order."""
+    return config.jobs or (config.job,)
+
+
+def make_plan(config: SessionConfig) -> Plan:
+    """The plan of a session file. The description and the card that it names are read, and no record."""
+    jobs, options, schema, card = jobs_of(config), None, None, None
+    if len(set(jobs)) < len(jobs):
+        raise ConfigError(f"a job is named twice, and a plan tells each once: {', '.join(jobs)}")
+    if any(job != WITHOUT_DATA for job in jobs):
+        options = RunOptions.of(config.options)
+        options.check(len(config.parties))
+        schema = options.schema(len(config.parties))
+        card = options.policy(schema)
+    plans = {job: public_plan(job_config(config, job)) for job in jobs}
+    spending = {
+        job: found for job, plan in plans.items() if (found := _spending(job, plan, options, schema)) is not None
+    }
+    sections = {
+        "session": _session(config),
+        "data": _data(options, schema),
+        "card": _card(card),
+        "code": {"digest": code_digest().hex()},
+        "openings": {job: [_opening(r, config) for r in plan.releases.values()] for job, plan in plans.items()},
+        "budget": {job: found.as_record() for job, found in spending.items()},
+        "predictions": _predictions(config, options, schema) if "train" in jobs or "predict" in jobs else None,
+    }
+    return Plan(sections, spending, options, schema)
+
+
+def _session(config: SessionConfig) -> dict[str, Any]:
+    settings = asdict(config)
+    for shown_apart in ("parties", "names", "certificates", "job", "jobs"):
+        del settings[shown_apart]
+    settings["options"] = {k: v for k, v in config.options.items() if k != "resume"}
+    places = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
+    people = [
+        {
+            "place": place,
+            "name": config.names[node] if config.names and node < config.dealer else "",
+            "address": config.parties[node] if node < config.dealer else "",
+            "certificate": config.certificates.get(place, ""),
+        }
+        for node, place in enumerate(places)
+    ]
+    return {"people": people, "jobs": list(jobs_of(config)), **settings}
+
+
+def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] | None:
+    if options is None or schema is None:
+        return None
+    told = {
+        "name": schema.name,
+        "task": schema.task,
+        "classes": list(schema.classes),
+        "id": schema.id_rule.words,
+        "label": schema.parties[schema.label_holder],
+        "protected": [[a.name, list(a.groups), schema.parties[a.holder]] for a in schema.protected],
+        "columns": {party: [f.name for f in own] for party, own in zip(schema.parties, schema.features, strict=True)},
+        "pooled": options.pooled,
+        "align": options.align,
+        "tables": list(options.tabled(schema)) or "all columns",
+        "schema": schema.digest(),
+    }
+    if not options.pooled:
+        told["description"] = digest_of(_without_files(read_description(Path(options.dataset))))
+    return told
+
+
+def _without_files(value: Any) -> Any:
+    """A description without the names of files: each party calls its own as it likes."""
+    if isinstance(value, dict):
+        return {k: _without_files(v) for k, v in value.items() if k != "file"}
+    return [_without_files(v) for v in value] if isinstance(value, list) else value
+
+
+def _card(card: PolicyCard | None) -> dict[str, Any] | None:
+    if card is None:
+        return None
+    told = {"version": card.version, "digest": card.digest(), "approved": card.approved_on}
+    return {**told, "roles": dict(card.roles.of), "rules": digest_of(card.rules())}
+
+
+def _opening(release: Release, config: SessionConfig) -> dict[str, Any]:
+    kind = kind_of(release.name, charged=release.event is not None)
+    return {
+        "name": release.name,
+        "to": [node_folder(rank, config.dealer) for rank in release.receivers],
+        "shape": ["any" if length == ANY else length for length in release.shape],
+        "times": release.times,
+        "what": release.purpose if kind is None else kind.words,
+        "why": "uncharged" if kind is None else kind.basis,
+        "charge": release.event or "",
+    }
+
+
+def _predictions(config: SessionConfig, options: RunOptions | None, schema: Schema | None) -> dict[str, Any] | None:
+    """What the model of a session may tell of new people."""
+    if options is None or schema is None:
+        return None
+    opened = prediction_plan(options, schema).releases
+    (receiver,) = opened[PREDICTIONS.name].receivers
+    return {
+        "people": options.predictions or "no limit",
+        "to": node_folder(receiver, config.dealer),
+        "what": "scores" if options.scores or schema.task == "regression" else "decisions",
+        "again": "the answer on record; refused if a party's columns differ",
+        "openings": [_opening(release, config) for release in opened.values()],
+    }
+
+
+def _spending(job: str, plan: ReleasePlan, options: RunOptions | None, schema: Schema | None) -> Spending | None:
+    """What a job charges, by the same calibration as the job itself."""
+    events = list(dict.fromkeys(r.event for r in plan.releases.values() if r.event is not None))
+    if options is None or schema is None or not events:
+        return None
+    if job == "evaluate":
+        cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        multiplier = noise_multiplier(cap, delta, options.evaluations)
+        return Spending(EVALUATIONS, cap, delta, multiplier, tuple((event, 1, 1.0) for event in events))
+    spread = spread_of(options, schema)
+    if job == "discovery":
+        charges = [(event, 1, 1.0) for event in events]
+        return Spending(LEDGER, options.epsilon, options.delta, spread.multiplier, tuple(charges))
+    if job != "train":
+        raise ConfigError(f"the job {job!r} charges, and no plan says how much")
+    steps = gradient_mode(options.mode).charged_steps(options)
+    of_steps = NOISY_GRADIENT.pays
+    charges = [(event, 1, 1.0) for event in events if event not in (of_steps, *HEADS)]
+    charges += [(event, count, sampling) for event in events if event == of_steps for sampling, count in steps]
+    given = (LEDGER, options.epsilon, options.delta, spread.multiplier)
+    if spread.heads is None:
+        return Spending(*given, tuple(charges))
+    heads, budget = spread.heads
+    charges += [(event, heads.heads, 1.0) for event in events if event in HEADS]
+    return Spending(*given, tuple(charges), budget, heads.mechanism)
+
+
+def _up(epsilon: float) -> float:
+    return math.ceil(epsilon * 10**DIGITS) / 10**DIGITS

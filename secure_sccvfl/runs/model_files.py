@@ -1,0 +1,360 @@
+"""A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
+
+`model.json` names the run and the public description it belongs to, and carries the digest of itself and of
+`model.npz`. A changed file, or a share from another run, is refused. Its owner can make the digest anew: the others
+notice if it changed what all have in common (`PartyModel.public`), and not if it changed its share of the head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from protocols.alignment.seam import AlignKind
+from protocols.errors import InputError
+from protocols.records.private import naming, private
+from protocols.session.saving import restore_share, save_share
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.splits import SplitKind
+from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.models.aware import AwareEncoders, make_aware
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, PlainEncoder
+from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
+from secure_sccvfl.models.mlp import MlpEncoder
+from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.roles import Proxies, Role, Roles
+from secure_sccvfl.training.config import Controls, EvaluationKind
+from secure_sccvfl.training.handles import Shared
+from secure_sccvfl.training.modules import HeadSpec
+
+
+class ModelError(InputError):
+    """A model that cannot be used; the message says why."""
+
+    for_operator = True
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which records a model was trained on, which were held out, and how the latter may be reported.
+
+    split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
+    each part. evaluation: whether figures of the test part carry noise, as all agreed before training. controls: what
+    they are compared with; both are settled before the first figure. align: how records were brought together. With
+    `hidden` the digests are those of this party's own records. own: that of all own records, common or not; "" in
+    models of earlier versions.
+    """
+
+    split: SplitKind
+    pooled: bool
+    evaluation: EvaluationKind
+    parts: Mapping[str, str]
+    controls: Controls = "none"
+    align: AlignKind = "exact"
+    own: str = ""
+
+
+@dataclass(frozen=True)
+class PartyModel:
+    """What one party keeps of a model. `weight` and `bias` are the unscaled head: CrypTen tensors.
+
+    aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
+    protected attribute; empty where generators follow from what was released. policy: version and date of approval
+    of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
+    without mediators and proxies, shared too. predictions: how many people it may answer for, as all parties
+    approved before training; None in models of earlier versions, which have the default. charged: the key under which
+    every ledger has the charge of a private head; empty for a model that is not private. module: what the head is, if
+    it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty.
+    """
+
+    run: str
+    rank: int
+    parties: int
+    schema: str
+    task: str
+    temperature: float
+    lam: float | None
+    roles: Mapping[str, Role]
+    generator: GeneratorConfig
+    seed: int
+    held_out: HeldOut
+    encoder: Encoder
+    sketches: tuple[Sketch, ...]
+    weight: Shared
+    bias: Shared
+    moments: tuple[Moments, ...] = ()
+    aware: AwareEntry | None = None
+    proxies: Proxies = "guard"
+    networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    policy: Mapping[str, str] = field(default_factory=dict)
+    generator_seed: int = -1
+    control: tuple[Shared, Shared] | None = None
+    predictions: int | None = None
+    charged: str = ""
+    module: HeadSpec | None = None
+    layers: Mapping[str, Shared] = field(default_factory=dict)
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed of encoders and edits; `seed` is that of the split."""
+        return self.seed if self.generator_seed < 0 else self.generator_seed
+
+    @property
+    def released_in(self) -> str:
+        """The run that paid for the head: a later session of that run saves the same head under its own name."""
+        return self.charged.partition(" ")[0] or self.run
+
+    def __repr__(self) -> str:
+        return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
+
+    def public(self) -> bytes:
+        """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
+        used = None if self.aware is None else self.aware.as_record()
+        held_out = asdict(self.held_out)
+        del held_out["own"]
+        if self.held_out.align == "hidden":
+            del held_out["parts"]
+        policy = dict(self.policy)
+        seeds = (self.seed, self.drawn_seed)
+        known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
+        module = None if self.module is None else asdict(self.module)
+        facts = (*known, self.control is not None, self.predictions, self.charged, module)
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+
+    def aware_encoders(self, layout: Layout) -> AwareEncoders:
+        """This party's encoder of a model that uses s, made anew from what was released."""
+        private = bool(self.charged)
+        return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)), private)}
+
+    def columns(self, layout: Layout) -> int:
+        """How many columns of the head are this party's."""
+        return self.encoder.columns if self.aware is None else self.aware_encoders(layout)[self.rank].columns
+
+    def generators(self, party: Party) -> dict[str, Generator]:
+        """The local generator of each protected attribute, as trained, or made anew from what was released."""
+        roles, moments = Roles(dict(self.roles), self.proxies), {m.attribute: m for m in self.moments}
+        if self.networks:
+            own = party.layout
+            edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
+            return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
+        return {
+            s.attribute: make_generator(
+                party.layout,
+                s.tables,
+                s.deviation,
+                roles,
+                self.generator,
+                self.drawn_seed,
+                party.inputs,
+                moments.get(s.attribute),
+            )
+            for s in self.sketches
+        }
+
+
+def trained_networks(
+    generators: Mapping[str, Mapping[int, Generator]], rank: int
+) -> dict[str, dict[str, np.ndarray]]:
+    """A party's generators that were trained, as arrays; by protected attribute."""
+    own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
+    return {name: made.arrays() for name, made in own.items() if isinstance(made, MaskedGenerator)}
+
+
+def no_weights(outputs: int) -> tuple[Shared, Shared]:
+    """Weight and bias of a model whose head is a module: empty."""
+    return restore_share(np.zeros((0, outputs), np.int64), HEAD_BITS), restore_share(np.zeros(0, np.int64), HEAD_BITS)
+
+
+def save_model(model: PartyModel, folder: Path) -> str:
+    """Write both files; returns the digest."""
+    heads = {"": (model.weight, model.bias)} | ({} if model.control is None else {"control ": model.control})
+    arrays: dict[str, Any] = {}
+    for name, (weight, bias) in heads.items():
+        arrays |= {f"{name}weight": save_share(weight), f"{name}bias": save_share(bias)}
+    arrays |= {f"head {name}": save_share(layer) for name, layer in model.layers.items()}
+    arrays |= _packed(model.encoder)
+    for sketch in model.sketches:
+        arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
+    for attribute, network in model.networks.items():
+        arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
+    for moments in model.moments:
+        arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
+    facts: dict[str, Any] = {
+        "run": model.run,
+        "rank": model.rank,
+        "parties": model.parties,
+        "scheme": model.schema,
+        "task": model.task,
+        "temperature": model.temperature,
+        "lambda": model.lam,
+        "roles": dict(model.roles),
+        "proxies": model.proxies,
+        "generator": asdict(model.generator),
+        "seed": model.seed,
+        "held_out": asdict(model.held_out),
+        "sketches": [
+            {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
+            for s in model.sketches
+        ],
+        "moments": [
+            {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
+        ],
+    }
+    if model.networks:
+        facts["networks"] = {attribute: list(network) for attribute, network in model.networks.items()}
+    if model.aware is not None:
+        facts["aware"] = model.aware.as_record()
+    if model.policy:
+        facts["policy"] = dict(model.policy)
+    if model.generator_seed >= 0:
+        facts["generator_seed"] = model.generator_seed
+    if model.predictions is not None:
+        facts["predictions"] = model.predictions
+    if model.charged:
+        facts["charged"] = model.charged
+    if model.module is not None:
+        facts["module"] = asdict(model.module)
+    facts["digest"] = _digest(facts, arrays)
+    folder.mkdir(parents=True, exist_ok=True)
+    with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
+        np.savez(file, **arrays)
+    (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return str(facts["digest"])
+
+
+def model_folder(root: str, rank: int) -> Path:
+    """Where a party's part of a model is: the folder itself, the party's own, its host's, or that of a whole run."""
+    path = Path(root)
+    near = [p for p in (path, path / "model", path / "train" / "model") if (p / "model.json").exists()]
+    return near[0] if near else path / f"party-{rank}" / "model"
+
+
+def model_digest(folder: Path) -> str:
+    """The digest of a saved model, checked; ModelError if a file is missing or was changed."""
+    return str(_read(folder)[0]["digest"])
+
+
+def load_model(folder: Path, layout: Layout) -> PartyModel:
+    """A party's part of a model, for the party with this public layout."""
+    facts, arrays = _read(folder)
+    if "held_out" not in facts:
+        raise ModelError(
+            "the model is of an earlier version, which did not say what records it was made on: train again"
+        )
+
+    def head(*names: str) -> tuple[Shared, Shared]:
+        weight, bias = (restore_share(arrays[name], HEAD_BITS) for name in names)
+        return weight, bias
+
+    proxies: Proxies = facts.get("proxies", "guard")
+    encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
+    sketches = tuple(
+        Sketch(
+            s["attribute"],
+            {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
+            s["deviation"],
+            s["releases"],
+        )
+        for s in facts["sketches"]
+    )
+    moments = tuple(
+        Moments(
+            m["attribute"],
+            {name: arrays[f"moments {m['attribute']} {name}"] for name in m["sums"]},
+            m["deviation"],
+        )
+        for m in facts["moments"]
+    )
+    return PartyModel(
+        facts["run"],
+        facts["rank"],
+        facts["parties"],
+        facts["scheme"],
+        facts["task"],
+        facts["temperature"],
+        facts["lambda"],
+        facts["roles"],
+        GeneratorConfig(**facts["generator"]),
+        facts["seed"],
+        HeldOut(**facts["held_out"]),
+        encoder,
+        sketches,
+        *head("weight", "bias"),
+        moments,
+        AwareEntry.of(facts["aware"]) if "aware" in facts else None,
+        proxies,
+        {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
+        facts.get("policy", {}),
+        facts.get("generator_seed", -1),
+        head("control weight", "control bias") if "control weight" in arrays else None,
+        facts.get("predictions"),
+        facts.get("charged", ""),
+        HeadSpec(**facts["module"]) if "module" in facts else None,
+        {
+            name.removeprefix("head "): restore_share(share, HEAD_BITS)
+            for name, share in arrays.items()
+            if name.startswith("head ")
+        },
+    )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    place = f"{folder.parent.name}/{folder.name}"
+    try:
+        facts = json.loads((folder / "model.json").read_text())
+        with np.load(folder / "model.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        told = facts.pop("digest")
+    except FileNotFoundError as error:
+        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
+        raise ModelError(f"the model in {place} cannot be read; train again") from None
+    if _digest(facts, arrays) != told:
+        raise ModelError(f"the model in {place} was changed after training; train again")
+    return {**facts, "digest": told}, arrays
+
+
+def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _packed(encoder: Encoder) -> dict[str, Any]:
+    """An encoder as arrays."""
+    if isinstance(encoder, MlpEncoder):
+        return {f"mlp {name}": value for name, value in encoder.arrays().items()}
+    plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
+    if not isinstance(plain, PlainEncoder):
+        raise ModelError(f"an encoder of kind {type(encoder).__name__} cannot be saved")
+    arrays = {"encoder mean": plain.mean}
+    if isinstance(encoder, FeatureEncoder):
+        arrays |= {"layer weight": encoder.weight, "layer bias": encoder.bias, "layer mean": encoder.mean}
+        arrays["layer radius"] = np.array(encoder.radius)
+    return arrays
+
+
+def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterable[str]) -> Encoder:
+    """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
+    if "encoder mean" not in arrays:
+        own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
+        return MlpEncoder.of(own)
+    plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
+    if "layer weight" not in arrays:
+        return plain
+    radius = float(arrays.get("layer radius", np.inf))
+    return FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"], radius)

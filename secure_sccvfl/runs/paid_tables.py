@@ -1,0 +1,169 @@
+"""Tables that were paid for, at one party of a run: recording them beside the ledger, and agreeing to use them again.
+
+Before a run with kept tables opens anything, every party looks for its own file, checks it alone, and tells the
+others a number: it fits, or why not. All stop together if one does not. Then they compare a digest of the releases,
+so that nobody trains with the tables of another run. Nothing of a table is sent. What a run needs and was not kept is
+refused here, before it starts; nothing is ever charged on the side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accounting.budget import Budget
+from protocols.config import ConfigError
+from protocols.errors import ProtocolError
+from protocols.session.runtime import Session
+from secure_sccvfl.discovery.kept_tables import (
+    KeptRelease,
+    KeptTables,
+    TablesError,
+    known_tables,
+    load_tables,
+    save_tables,
+)
+from secure_sccvfl.releases.releases import MOMENTS, RESIDUALS, RISK_GAINS, SKETCH
+from secure_sccvfl.runs.audit_log import sessions_of, tables_used
+from secure_sccvfl.runs.model_files import model_folder
+from secure_sccvfl.training.modes.options import KEPT, RunOptions
+
+FITS, NONE, DAMAGED, DESCRIPTION, SPLIT, RECORDS, UNPAID, OTHERWISE = range(8)
+WHY = {
+    NONE: "has no kept tables of that run beside its ledger",
+    DAMAGED: "has kept tables that were changed or cannot be read",
+    DESCRIPTION: "has tables of another description: other columns, bins or public ranges",
+    SPLIT: "has tables of the same records, split otherwise: use that run's seed, split, private_model, gain",
+    RECORDS: "has tables of other records than those to train on now",
+    UNPAID: "has tables that no charge in its ledger paid for",
+    OTHERWISE: "has tables of records that were brought together otherwise: use the align of that run",
+}
+WHOLE = "all"
+"""The digest of the records of all parts together, beside those of the parts."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What the tables of this run must be about."""
+
+    schema: str
+    records: Mapping[str, str]
+    align: str = "exact"
+
+
+class TableFile:
+    """The kept tables of a run that makes its own: a file that grows with every release."""
+
+    def __init__(self, place: Path, tables: KeptTables, run: str) -> None:
+        """`tables`: without releases; a run that resumes goes on with the file that its first session began."""
+        self._place, self._run, self.tables = place, run, tables
+        for path in known_tables(place):
+            if path.stem == tables.runs[0]:
+                self.tables = load_tables(path)
+
+    def keep(self, name: str, release: KeptRelease) -> None:
+        self.tables = self.tables.with_release(name, release, self._run)
+        save_tables(self._place, self.tables)
+
+
+def agreed_tables(session: Session, place: Path, options: RunOptions, budget: Budget, about: About) -> KeptTables:
+    """Run by all parties together, before anything is opened: the kept tables that the options name."""
+    state, found = _own(session.rank, place, options, budget, about)
+    states = session.tell_all("kept tables", state)
+    wrong = next(((rank, s) for rank, s in enumerate(states) if s != FITS), None)
+    if wrong is not None:
+        raise ProtocolError(f"party {wrong[0]} {WHY[wrong[1]]}; nothing was opened or charged")
+    if found is None:
+        raise RuntimeError("tables that fit were not found")
+    if len(set(session.swap_bytes("releases of the kept tables", found.ids))) > 1:
+        raise ProtocolError("the parties' kept tables are of different releases: name the same run at every party")
+    _check_covered(found, options)
+    return found
+
+
+def _own(rank: int, place: Path, options: RunOptions, budget: Budget, about: About) -> tuple[int, KeptTables | None]:
+    """Whether this party has the tables, or why not."""
+    wanted = None if options.tables == KEPT else _sessions_of(Path(options.tables), rank)
+    state: int = NONE
+    fitting: list[KeptTables] = []
+    for path in known_tables(place):
+        try:
+            found = load_tables(path)
+        except TablesError:
+            state = max(state, DAMAGED) if wanted is None or path.stem in wanted else state
+            continue
+        if wanted is not None and not wanted & set(found.runs):
+            continue
+        own = _fit(found, rank, budget, about)
+        state = max(state, own)
+        if own == FITS:
+            fitting.append(found)
+    if not fitting:
+        return state, None
+    order = {charge.key: number for number, charge in enumerate(budget.charges)}
+    return FITS, max(fitting, key=lambda kept: max(order[r.key] for r in kept.releases.values()))
+
+
+def _fit(found: KeptTables, rank: int, budget: Budget, about: About) -> int:
+    if found.schema != about.schema or found.rank != rank:
+        return DESCRIPTION
+    if found.align != about.align:
+        return OTHERWISE
+    if found.records != about.records:
+        return SPLIT if found.records.get(WHOLE) == about.records[WHOLE] else RECORDS
+    return FITS if found.is_paid(budget) else UNPAID
+
+
+def _sessions_of(run: Path, rank: int) -> set[str]:
+    """The names of a run, and of the run whose tables it used itself."""
+    folder = model_folder(str(run), rank).parent
+    found = {*sessions_of(folder), *tables_used(folder)}
+    if not found:
+        raise ConfigError(f"{run} is not the folder of a run; tables = {KEPT!r} takes the last ones that fit")
+    return found
+
+
+def _check_covered(found: KeptTables, options: RunOptions) -> None:
+    """Refuse a run that needs a statistic which was never opened. More refreshes than were kept are left out."""
+    wanted = {
+        SKETCH.charged_as(0): True,
+        RESIDUALS.charged_as(): options.conditional,
+        RISK_GAINS.charged_as(): options.gain,
+        MOMENTS.charged_as(): options.source == "moments",
+    }
+    for name, needed in wanted.items():
+        if needed and name not in found.releases:
+            raise ConfigError(f"{name!r} was never opened in that run: choose settings without it, or pay anew")
+    length = found.releases[SKETCH.charged_as(0)].numbers.get("length")
+    asked = options.clip if options.sketch == "clipped" else None
+    if length != asked:
+        kind = "counts" if length is None else f"clipped to {length:g}"
+        raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay anew")
+
+
+def check_tabled(found: KeptTables, wanted: Collection[str]) -> None:
+    """Refuse a run that needs the table of a column which has none. wanted: `RunOptions.tabled`, empty for all."""
+    lacking = sorted(set(wanted) - set(found.tabled)) if wanted else ["all columns"]
+    if found.tabled and lacking:
+        raise ConfigError(
+            f"the kept tables are of {', '.join(found.tabled)} alone, as the card of that run decided every column; "
+            f"this run needs {', '.join(lacking)}: keep to that card, or pay anew; nothing was opened or charged"
+        )
+
+
+def tables_record(found: KeptTables) -> dict[str, Any]:
+    """What results and reports say of the tables that were used; the same at every party."""
+    return {"runs": list(found.runs), "releases": sorted(r.key for r in found.releases.values())}
+
+
+def tables_in_words(found: KeptTables, private_model: bool) -> str:
+    """One line, said before anything runs. private_model: whether this run charges a head."""
+    moments = found.releases.get(MOMENTS.charged_as())
+    limits = f"; moments are those of {', '.join(moments.features)}" if moments is not None else ""
+    return (
+        f"statistics of s are those kept of run {found.runs[-1][:12]} ({len(found.releases)} releases, paid for): "
+        f"no table is opened or charged again{limits}; what was not kept is left out; "
+        f"{'the head of this run is charged' if private_model else 'the model is not private and is not charged'}"
+    )

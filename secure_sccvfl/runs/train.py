@@ -1,0 +1,380 @@
+"""A whole run under MPC at one party: alignment, discovery with refreshes, generators, training, model files.
+
+What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those of `RunOptions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accounting.records import RecordSet
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.operations.noise import NoiseKind
+from protocols.records.chain import read_chain, unused_name
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
+from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.releases.caps import raise_cap
+from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
+from secure_sccvfl.releases.ledgers import (
+    LEDGER,
+    agree_on_run,
+    claim_head,
+    finished_head,
+    keep_copy,
+    open_budget,
+    spent_figures,
+)
+from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.releases import HEAD, RANGE_CHECK
+from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
+from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.runs.costs import PhaseMeter
+from secure_sccvfl.runs.description import describe
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
+from secure_sccvfl.runs.paid_tables import (
+    WHOLE,
+    About,
+    TableFile,
+    agreed_tables,
+    check_tabled,
+    tables_in_words,
+    tables_record,
+)
+from secure_sccvfl.training.handles import SharedModule
+from secure_sccvfl.training.modes import gradient_mode
+from secure_sccvfl.training.modes.aware import declared
+from secure_sccvfl.training.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
+from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
+
+
+def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
+    """Compare description and card: each host has its own files, and the session's digest does not cover them."""
+    own = hashlib.sha256(repr((schema.digest(), None if card is None else card.digest())).encode()).digest()
+    if len(set(session.swap_bytes("description and card", own))) > 1:
+        raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
+
+
+_ELSEWHERE = 2
+"""A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
+CARD, DESCRIPTION = "card.json", "description.toml"
+"""Copies of the public files that a run was given, in each party's folder."""
+
+
+class TrainJob:
+    """Job "train"."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
+        self.data = self.options.load(rank, len(config.parties))
+        gradient_mode(self.options.mode).check(self.options, self.data.schema)
+        self.card, self.own = self.options.policy(self.data.schema), ""
+        self.aware = declared(self.card) if self.options.mode == "aware" else None
+        if self.card is not None:
+            rows = self.options.train_config().training_rows(self.data.split)
+            check_support(self.card, self.data.part(rows).parties)
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return mode_plan(options.schema(len(config.parties)), options)
+
+    def plan(self) -> ReleasePlan:
+        return mode_plan(self.data.schema, self.options)
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        options, folder = self.options, session.folder
+        meter = PhaseMeter(session)
+        with meter.phase("alignment"):
+            progress("alignment", 0, 1)
+            name, place, parts, kept = self._begin(session, progress)
+            trained_with = RecordSet.union([parts["train"], parts["validation"]]) if self.joins else parts["train"]
+            problem = self._problem(session)
+            raise_cap(session, place / LEDGER, options.cap, self.certificates)
+            budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)
+            about = About(self.data.schema.digest(), self._digests(parts, trained_with), options.align)
+            tables = agreed_tables(session, place, options, budget, about) if options.tables else None
+            if tables is not None:
+                check_tabled(tables, problem.tabled)
+                problem = replace(problem, released=tables.tabled)
+            before = sessions_of(folder) if folder is not None and options.resume else ()
+            spread = planned_spread(session, options, self.data.schema, budget, trained_with, before, tables)
+            noise: tuple[float, NoiseKind] = (spread.multiplier, options.noise if tables is None else tables.noise)
+        if folder is not None:
+            self._keep_public(folder)
+        alike = options.align != "hidden"
+        charger = Charger(
+            session,
+            budget,
+            noise[0],
+            name,
+            trained_with,
+            noise[1],
+            reserve=options.reserve,
+            alike=alike,
+            heads=spread.heads,
+        )
+        audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
+        records = trained_with.digest if alike else OWN_RECORDS
+        audit(RUN, {"run": name, "records": records, "options": asdict(options)})
+        if tables is not None:
+            logging.getLogger("party").info("%s", tables_in_words(tables, options.private_model))
+            audit(TABLES, tables_record(tables))
+        hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
+        state = self._resume(session, kept, charger, audit, place) if options.resume else None
+        begun = charger.begun = kept.run if kept is not None and options.resume else name
+        own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.align)
+        statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
+        lasting = options.private_model and place != folder
+        claim = partial(claim_head, place, begun, name) if lasting else lambda: None
+        engine = SecureEngine(session, self.data.schema.label_holder, self.data.schema.group_holders, claim)
+        workplace = self._workplace(engine, problem, charger, statistics, hooks, meter, state)
+        trained = gradient_mode(options.mode).train(workplace)
+        model = trained.model
+        if trained.shown and folder is not None:
+            keep_gradients(folder, trained.shown)
+        digests = {part: known.digest for part, known in parts.items()}
+        charged = f"{begun} {HEAD.charged_as()}" if options.private_model else ""
+        mine = self._keep(session, trained.engine, model, name, digests, charged)
+        if folder is not None:
+            keep_copy(ledger, folder)
+        sessions = sessions_of(folder) if folder is not None else (name,)
+        privacy = spent_figures(budget.account, charger.noise, sessions)
+        paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if alike else {}  # otherwise each has its own
+        chosen = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}
+        audit("trained", {**chosen, "model": mine})
+        return {
+            "ok": True,
+            "run": name,
+            "tables": None if tables is None else tables_record(tables),
+            **self._facts(problem),
+            **model.finding.as_record(),
+            "lambda": model.lam,
+            "private_model": options.private_model,
+            "temperature": model.temperature,
+            "trials": [asdict(t) for t in model.trials],
+            "validity": model.validity,
+            "steps": trained.steps,
+            "privacy": privacy,
+            "model": mine,
+            "cost": meter.costs,
+            "crypten_operations": meter.operations,
+        }
+
+    def _begin(
+        self, session: Session, progress: Progress
+    ) -> tuple[str, Path, dict[str, RecordSet], Checkpoints | None]:
+        """Agree on everything needed before an opening: name of the run, ledgers, sets of records, checkpoints."""
+        data, options, schema, folder = self.data, self.options, self.data.schema, session.folder
+        compare_public(session, schema, self.card)
+        place = options.ledger_folder(session)
+        name = agree_on_run(session, place)
+        key = record_key(session, place, schema.id_rule)
+        parts, self.own = key.parts(data.ids, data.split), key.tags(data.ids).digest
+        kept: Checkpoints | None = None
+        if folder is not None and options.checkpoints:
+            known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
+            kept = Checkpoints(folder / "checkpoints", name, known)
+        if options.resume and kept is not None:
+            kept.check()  # before anything is opened or a ledger is touched
+        self.data = split_records(session, options, data, progress)
+        if options.align == "revealed":
+            parts = key.parts(self.data.ids, self.data.split)
+        return name, place, parts, kept
+
+    def _problem(self, session: Session) -> Problem:
+        """Run by all parties together: the records to train and to validate with, as this party may know them."""
+        data, schema = self.data, self.data.schema
+        share = SHARES[0] + SHARES[1] if self.joins else SHARES[0]
+        train, _ = placed(session, self.options, data, self.options.train_config().training_rows(data.split), share)
+        validation = aligned_part(session, self.options, data, "validation")
+        given = schema.task, schema.outputs, train, validation, schema.owners, schema.layouts
+        return Problem(*given, self.options.tabled(schema))
+
+    def _keep_public(self, folder: Path) -> None:
+        """Copy the description and the card, which all have: a report can be made anew without the originals."""
+        if not is_benchmark(self.options.dataset):
+            shutil.copyfile(self.options.dataset, folder / DESCRIPTION)
+        if self.card is not None:
+            (folder / CARD).write_text(json.dumps(self.card.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    def _resume(
+        self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog, place: Path
+    ) -> State:
+        """The state of the run; ledgers catch up with charges that a fault cut short."""
+        if kept is None:
+            raise ConfigError("to resume, a run needs its folder and checkpoints")
+        state = kept.resume(session, self.data.schema.task)
+        private = self.options.private_model
+        own = int(private and session.folder is not None and self._followed(session.folder))
+        if private and not own and finished_head(place, kept.run):
+            own = _ELSEWHERE
+        told = session.tell_all("finished model", own) if private else []
+        if _ELSEWHERE in told and not state.trials:
+            raise ProtocolError(
+                f"party {told.index(_ELSEWHERE)} has finished the head of this run, and its folder does not know of "
+                "it: go on with the folder that does, not with an older copy, or train a new run, which is charged"
+            )
+        if any(told) and not state.trials:
+            raise ProtocolError(
+                "a party has a model of this run already, or the check of its head was opened: train a new run, "
+                "which is charged"
+            )
+        differed = charger.catch_up()
+        audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
+        return state
+
+    def _followed(self, folder: Path) -> bool:
+        """Whether anything may have followed from a head of this run: another one would be a second, free release.
+
+        Decisions follow from a model. One bit follows from a private head before it becomes a model, and a run that
+        it has stopped must not be tried with other noise until it passes.
+        """
+        if (folder / "model" / "model.json").exists():
+            return True
+        logs = folder.glob("releases*.jsonl")
+        return any(entry.get("release") == RANGE_CHECK.name for log in logs for entry in read_chain(log))
+
+    @property
+    def joins(self) -> bool:
+        """Whether validation records are trained with."""
+        return self.options.train_config().joins
+
+    def _digests(self, parts: Mapping[str, RecordSet], trained_with: RecordSet) -> dict[str, str]:
+        """Of the records that tables are about, of the other parts, and of all together."""
+        whole = RecordSet.union(list(parts.values()))
+        told = {part: known.digest for part, known in parts.items()}
+        return {**told, "train": trained_with.digest, WHOLE: whole.digest}
+
+    def _statistics(
+        self, session: Session, train: Part, charger: Charger, tables: KeptTables | None, file: TableFile
+    ) -> Statistics:
+        """Statistics of s: opened in secret and kept, or those that were kept before."""
+        schema, presence = self.data.schema, train.presence
+        made = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
+        if tables is None:
+            return Recorded(made, charger, file.keep, presence)
+        if presence is not None:
+            presence.told(tables.common)
+        return Replayed(made, tables)
+
+    def _workplace(
+        self,
+        engine: SecureEngine,
+        problem: Problem,
+        charger: Charger,
+        statistics: Statistics,
+        hooks: Hooks,
+        meter: PhaseMeter,
+        state: State | None,
+    ) -> Workplace:
+        """What the mode trains with at this party."""
+        return Workplace(
+            engine=engine,
+            statistics=statistics,
+            schema=self.data.schema,
+            problem=problem,
+            options=self.options,
+            charger=charger,
+            hooks=hooks,
+            phase=meter.phase,
+            card=self.card,
+            state=state,
+        )
+
+    def _facts(self, problem: Problem) -> dict[str, Any]:
+        """What the result says about data and settings."""
+        options, data, schema = self.options, self.data, self.data.schema
+        rows = {name: len(getattr(data.split, name)) for name in PARTS}
+        if self.joins:
+            rows |= {"train": len(data.split.joined), "validation": 0}
+        if problem.train.presence is not None:  # a noisy number is known, and what the split leaves of all records
+            rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
+        return {
+            "engine": "crypten",
+            "mode": options.mode,
+            "aware": None if self.aware is None else self.aware.as_record(),
+            "dataset": schema.name,
+            "data": describe(options.dataset, schema),
+            "pooled": options.pooled,
+            "parties": list(schema.parties),
+            "seed": options.seed,
+            "generator_seed": options.drawn_seed,
+            "split": options.split if options.pooled else "by id",
+            "owners": schema.owners,
+            "align": options.align,
+            "rows": rows,
+        }
+
+    def _keep(
+        self,
+        session: Session,
+        engine: SecureEngine,
+        model: Model,
+        name: str,
+        parts: Mapping[str, str],
+        charged: str,
+    ) -> str:
+        """Save this party's part of the model. charged: the key of its head's charge."""
+        module = model.head if isinstance(model.head, SharedModule) else None
+        weight, bias = engine.unscaled(model.head) if module is None else no_weights(module.outputs)
+        control = None if model.control is None else engine.unscaled(model.control)
+        session.flush()  # with a folder or without: all parties send alike
+        options = self.options
+        own = PartyModel(
+            run=name,
+            rank=session.rank,
+            parties=session.parties,
+            schema=self.data.schema.digest(),
+            task=model.task,
+            temperature=model.temperature,
+            lam=model.lam,
+            roles=dict(model.roles.of),
+            proxies=model.roles.proxies,
+            generator=options.train_config().generator,
+            seed=options.seed,
+            generator_seed=options.generator_seed,
+            held_out=HeldOut(
+                options.split, options.pooled, options.evaluation, parts, options.controls, options.align, self.own
+            ),
+            encoder=model.encoders[session.rank],
+            sketches=model.sketches,
+            weight=weight,
+            bias=bias,
+            control=control,
+            moments=model.moments,
+            aware=self.aware,
+            networks=trained_networks(model.generators, session.rank),
+            policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},
+            predictions=options.predictions,
+            charged=charged,
+            module=None if module is None else module.spec,
+            layers={} if module is None else module.weights,
+        )
+        return save_model(own, session.folder / "model") if session.folder is not None else ""

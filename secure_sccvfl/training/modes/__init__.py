@@ -1,0 +1,53 @@
+"""How a run is set up: its options, and the gradient modes that they choose between.
+
+A mode says what it opens, what it charges, and how it trains after the statistics of s are known. Called by the
+jobs of `run`. To add one, write its module and add a line to `MODES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from secure_sccvfl.data.registry import Registry, imported
+
+if TYPE_CHECKING:
+    from secure_sccvfl.training.modes.base import GradientMode
+
+
+@dataclass(frozen=True)
+class ModeEntry:
+    """Where a mode is, its words for people, and what its gradients tell. Reading it imports nothing.
+
+    labels, groups: of y and of s of training records, to a party that knows those of other records.
+    lambdas: the weights of consistency that it tries unless they are named; empty: the common grid.
+    """
+
+    place: str
+    words: str
+    labels: Literal["hidden", "noisy", "shown"]
+    lambdas: tuple[float, ...] = ()
+    groups: Literal["hidden", "shown"] = "hidden"
+
+
+MODES: Registry[ModeEntry] = Registry(
+    "mode",
+    {
+        "sealed": ModeEntry("secure_sccvfl.training.modes.sealed:Sealed", "trained in secret", "hidden"),
+        "split": ModeEntry(
+            "secure_sccvfl.training.modes.split:Split", "split learning: gradients are shown", "shown", groups="shown"
+        ),
+        "aware": ModeEntry(
+            "secure_sccvfl.training.modes.aware:Aware", "trained in secret; this model uses s", "hidden", (0.1,)
+        ),
+        "dp": ModeEntry(
+            "secure_sccvfl.training.modes.dp:Dp", "trained in secret, encoders by noisy gradients", "noisy"
+        ),
+    },
+)
+
+
+def gradient_mode(name: str) -> GradientMode:
+    """The mode of this name."""
+    made: GradientMode = imported(MODES.get(name).place)()
+    return made

@@ -1,0 +1,239 @@
+"""Imports go one way, production code does not import research code, and some libraries have one importer."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from secure_sccvfl.runs.jobs import JOBS
+
+ROOT = Path(__file__).resolve().parents[2]
+ALLOWED = {
+    "accounting": {"accounting"},
+    "protocols": {"protocols"},
+    "secure_sccvfl": {"secure_sccvfl", "protocols", "accounting"},
+    "launch": {"launch", "secure_sccvfl", "protocols", "accounting"},
+}
+LAYERS = {
+    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
+    "secure_sccvfl": (
+        *("data", "releases", "policy", "discovery", "models", "metrics", "training", "training.modes"),
+        *("runs.status", "runs", "audit.attacks", "evaluation", "reports", "audit", "runs.member", "runs.local"),
+        *("research", "api", ""),
+    ),
+}
+"""Packages from the lowest; "" is the modules of the top package itself. A package imports lower ones and itself.
+
+A subpackage that is listed has a layer of its own: `runs.local`, which starts whole sessions, is above `reports`.
+"""
+SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_every_package_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
+    assert found == set(listed)
+
+
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module, name) of everything that a file imports, anywhere in it; name is "" for a whole module."""
+    for node in nodes(path):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def imported(path: Path) -> set[str]:
+    return {module for module, _ in imports(path)}
+
+
+def layer_of(package: str, parts: tuple[str, ...]) -> str:
+    """The layer of a module, by the parts of its name after the package: the longest listed prefix."""
+    names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    return next((name for name in names if name in LAYERS[package]), "")
+
+
+def foreign(path: Path, place: tuple[str, ...]) -> list[str]:
+    """Top-level packages of the project that a file at `place` imports and may not."""
+    return sorted({name.split(".")[0] for name in imported(path)} & set(ALLOWED) - ALLOWED[place[0]])
+
+
+def backward(path: Path, place: tuple[str, ...]) -> list[str]:
+    """Imports of a file at `place` (package and folders) that go against the layers."""
+    package, *folders = place
+    if package not in LAYERS:
+        return []
+    order, found = LAYERS[package], []
+    own = order.index(layer_of(package, tuple(folders)))
+    for module, name in imports(path):
+        parts = tuple([*module.split("."), name])
+        if parts[0] == package and order.index(layer_of(package, parts[1:])) > own:
+            found.append(f"{module} {name}")
+    return found
+
+
+def reached_into(path: Path, place: tuple[str, ...]) -> list[str]:
+    """Private names or modules of another room that a file imports."""
+    here = ".".join(place)
+    return [
+        f"{module} {name}"
+        for module, name in imports(path)
+        if module.split(".")[0] in ALLOWED
+        and not module.startswith(here)
+        and any(part.startswith("_") and not part.startswith("__") for part in [*module.split("."), name])
+    ]
+
+
+def place_of(path: Path) -> tuple[str, ...]:
+    return path.relative_to(ROOT).parts[:-1]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def offences(check: Callable[[Path, tuple[str, ...]], list[str]]) -> dict[str, list[str]]:
+    """What a check finds in all source files, by file."""
+    return {named(path): found for path in SOURCES if (found := check(path, place_of(path)))}
+
+
+def test_imports_go_one_way() -> None:
+    assert offences(foreign) == {}
+    assert offences(backward) == {}
+
+
+def test_no_room_reaches_into_anothers_private_names() -> None:
+    assert offences(reached_into) == {}
+
+
+def loaded(tree: ast.AST) -> Iterator[ast.AST]:
+    """Statements that run when a module is imported: nothing inside functions or behind TYPE_CHECKING."""
+    for node in ast.iter_child_nodes(tree):
+        checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not checking and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node
+            yield from loaded(node)
+
+
+def dependencies(sources: dict[str, str]) -> dict[str, set[str]]:
+    """For each module, the modules of the project that its import loads directly."""
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        graph[module] = set()
+        for node in loaded(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in sources else node.module for name in inner]
+            else:
+                continue
+            graph[module] |= {name for name in names if name in sources and name != module}
+    return graph
+
+
+def cycle_in(graph: dict[str, set[str]]) -> tuple[str, ...]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
+    return ()
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert cycle_in(dependencies({module_of(path): path.read_text() for path in SOURCES})) == ()
+
+
+def test_a_cycle_of_imports_is_noticed() -> None:
+    pair = {"a": "import b", "b": "from a import thing"}
+    assert cycle_in(dependencies(pair))
+    assert cycle_in(dependencies({**pair, "b": "def f():\n    import a"})) == ()
+    assert cycle_in(dependencies({**pair, "b": "if TYPE_CHECKING:\n    import a"})) == ()
+
+
+def test_every_room_has_a_place_among_the_layers_and_says_what_lives_there() -> None:
+    for package, order in LAYERS.items():
+        headroom = {path.parent for path in (ROOT / package).glob("*/__init__.py")}
+        assert {room.name for room in headroom} == {name.split(".")[0] for name in order} - {""}
+        for room in headroom:
+            assert len((ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or "").split()) >= 8, room
+
+
+def test_the_readme_names_every_room_and_no_other() -> None:
+    table = (ROOT / "README.md").read_text().partition("## The code")[2].partition("\nMore:")[0]
+    told = {name.strip("/").removeprefix("secure_sccvfl/") for name in re.findall(r"`([^` ]+)`", table)}
+    headroom = {room.split(".")[0] for order in LAYERS.values() for room in order} - {""}
+    assert told == headroom | {"accounting", "protocols", "launch", "__init__"}
+
+
+def importers(module: str) -> set[str]:
+    return {
+        named(path)
+        for path in SOURCES
+        if any(name == module or name.startswith(module + ".") for name in imported(path))
+    }
+
+
+def test_no_production_run_imports_research() -> None:
+    """Only two programs do. A session imports the one job that it names: of research, benchmarks alone."""
+    outside = {name for name in importers("secure_sccvfl.research") if not name.startswith("secure_sccvfl/research/")}
+    assert outside == {"launch/bench.py", "launch/reproduce.py"}
+    assert all(job.startswith("bench-") for job, path in JOBS.items() if path.startswith("research."))
+
+
+def test_only_the_runtime_imports_crypten() -> None:
+    assert importers("crypten") == {"protocols/session/runtime.py"}
+
+
+def test_only_one_module_imports_the_group() -> None:
+    assert importers("rbcl") == {"protocols/alignment/group.py"}
+
+
+def test_only_one_module_samples_noise() -> None:
+    assert importers("opendp") == {"protocols/dealing/gaussian.py"}
+
+
+def test_only_the_rendezvous_opens_sockets() -> None:
+    opening = {
+        named(path)
+        for path in SOURCES
+        if any(
+            isinstance(node, ast.Attribute) and node.attr in ("create_server", "create_connection", "connect_ex")
+            for node in nodes(path)
+        )
+    }
+    assert opening == {"protocols/net/rendezvous.py"}
+
+
+def test_no_generator_but_the_cryptographic_one_in_protocols() -> None:
+    """Masks and shares: no numpy, torch or stdlib generator anywhere in the package."""
+    forbidden = ("random", "numpy.random", "secrets")
+    for path in (ROOT / "protocols").rglob("*.py"):
+        assert not imported(path) & set(forbidden), path
+        text = path.read_text()
+        for name in ("np.random", "torch.rand", "torch.Generator", "default_rng", "manual_seed"):
+            assert name not in text, (path, name)
+
+
+def test_the_checks_see_what_they_forbid(tmp_path: Path) -> None:
+    bad, worse = tmp_path / "bad.py", tmp_path / "worse.py"
+    bad.write_text("def f():\n    from secure_sccvfl.runs.jobs import make_job\n    from launch import cli\n")
+    assert backward(bad, ("secure_sccvfl", "data")) == ["secure_sccvfl.runs.jobs make_job"]
+    assert backward(bad, ("secure_sccvfl", "runs", "local")) == []
+    assert foreign(bad, ("secure_sccvfl", "data")) == ["launch"]
+    worse.write_text("from protocols.session.runtime import _plain\nfrom secure_sccvfl.data.files import _csv\n")
+    assert len(reached_into(worse, ("secure_sccvfl", "runs"))) == 2
+    assert len(reached_into(worse, ("secure_sccvfl", "data"))) == 1

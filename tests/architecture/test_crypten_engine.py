@@ -1,0 +1,262 @@
+"""CrypTen's operators are the engine: no module works on shares, and every opening comes from an operator."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.dealing.dealer import TupleSource
+from protocols.dealing.party import Party
+from protocols.net.mesh import Mesh
+from protocols.net.transport import Spec
+from protocols.operations import arithmetic
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.secure import SecureEngine
+from tests.contract import engines, test_grid
+from tests.support import golden, mode_jobs
+from tests.support.harness import run_session
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series", "split_step", "weighted_sums")
+PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "INPUT_LIMIT", "WIDE_BITS"}
+RESEARCH = ("research",)
+
+
+def shares_in(source: str) -> Iterator[str]:
+    """Ring elements, shares and kernels that a module imports, and its uses of a session's party or of `wrap`."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("party", "wrap")
+            and "session" in ast.unparse(node.value)
+        ):
+            yield ast.unparse(node)
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        for name in (alias.name for alias in node.names if alias.name not in PUBLIC):
+            whole = f"{node.module}.{name}"
+            kernel = any(whole.startswith(f"protocols.operations.{room}") for room in KERNELS)
+            share = whole.startswith("protocols.ring") or name in (
+                "words_of",
+                "added_words",
+                "tensor_of",
+                "noise_share",
+            )
+            if kernel or share or whole == "protocols.dealing.party.Party":
+                yield whole
+
+
+def test_no_module_works_on_shares() -> None:
+    found = set()
+    for path in sorted((ROOT / "secure_sccvfl").rglob("*.py")):
+        name = path.relative_to(ROOT)
+        if name.parts[1] not in RESEARCH and any(shares_in(path.read_text())):
+            found.add(str(name))
+    assert found == set(), "work on CrypTen tensors instead"
+
+
+GAME, GIVES = "secure_sccvfl/audit/share_probe.py", "protocols.session.game"
+
+
+def test_only_the_share_distinguishing_game_takes_views_of_secrets() -> None:
+    found = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "secure_sccvfl").rglob("*.py") if GIVES in path.read_text()
+    }
+    assert found == {GAME}
+
+
+FILES = {
+    *("secure_sccvfl/runs/checkpoints.py", "secure_sccvfl/runs/model_files.py"),
+    *("secure_sccvfl/training/modes/split_state.py", "secure_sccvfl/training/modes/split_stopping.py"),
+}
+SAVING = {"combined": {"secure_sccvfl/audit/finished_run.py"}, "restore_share": FILES, "save_share": FILES}
+"""Who may save a share, restore it, or put the shares of all parties together."""
+
+
+def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
+    found: dict[str, set[str]] = {name: set() for name in SAVING}
+    for path in [*(ROOT / "secure_sccvfl").rglob("*.py"), *(ROOT / "launch").rglob("*.py")]:
+        name = path.relative_to(ROOT)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "protocols.session.saving":
+                for alias in node.names:
+                    if name.parts[1] not in RESEARCH:
+                        found[alias.name].add(str(name))
+    assert found == SAVING
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from protocols.operations import arithmetic",
+        "from protocols.operations.banded import product",
+        "from protocols.ring import Words",
+        "from protocols.session.runtime import Session, words_of",
+        "def f(session): return session.party.open_masked('x', [])",
+        "class A:\n    def f(self): return self._session.party",
+        "def f(session, words): return session.wrap(words, 16)",
+        "from protocols.operations.group_table import group_table",
+    ],
+)
+def test_what_works_on_shares_is_found(source: str) -> None:
+    assert list(shares_in(source))
+    assert not list(shares_in("from protocols.session.runtime import Session, crypten"))
+
+
+# a whole run
+
+
+BELOW = ("protocols/dealing", "protocols/operations", "protocols/net", "tests/support")
+"""Kernels, what they stand on, and the harness."""
+SPIED = {
+    Party: ("open_masked", "open_slices", "collect_all", "take", "publish", "broadcast", "compared"),
+    TupleSource: ("take", "match", "veil"),
+    Mesh: ("exchange",),
+}
+"""Every way of asking the dealer, or sending to another party."""
+
+
+def origin() -> str:
+    """The first frame above the kernels."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and (
+        frame.f_code.co_name == "spying" or any(place in frame.f_code.co_filename for place in BELOW)
+    ):
+        frame = frame.f_back
+    return "?" if frame is None else str(frame.f_code.co_filename)
+
+
+def node_of(caller: Any) -> int:
+    found = (
+        caller if isinstance(caller, Mesh) else caller.transport if isinstance(caller, Party) else caller._transport
+    )
+    return int(found.node)
+
+
+def asked_by(work: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
+    """Of all openings, exchanges and requests for tuples at party 0: what was called, from which file."""
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def spied(kind: type, name: str) -> Any:
+        honest = getattr(kind, name)
+
+        def spying(self: Any, *given: Any, **options: Any) -> Any:
+            if node_of(self) == 0:
+                seen[name, origin()] += 1
+            return honest(self, *given, **options)
+
+        return spying
+
+    with monkeypatch.context() as patch:
+        for kind, names in SPIED.items():
+            for name in names:
+                patch.setattr(kind, name, spied(kind, name))
+        work()
+    return seen
+
+
+def outside(seen: Counter[tuple[str, str]]) -> list[str]:
+    """What does not come from an operator of a session or its declared releases."""
+    return sorted({f"{name} in {Path(place).name}" for name, place in seen if "protocols/session" not in place})
+
+
+def trained(session: Session) -> None:
+    """Edits, both kinds of descent, the choice of a head, and its logits."""
+    problem = engines.Problem((3, 2, 4))
+    own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
+    batch, penalty = own.inputs(engine)
+    grid = test_grid.grid_of(problem, (0.5, 4.0))
+    descent = engine.prepare_grid(batch, penalty, grid, test_grid.bounds_of(own, test_grid.guard_length(problem)))
+    heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
+    own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, "l1", 0.2), 2)
+    engine.check_range(heads, batch)
+    kept = engine.choose(heads, batch, penalty, engines.Target("flips", 0.05))
+    engine.logits(engine.with_best_temperature(kept, batch, engines.TEMPERATURES), own.x)
+
+
+def of_session(job: Callable[[Session], Any], plan: ReleasePlan | None = None) -> Callable[[], Any]:
+    return lambda: run_session(job, 3, plan or ReleasePlan(engines.releases(3).values()))
+
+
+def test_every_opening_of_training_comes_from_a_crypten_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With first-order steps too, which no default run takes."""
+    seen = asked_by(of_session(trained), monkeypatch)
+    assert sum(seen.values()) > 300
+    assert outside(seen) == []
+
+
+@pytest.mark.parametrize("mode", mode_jobs.JOBS)
+def test_every_opening_of_a_mode_comes_from_a_crypten_operator(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, plan = mode_jobs.JOBS[mode]()
+    seen = asked_by(of_session(job, plan), monkeypatch)
+    assert sum(seen.values()) > 20
+    assert outside(seen) == []
+
+
+@pytest.mark.parametrize("case", ["german, default", "heart, hidden alignment", "statistics, 3 parties"])
+def test_every_opening_of_a_whole_run_comes_from_a_crypten_operator(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alignment, discovery, refresh, training, evaluation and prediction, as the jobs of a run call them."""
+    seen = asked_by(lambda: golden.computed(case, tmp_path), monkeypatch)
+    called = Counter(name for name, _ in seen.elements())
+    assert (
+        called["take"] > 50 and called["open_masked"] > 40 and called["collect_all"] >= 7 and called["exchange"] > 90
+    )
+    assert case != "heart, hidden alignment" or (called["match"] >= 3 and called["veil"] == 1)
+    assert outside(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("added", "noticed"),
+    [
+        (lambda session: arithmetic.square(session.party, np.ones(3, np.int64)), {"open_masked", "take"}),
+        (lambda session: session.party.take("square", (3,)), {"take"}),
+        (lambda session: session.party.transport.exchange("x", *to_all(session)), {"exchange"}),
+        (lambda session: session.party.publish("x", 0, np.ones(1) if session.rank == 0 else None, ONE), {"publish"}),
+        (lambda session: session.party.open_slices("x", np.ones(9, np.int64)), {"open_slices"}),
+    ],
+)
+def test_an_opening_outside_is_noticed(
+    added: Callable[[Session], Any], noticed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator beside it is not."""
+
+    def job(session: Session) -> None:
+        session.public(np.ones(3)).square()
+        added(session)
+
+    found = outside(asked_by(of_session(job), monkeypatch))
+    assert {f"{name} in {Path(__file__).name}" for name in noticed} <= set(found)
+    assert all(line.endswith(f" in {Path(__file__).name}") for line in found)
+
+
+def test_an_opening_that_is_added_to_discovery_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that is squared by a kernel, in code of the method."""
+    honest = SecureStatistics.group_sums
+
+    def group_sums(self: SecureStatistics, *given: Any) -> Any:
+        arithmetic.square(self._session.party, np.ones(3, np.int64))
+        return honest(self, *given)
+
+    monkeypatch.setattr(SecureStatistics, "group_sums", group_sums)
+    found = outside(asked_by(lambda: golden.computed("statistics, 2 parties", tmp_path), monkeypatch))
+    assert {"take in test_crypten_engine.py", "open_masked in test_crypten_engine.py"} <= set(found)
+
+
+ONE = Spec("<f8", (1,))
+
+
+def to_all(session: Session) -> tuple[dict[int, list[np.ndarray]], dict[int, list[Spec]]]:
+    others = [rank for rank in range(session.parties) if rank != session.rank]
+    return {rank: [np.ones(1)] for rank in others}, {rank: [ONE] for rank in others}

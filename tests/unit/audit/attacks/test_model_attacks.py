@@ -1,0 +1,400 @@
+"""Attacks on models and released tables: they find what is there, nothing elsewhere, and a broken one is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from secure_sccvfl.audit.attacks import (
+    attributes,
+    choice,
+    columns,
+    completion,
+    inversion,
+    labels,
+    membership,
+    perturbation,
+    properties,
+    reconstruction,
+    retraining,
+)
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
+from secure_sccvfl.audit.attacks.choice import folds, strongest_guesses, threshold_guesses
+from secure_sccvfl.audit.attacks.heads import fit_head
+from secure_sccvfl.audit.attacks.view import Rate, Shown, View, WhiteBox
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Block
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.views import (
+    LinearModel,
+    codes_of,
+    drawn_gram,
+    feature_blocks,
+    fitted_linear,
+    model_views,
+    retraining_view,
+    views_of,
+    white_box_view,
+)
+
+GERMAN = load("german")
+
+
+@pytest.fixture(scope="module")
+def ready() -> Prepared:
+    return prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)
+
+
+@pytest.fixture(scope="module")
+def model(ready: Prepared) -> LinearModel:
+    return fitted_linear(ready, ready.model)
+
+
+@pytest.fixture(scope="module")
+def views(ready: Prepared, model: LinearModel) -> dict[str, Mapping[str, Any]]:
+    """One view of each kind that the catalogue's attacks take."""
+    made = views_of(ready, METHODS.get("scc")(ready), brief=False)
+    made |= {"gradients": views_of(ready, METHODS.get("erm_network")(ready), brief=False)["gradients"]}
+    rng = np.random.default_rng(0)
+    party, others = ready.parties[0], ready.parties[1:]
+    rows = ready.split.train
+    targets = {b.feature.name: codes_of(b, p.inputs[rows]) for p in others for b in p.layout.blocks[:2]}
+    noise = rng.normal(size=(len(rows), 40))
+    made |= {"opened gradients": {"party": Shown("party", party.inputs[rows], noise, targets)}}
+    made["shares"] = {"noise": View("noise", *((rng.normal(size=(400, 5)), np.arange(400) % 2) for _ in range(2)))}
+    return {takes: found for takes, found in made.items() if found}
+
+
+def test_every_attack_has_a_view_and_its_positive_control_succeeds(views: dict[str, Mapping[str, Any]]) -> None:
+    for name, attack in ATTACKS.items():
+        held = next(iter(views[attack.takes].values()))
+        rate = attack.control(held, 0)[-1]
+        assert attack.succeeds(rate), (name, rate)
+        assert 0 <= rate.low <= rate.rate <= rate.high <= 1
+        for found in attack.run(held, 0):
+            assert 0 <= found.low <= found.rate <= found.high <= 1 and 0 <= found.chance < 1, (name, found)
+
+
+def guesses_of_a_coin(*arguments: Any, **settings: Any) -> dict[str, np.ndarray]:
+    view = arguments[0]
+    rng = np.random.default_rng(7)
+    return {"coin": rng.integers(0, int(view.unknown[1].max()) + 1, len(view.unknown[1]))}
+
+
+def coin(like: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """The same function with its result shuffled over the records."""
+    return lambda *arguments, **settings: np.random.default_rng(7).permutation(like(*arguments, **settings))
+
+
+BROKEN: dict[str, tuple[Any, str, Any]] = {
+    "aia": (attributes, "guesses", guesses_of_a_coin),
+    "label": (labels, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
+    "features": (columns, "_guess", coin(columns._guess)),
+    "shares": (attributes, "guesses", guesses_of_a_coin),
+    "pgd": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
+    "pgd_paper": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
+    "membership": (membership, "threshold_guesses", coin(threshold_guesses)),
+    "retraining": (retraining, "_solve", coin(retraining._solve)),
+    "completion": (completion, "complete", coin(completion.complete)),
+    "inversion": (inversion, "by_equations", coin(inversion.by_equations)),
+    "reconstruction": (reconstruction, "solve_batch", coin(reconstruction.solve_batch)),
+    "property": (properties, "separation", lambda view, attack: 0.0),
+}
+"""By attack, what breaks its attacker: it guesses as a coin would, or does nothing."""
+
+
+def test_every_attack_is_broken_below() -> None:
+    assert set(BROKEN) == set(ATTACKS.names)
+
+
+@pytest.mark.parametrize("name", ATTACKS.names)
+def test_the_control_notices_a_broken_attacker(
+    name: str, views: dict[str, Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = ATTACKS.get(name)
+    held = next(iter(views[attack.takes].values()))
+    where, what, broken = BROKEN[name]
+    monkeypatch.setattr(where, what, broken)
+    assert not attack.succeeds(attack.control(held, 0)[-1])
+
+
+def test_a_head_at_its_optimum_is_that_of_the_engine(ready: Prepared) -> None:
+    """Where nothing but the ridge pulls, the engine's head and this one are the same up to its stated precision."""
+    plain = METHODS.get("erm")(ready).model
+    assert plain is not None
+    found = fitted_linear(ready, plain)
+    rows = ready.split.train
+    width = found.weight.shape[0]
+    head = fit_head(found.encode(rows), GERMAN.label.values[rows].astype(float), ready.config.ridge * np.eye(width))
+    answers = found.encode(rows) @ head[:-1] + head[-1]
+    assert np.abs(answers - found.answers(rows)[:, 0]).max() < 0.01
+
+
+def test_retraining_finds_all_where_the_penalty_is_built_from_records(model: LinearModel) -> None:
+    few = retraining.retraining_attack(retraining_view(replace(model, consistency="records")), 0)
+    assert [r.attack for r in few] == ["12 trainings", "48 trainings"] and few[-1].rate >= 0.99
+
+
+def test_retraining_finds_nothing_where_the_penalty_is_built_from_tables(model: LinearModel) -> None:
+    view = retraining_view(replace(model, consistency="tables"))
+    (*_, rate) = retraining.retraining_attack(view, 0)
+    assert rate.low <= 0.5 <= rate.high
+    guess, known, truth = retraining.recovered(view, 0)
+    assert (guess == truth).mean() < (known == truth).mean(), "what x and tables tell is more"
+
+
+def test_heads_of_a_penalty_from_tables_do_not_depend_on_s(model: LinearModel) -> None:
+    """The broken twin does: that is what the attack solves for."""
+    view = retraining_view(replace(model, consistency="tables"))
+    other = replace(view, groups=np.random.default_rng(0).permutation(view.groups))
+    edits = np.array(view.edits(0))
+    heads = [v.head(edits, np.random.default_rng(0)) for v in (view, other)]
+    assert np.array_equal(heads[0], heads[1])
+    exposed = [replace(v, tables=None).head(edits, np.random.default_rng(0)) for v in (view, other)]
+    assert np.abs(exposed[0] - exposed[1]).max() > 1e-4
+
+
+def test_the_gram_of_drawn_records_is_close_to_that_of_records_and_positive(model: LinearModel) -> None:
+    view = retraining_view(model, records=len(model.ready.split.train))
+    exact = retraining.record_gram(view.edits(0), view.groups)
+    drawn = drawn_gram(model)
+    assert np.linalg.eigvalsh(drawn).min() > -1e-9
+    assert np.corrcoef(exact.ravel(), drawn.ravel())[0, 1] > 0.95
+
+
+def test_noise_with_a_ridge_hides_s_and_noise_without_one_does_not(model: LinearModel) -> None:
+    """The determinant of the curvature tells s where the ridge is small, however large the noise is.
+
+    Groups are shuffled, so that x tells nothing of them: what is found is found in the heads.
+    """
+    view = retraining_view(replace(model, consistency="records"))
+    groups = np.random.default_rng(0).permutation(view.groups)
+    bare = replace(view, groups=groups, sigma=3.0, trainings=24)
+    assert retraining.retraining_attack(bare, 0)[-1].low > 0.55
+    (*_, covered) = retraining.retraining_attack(replace(bare, ridge=3.0, sigma=30.0), 0)
+    assert covered.low <= 0.5 + 0.08 and covered.high < 0.75
+
+
+def test_retraining_takes_more_than_two_groups() -> None:
+    rng, n = np.random.default_rng(0), 60
+    rows, groups = rng.normal(size=(n, 12)), np.arange(n) % 3
+
+    def edits(seed: int) -> list[list[np.ndarray]]:
+        draw = np.random.default_rng(seed)
+        return [[draw.normal(size=(n, 12)) * (draw.random((n, 1)) < 0.5) for _ in range(3)] for _ in range(2)]
+
+    label = (rng.random(n) < 0.5).astype(float)
+    nothing = np.zeros((12, 12))
+    view = retraining.Retraining("x", rows, label, groups, groups * 0, edits, 3.0, 0.01, nothing, None, trainings=40)
+    assert retraining.retraining_attack(view, 0)[-1].rate == 1.0
+
+
+def members(trained_on_them: bool) -> membership.Membership:
+    rng, n, ridge = np.random.default_rng(0), 400, 1e-3
+    rows, label = rng.normal(size=(3 * n, 60)), rng.integers(0, 2, 3 * n)
+    used = slice(0, n) if trained_on_them else slice(2 * n, 3 * n)
+    head = fit_head(rows[used], label[used].astype(float), ridge * np.eye(60))
+    rows, label = rows[: 2 * n], label[: 2 * n]
+    answers = (rows @ head[:-1] + head[-1])[:, None]
+    parts = [(v[:n], v[n:]) for v in (rows, label, answers)]
+    return membership.Membership.of("x", parts[0], parts[1], parts[2], ridge)
+
+
+def test_membership_is_found_in_a_model_that_overfits_and_not_in_a_model_of_other_records() -> None:
+    found = {r.attack: r for r in membership.membership_inference(members(True), 0)}
+    assert found["chosen"].low > 0.55 and found["chosen"].chance == 0.5
+    assert found["lira"].rate > 0.5
+    calm = membership.membership_inference(members(False), 0)[-1]
+    assert calm.low <= 0.5 <= calm.high
+
+
+def test_membership_of_several_classes() -> None:
+    view = members(True)
+    label = np.random.default_rng(1).integers(0, 3, len(view.label))
+    answers = np.eye(3)[label] * np.where(view.member, 3.0, 1.0)[:, None]
+    several = replace(view, label=label, answers=answers)
+    assert membership.membership_inference(several, 0)[-1].rate > 0.9
+
+
+def test_completion_gains_nothing_from_encodings_of_own_columns(views: dict[str, Mapping[str, Any]]) -> None:
+    for held in views["part of a model"].values():
+        own, encodings = completion.model_completion(held, 0)
+        assert abs(own.rate - encodings.rate) < 0.06
+
+
+def test_one_answer_per_person_leaves_most_of_the_columns_open(views: dict[str, Mapping[str, Any]]) -> None:
+    held = views["answers"]["scores"]
+    one = inversion.feature_inversion(held, 0)[-1]
+    assert one.rate < 0.6 and inversion.unmetered(held, 0)[-1].rate == 1.0
+    assert held.weight.shape[1] == 1, "one answer for each person"
+
+
+def test_answers_are_what_the_bins_add_up_to(views: dict[str, Mapping[str, Any]]) -> None:
+    """For categories exactly; a number within a bin differs from the bin's mean."""
+    held = views["answers"]["scores"]
+    assert np.corrcoef((held.indicators @ held.weight)[:, 0], held.answers[:, 0])[0, 1] > 0.98
+
+
+def test_both_ways_of_inversion_beat_chance_where_one_column_decides() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 3, (500, 2))
+    weight = np.array([[-3.0], [0.0], [3.0], [0.01], [-0.01], [0.0]])
+    held = inversion.Answers("x", rng.normal(size=(500, 2)), codes, (3, 3), weight, np.zeros((500, 1)))
+    held = replace(held, answers=held.indicators @ weight)
+    for guess in (inversion.by_equations(held), inversion.by_generator(held, 0, epochs=300)):
+        assert Rate.balanced("x", "x", guess[:, 0], codes[:, 0]).low > 0.6
+    with pytest.raises(ValueError, match="weights of 6 bins"):
+        replace(held, bins=(3, 2))
+
+
+def test_gradients_of_noise_add_nothing_and_those_that_follow_a_column_do(
+    views: dict[str, Mapping[str, Any]],
+) -> None:
+    held = views["opened gradients"]["party"]
+    own, shown = reconstruction.gradient_reconstruction(held, 0)
+    assert abs(own.rate - shown.rate) < 0.08
+    name, codes = next(iter(held.targets.items()))
+    telling = np.column_stack([held.signals, 4 * np.eye(codes.max() + 1)[codes]])
+    both = reconstruction.gradient_reconstruction(replace(held, signals=telling, targets={name: codes}), 0)
+    assert both[1].low > both[0].high
+
+
+def test_released_tables_stay_within_their_bound_and_halved_noise_does_not(
+    views: dict[str, Mapping[str, Any]],
+) -> None:
+    held = views["tables"]["released tables"]
+    for rate in properties.property_inference(held, 0):
+        assert rate.low <= properties.allowed(held.mu, int(rate.attack.split()[-1]))
+    halved = {name: (held.released[name] + table) / 2 for name, table in held.exact.items()}
+    less = properties.property_inference(replace(held, released=halved), 0)
+    assert any(r.low > properties.allowed(held.mu, int(r.attack.split()[-1])) for r in less)
+
+
+def test_the_rate_of_property_inference_is_that_of_the_test_it_stands_for() -> None:
+    rng, tables = np.random.default_rng(0), 6
+    exact = {str(k): np.full((4, 2), 50.0) for k in range(tables)}
+    released = {name: table + rng.normal(0, 3.0, table.shape) for name, table in exact.items()}
+    held = properties.Tables("x", exact, released, np.sqrt(2 * tables) / 3.0)
+    found = {r.attack: r for r in properties.property_inference(held, 0)}
+    draws = rng.normal(0, np.std(held.noise), (20000, tables))
+    moved = np.sqrt(2.0)
+    hits = ((draws + moved).sum(axis=1) > tables * moved / 2).mean()
+    assert abs(found["cells of 1"].rate - hits) < 0.015
+    assert found["share of 1"].rate == pytest.approx(
+        norm.cdf(np.sqrt(2 * tables / 4) / 2 / np.sqrt((held.noise**2).mean()))
+    )
+
+
+def number(name: str, start: int, missing: bool = False) -> Block:
+    return Block(Feature(name, "number", low=0, high=1, missing=missing), start, start + 1 + missing)
+
+
+def test_pgd_reaches_feasible_records_only() -> None:
+    """A number in its range, one category at most, a gap that stays one, and no column that is not a mediator."""
+    rng, n = np.random.default_rng(0), 300
+    category = Block(Feature("c", "category", categories=("a", "b", "c")), 0, 3)
+    features = (category, number("x", 3), number("y", 4, missing=True))
+    gap = rng.random(n) < 0.3
+    inputs = np.column_stack(
+        [np.eye(3)[rng.integers(0, 3, n)], rng.random(n), np.where(gap, 0.0, rng.random(n)), gap, rng.random((n, 2))]
+    )
+    weight = torch.tensor(rng.normal(size=(8, 1)))
+    w = weight.numpy()[:, 0]
+    middle = float(np.median(inputs @ w)) + 1e-6
+    target = WhiteBox("x", lambda x: x @ weight - middle, inputs, np.arange(6), (0.1,), features)
+    moved = perturbation.perturb(target, 0.1, 0).numpy()
+    assert set(np.unique(moved[:, :3])) == {0.0, 1.0} and (moved[:, :3].sum(axis=1) == 1).all()
+    assert moved[:, 3:5].min() >= 0 and moved[:, 3:5].max() <= 1
+    assert np.abs(moved[:, 3:5] - inputs[:, 3:5]).max() <= 0.1 + 1e-12
+    assert np.array_equal(moved[:, 5:], inputs[:, 5:]) and (moved[gap, 4] == 0).all()
+    assert (moved[:, :3] != inputs[:, :3]).any()
+    best = np.inf * np.ones(n)  # the exact optimum: linear, so every column moves on its own
+    sign = np.where(inputs @ w > middle, 1.0, -1.0)
+    fixed = inputs[:, 3:] @ w[3:] - middle
+    for column in (3, 4):
+        free = (column == 3) | ~gap
+        low, high = np.clip(inputs[:, column] - 0.1, 0, 1), np.clip(inputs[:, column] + 0.1, 0, 1)
+        gain = np.minimum(sign * w[column] * (low - inputs[:, column]), sign * w[column] * (high - inputs[:, column]))
+        fixed = fixed + np.where(free, sign * gain, 0.0)
+    for k in range(3):
+        best = np.minimum(best, sign * (fixed + w[k]))
+    assert perturbation.subspace_pgd(target, 0.1).rate == pytest.approx((best < 0).mean(), abs=2 / n)
+
+
+def test_restarts_do_not_make_the_attack_weaker(ready: Prepared) -> None:
+    fitted = METHODS.get("erm")(ready)
+    held = views_of(ready, fitted, brief=True)["white box"]["model"]
+    once, more = (perturbation.subspace_pgd(held, 0.2, 0, restarts).rate for restarts in (1, 3))
+    assert more >= once > 0
+
+
+@pytest.mark.parametrize(("part", "one_hot"), [("CATEGORY_MOVES", True), ("STEPS", False)])
+def test_the_control_of_pgd_needs_every_kind_of_move(
+    part: str, one_hot: bool, ready: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = ATTACKS.get("pgd")
+    blocks = [whole for _, _, whole in feature_blocks(ready.parties) if whole.one_hot == one_hot]
+    held = replace(
+        white_box_view("model", METHODS.get("scc")(ready).white_box, ready, brief=True),
+        features=tuple(blocks),
+        columns=np.concatenate([np.arange(b.start, b.stop if one_hot else b.start + 1) for b in blocks]),
+    )
+    assert attack.succeeds(attack.control(held, 0)[-1])
+    monkeypatch.setattr(perturbation, part, 0)
+    assert not attack.succeeds(attack.control(held, 0)[-1])
+
+
+def test_the_control_of_pgd_finds_records_to_flip_in_every_draw(ready: Prepared) -> None:
+    """Weights of 1 and -1 left no record on the other side of the border in some draws."""
+    attack = ATTACKS.get("pgd")
+    held = white_box_view("model", METHODS.get("scc")(ready).white_box, ready, brief=True)
+    for _, _, block in feature_blocks(ready.parties)[:4]:
+        one = replace(held, features=(block,), columns=np.arange(block.start, block.stop))
+        assert attack.succeeds(attack.control(one, 0)[-1]), block.feature.name
+    assert all(attack.succeeds(attack.control(held, seed)[-1]) for seed in range(6))
+
+
+def test_restarts_find_what_a_start_without_a_slope_does_not() -> None:
+    """Every record lies on a plateau, and its decision flips a little further on either side."""
+    inputs = np.full((200, 1), 0.5)
+    flat = WhiteBox("x", lambda x: 0.2 - 10 * (torch.relu((x - 0.5).abs() - 0.05)), inputs, np.arange(1))
+    assert perturbation.subspace_pgd(flat, 0.2, 0, restarts=1).rate == 0.0
+    for found in ATTACKS.get("pgd").run(replace(flat, radii=(0.2,)), 0):
+        assert found.rate > 0.8
+
+
+def test_the_best_of_many_useless_attackers_is_at_chance() -> None:
+    """Picked on the records it is judged on, it would not be."""
+    rng, n = np.random.default_rng(0), 200
+    chosen, picked = [], []
+    for trial in range(40):
+        truth = np.arange(n) % 2
+        guesses = {str(k): rng.integers(0, 2, n) for k in range(20)}
+        chosen.append((strongest_guesses(guesses, truth, trial) == truth).mean())
+        picked.append(max((guess == truth).mean() for guess in guesses.values()))
+    error = 0.5 / np.sqrt(40 * n)
+    assert abs(np.mean(chosen) - 0.5) < 4 * error < np.mean(picked) - 0.5
+
+
+def test_thresholds_are_set_on_the_other_half() -> None:
+    truth = np.arange(40) % 2
+    half = folds(truth, 2, 0)
+    score = truth * 1.0
+    assert (threshold_guesses(score, truth, 0) == truth).all()
+    score[half == 0] += 10 * (1 - 2 * truth[half == 0])  # one half says the opposite: each misleads the other
+    assert (threshold_guesses(score, truth, 0) == truth).mean() <= 0.5
+    assert choice.threshold(np.array([0.0, 1.0]), np.array([0, 1])) < 1.0
+
+
+def test_a_model_without_consistency_has_no_retraining_view(ready: Prepared, model: LinearModel) -> None:
+    assert not model_views(replace(model, lam=0.0))["retrained heads"]
+    assert not model_views(replace(model, tables=None))["tables"]

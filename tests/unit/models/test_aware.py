@@ -1,0 +1,79 @@
+"""Encodings that use s: group means are gone from the mediators, and s moves along with an edit."""
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.discovery.discovery import Sketch
+from secure_sccvfl.models.aware import AwareEdits, AwareEncoder, hypotheses, make_aware
+from secure_sccvfl.models.encoders import fit_encoder
+from secure_sccvfl.policy.roles import Roles
+from tests.unit.models.test_minimal_generator import LAYOUT, ROLES, generator, records, tables_of
+
+WIDTH = 8
+"""Plain columns: four steps and a flag of a gap for hours, three for jobs."""
+
+
+def aware(inputs, codes, roles=ROLES):
+    encoder = fit_encoder(LAYOUT, inputs, "plain", 0)
+    return make_aware(LAYOUT, encoder, Sketch("s", tables_of(inputs, codes), 0.0, 1), roles)
+
+
+def test_mediators_have_the_same_mean_in_every_group():
+    inputs, codes = records(np.random.default_rng(0), shift=1)
+    made = aware(inputs, codes)
+    plain = made.plain(inputs)
+    before = np.abs(plain[codes == 0].mean(axis=0) - plain[codes == 1].mean(axis=0))
+    after = made(inputs, codes)[:, :WIDTH]
+    gap = np.abs(after[codes == 0].mean(axis=0) - after[codes == 1].mean(axis=0))
+    assert before.max() > 0.2
+    assert gap.max() < 0.05, "bins are taken by their middle, and a little is shrunken"
+
+
+def test_weights_may_differ_by_group():
+    """The further columns are the mediators times the centred one-hot of s."""
+    inputs, codes = records(np.random.default_rng(0), shift=1)
+    made = aware(inputs, codes)
+    found = made(inputs, codes)
+    assert found.shape[1] == made.columns == 2 * WIDTH
+    assert np.allclose(found[:, WIDTH:], found[:, :WIDTH] * (codes - made.shares[1])[:, None])
+    assert np.allclose(found, np.where((codes == 1)[:, None], made(inputs, 1), made(inputs, 0)))
+
+
+def test_a_party_without_mediators_encodes_every_group_alike():
+    inputs, codes = records(np.random.default_rng(0), shift=1)
+    made = aware(inputs, codes, Roles({"hours": "N", "job": "P"}))
+    assert made.columns == WIDTH and len(made.mediators) == 0
+    assert np.array_equal(made(inputs, 0), made(inputs, 1)) and np.array_equal(made(inputs, 0), made.plain(inputs))
+
+
+def test_an_edit_moves_s_along():
+    inputs, codes = records(np.random.default_rng(0), shift=1)
+    made, edit = aware(inputs, codes), generator(inputs, codes)
+    party = Party(0, "a", LAYOUT, inputs)
+    edits = AwareEdits((party,), 2, {0: edit}, {0: made}, 1, 0)
+    for draw in edits:
+        for source, blocks in enumerate(draw):
+            target = np.full(len(inputs), 1 - source)
+            expected = made(edit(inputs, source, target, 0), 1 - source) - made(inputs, source)
+            assert np.allclose(blocks[0], expected)
+            own = codes == source
+            plain = made.plain(edit(inputs, source, target, 0)) - made.plain(inputs)
+            shifts = [np.abs(moved[own, :WIDTH].mean(axis=0)).sum() for moved in (blocks[0], plain)]
+            assert shifts[0] < shifts[1] / 3, "on average the edit and the change of s cancel"
+    assert edits.energy[0].shape == (2 * WIDTH,) and edits.energy[0].min() >= 0 < edits.energy[0].max()
+
+
+def test_hypotheses_are_made_for_every_group():
+    inputs, codes = records(np.random.default_rng(0), shift=1)
+    made = aware(inputs, codes)
+    found = list(hypotheses({0: made}, (Party(0, "a", LAYOUT, inputs),)))
+    assert len(found) == 2 and all(np.array_equal(found[g][0], made(inputs, g)) for g in range(2))
+
+
+def test_only_the_plain_encoder_can_be_centred():
+    inputs, _ = records(np.random.default_rng(0), shift=1)
+    with pytest.raises(TypeError, match="plain encoder, not FeatureEncoder"):
+        make_aware(LAYOUT, fit_encoder(LAYOUT, inputs, "random", 0), Sketch("s", {}, 0.0, 1), ROLES)
+    with pytest.raises(ValueError, match="do not fit 2 groups"):
+        AwareEncoder(fit_encoder(LAYOUT, inputs, "plain", 0), np.zeros((3, WIDTH)), np.ones(2) / 2, np.arange(1))

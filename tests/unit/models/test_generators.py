@@ -1,0 +1,162 @@
+"""What a counterfactual edit may and may not do."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.models.cvae import Cvae, CvaeConfig
+from secure_sccvfl.models.cvae_generator import pseudo_groups
+from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.encoders import fit_encoder
+from secure_sccvfl.models.generators import GeneratorConfig, make_generator
+from secure_sccvfl.models.quantile_generator import maximal_coupling
+from secure_sccvfl.models.table_generator import shift_direction
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.noise import NoNoise
+
+DATA = load("acs12")
+PARTIES = make_parties(DATA)
+TABLES = release_sketches(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", 11)[0].tables
+GROUPS = len(DATA.protected[0].groups)
+
+
+def roles_from(letters):
+    return Roles({f.name: r for f, r in zip(DATA.features, letters, strict=True)})
+
+
+@given(
+    letters=st.lists(st.sampled_from("NMP"), min_size=11, max_size=11),
+    kind=st.sampled_from(["moments", "quantile", "minimal"]),
+    thinning=st.sampled_from([0.0, 0.3, 1.0]),
+    scale=st.sampled_from([0.25, 1.0]),
+    source=st.integers(0, GROUPS - 1),
+    noise=st.floats(0, 60),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_n_and_p_are_bit_equal_and_edits_stay_in_the_public_range(
+    letters, kind, thinning, scale, source, noise, seed
+):
+    roles = roles_from(letters)
+    rng = np.random.default_rng(seed)
+    noisy = {k: v + rng.normal(0, noise, v.shape) for k, v in TABLES.items()}
+    targets = public_targets(DATA.n, GROUPS, seed, 0)
+    for party in PARTIES:
+        config = GeneratorConfig(kind, 2, thinning, scale)
+        make = make_generator(party.layout, noisy, noise, roles, config, seed, party.inputs)
+        edited = make(party.inputs, source, targets[:, source], 1)
+        assert edited.min() >= 0.0 and edited.max() <= 1.0 and np.isfinite(edited).all()
+        for block in party.layout.blocks:
+            if roles.of[block.feature.name] != "M":
+                assert (edited[:, block.columns] == party.inputs[:, block.columns]).all()
+            elif kind != "moments" and scale == 1.0 and block.one_hot:
+                assert set(np.unique(edited[:, block.columns])) <= {0.0, 1.0}
+
+
+def test_a_target_is_never_the_source():
+    targets = public_targets(500, GROUPS, 3, 2)
+    assert all((targets[:, g] != g).all() for g in range(GROUPS))
+    assert set(np.unique(targets)) == set(range(GROUPS))
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=8), st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_the_coupling_turns_one_distribution_into_the_other_moving_as_little_as_possible(weights, seed):
+    p = np.array(weights) / sum(weights)
+    q = np.random.default_rng(seed).dirichlet(np.ones(len(p)))
+    coupling = maximal_coupling(p, q)
+    assert np.allclose(coupling.sum(axis=1), 1) and (coupling >= 0).all()
+    assert np.allclose(p @ coupling, q)
+    assert 1 - p @ np.diag(coupling) == pytest.approx(0.5 * np.abs(p - q).sum())
+
+
+def test_quantile_edits_reach_the_target_groups_distribution():
+    data = load("german")
+    parties = make_parties(data)
+    codes = data.protected[0].codes
+    tables = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
+    roles = Roles(dict.fromkeys((f.name for f in data.features), "M"))
+    party = parties[1]
+    make = make_generator(party.layout, tables, 0.0, roles, GeneratorConfig(thinning=0), 0, party.inputs)
+    edited = make(party.inputs, 1, np.zeros(data.n, int), 0)[codes == 1]
+    for block in party.layout.blocks:
+        got = party.layout.bin_one_hot(block, edited).mean(axis=0)
+        wanted = party.layout.bin_one_hot(block, party.inputs[codes == 0]).mean(axis=0)
+        assert np.abs(got - wanted).sum() / 2 < 0.08, block.feature.name
+
+
+def test_the_guard_direction_is_the_difference_of_mean_encodings():
+    data = load("german")
+    party = make_parties(data)[2]
+    tables = release_sketches(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
+    direction = shift_direction(party.layout, tables, ("property",))
+    encoded = fit_encoder(party.layout, party.inputs, "plain", 0)(party.inputs)
+    codes = data.protected[0].codes
+    change = encoded[codes == 1].mean(axis=0) - encoded[codes == 0].mean(axis=0)
+    where = np.flatnonzero(direction)
+    assert len(where) == 4
+    assert min(np.abs(direction - change)[where].max(), np.abs(direction + change)[where].max()) < 1e-9
+
+
+def test_numbers_and_gaps_in_input_space():
+    layout = Layout.of([Feature("x", "number", 0, 10, missing=True), Feature("c", "code", 0, 9, (0, 3, 9))])
+    inputs = layout.encode(np.array([[5.0, 2.0], [np.nan, 8.0]]))
+    assert inputs.tolist() == [[0.5, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]
+    make = make_generator(
+        layout,
+        {"x": np.array([[9, 1], [1, 1], [1, 1], [1, 1], [1, 9.0], [5, 5]]), "c": np.ones((2, 2))},
+        0.0,
+        Roles({"x": "M", "c": "N"}),
+        GeneratorConfig(thinning=0),
+        0,
+        inputs,
+    )
+    edited = make(inputs, 0, np.ones(2, int), 0)
+    assert edited[0, 0] > 0.5 and (edited[1] == inputs[1]).all(), "a gap is not filled in"
+
+
+def test_the_cvae_edits_its_columns_only_and_moves_towards_the_target():
+    rng = np.random.default_rng(0)
+    features = [Feature("m", "category", categories=("a", "b")), Feature("n", "number", 0, 1)]
+    layout = Layout.of(features)
+    codes = rng.integers(0, 2, 400)
+    m = np.where(rng.random(400) < 0.9, codes, 1 - codes)
+    inputs = layout.encode(np.column_stack([m, rng.random(400)]))
+    model = Cvae(layout, ("m",), 2, CvaeConfig(epochs=80)).fit(inputs, codes, 0)
+    edited = model.edit(inputs, codes, 1 - codes)
+    assert (edited[:, 2] == inputs[:, 2]).all() and edited.min() >= 0 and edited.max() <= 1
+    assert edited[codes == 0, 1].mean() - inputs[codes == 0, 1].mean() > 0.3
+
+
+def test_bad_generator_settings_are_refused():
+    for bad in ({"kind": "x"}, {"draws": 0}, {"thinning": 2}, {"scale": 0}):
+        with pytest.raises(ValueError, match=r"there is quantile|bad"):
+            GeneratorConfig(**bad)
+
+
+def test_the_sealed_cvae_needs_no_s_and_keeps_the_same_promises():
+    roles = roles_from("NMPNMPNMPNM")
+    for party in PARTIES:
+        make = make_generator(party.layout, TABLES, 0.0, roles, GeneratorConfig("cvae"), 0, party.inputs)
+        edited = make(party.inputs, 0, np.ones(DATA.n, int), 0)
+        assert edited.min() >= 0.0 and edited.max() <= 1.0
+        for block in party.layout.blocks:
+            same = (edited[:, block.columns] == party.inputs[:, block.columns]).all()
+            assert same == (roles.of[block.feature.name] != "M")
+
+
+def test_pseudo_groups_follow_the_tables():
+    data = load("german")
+    parties = make_parties(data)
+    tables = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
+    codes = data.protected[0].codes
+    drawn = pseudo_groups(parties[1].layout, parties[1].inputs, tables, np.random.default_rng(0))
+    assert drawn[codes == 1].mean() > drawn[codes == 0].mean() + 0.15
+    assert abs(drawn.mean() - codes.mean()) < 0.1

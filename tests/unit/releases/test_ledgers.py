@@ -1,0 +1,290 @@
+"""German in secret, a sketch and four refreshes: every party's ledger, the report, and dp_accounting's own replay."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from accounting.accountant import epsilon_of
+from accounting.budget import Budget, BudgetError
+from accounting.calibration import noise_multiplier
+from accounting.caps import Raised
+from accounting.events import Event, Sensitivity
+from accounting.ledger import LedgerError
+from accounting.records import RecordSet
+from launch.privacy_report import main
+from protocols.alignment.ids import IdRule
+from protocols.config import ConfigError
+from protocols.errors import ProtocolError
+from protocols.records.releases import ReleasePlan
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.releases.caps import draft, signed_by
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.ledgers import keep_copy, open_budget
+from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.releases import SKETCH
+from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
+from secure_sccvfl.training.modes.options import RunOptions
+from tests.support.harness import credentials, run_session
+from tests.unit.accounting.test_prices import replay
+
+CAP, DELTA, ROUNDS = 8.0, 1e-5, 5
+GERMAN = load("german")
+PARTIES = make_parties(GERMAN)
+(PROTECTED,) = GERMAN.protected
+HOLDER = [party.name for party in GERMAN.parties].index(PROTECTED.holder)
+COLUMNS = {party.rank: {k: v.shape[1] for k, v in party.bins().items()} for party in PARTIES}
+COUNTS = [len(PROTECTED.groups)]
+NAMES = [f"sketch-{i}" for i in range(ROUNDS + 1)]
+RECORDS, OTHERS = (RecordSet(np.arange(low, low + 4, dtype=np.uint64)) for low in (0, 2))
+
+
+def about(records, number):
+    return Event(f"sketch-{number}", 1.0, 4.0, records.digest, refresh=number)
+
+
+EVENT = about(RECORDS, 0)
+
+
+def spend(folder):
+    """At each party: what it got, release by release, until the budget refuses one, and the refusal."""
+
+    def job(session):
+        ledger = folder / f"party-{session.rank}" / "ledger.jsonl"
+        budget = Budget.open(ledger, CAP, DELTA, len(PROTECTED.codes))
+        records = record_key(session, ledger.parent, IdRule(("id",))).tags(GERMAN.ids)
+        charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run", records)
+        statistics = SecureStatistics(session, COLUMNS, [HOLDER], len(PROTECTED.codes), charger)
+        groups = [PROTECTED.codes if session.rank == HOLDER else None]
+        own = PARTIES[session.rank].bins()
+        made = []
+        for name in NAMES:
+            try:
+                (tables,) = statistics.group_sums(own, groups, COUNTS, name, math.sqrt(len(GERMAN.features)))
+                made.append(np.concatenate(list(tables.values())))
+            except BudgetError as error:
+                return made, str(error)
+        return made, None
+
+    plan = ReleasePlan(SKETCH.releases(Facts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
+    return run_session(job, len(PARTIES), plan, folder=folder)
+
+
+def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_path, capsys):
+    for made, refused in spend(tmp_path):
+        assert len(made) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
+        assert not np.array_equal(made[0], made[1]), "every refresh has noise of its own"
+    (tmp_path / "report.json").write_text(json.dumps({"privacy": {"noise": "dealer+holder"}}))
+    assert main([str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert "0 more such releases fit the cap" in capsys.readouterr().out
+    report = json.loads((tmp_path / "privacy_budget.json").read_text())
+    assert [r["name"] for r in report["releases"]] == NAMES[:ROUNDS]
+    assert [r["refresh"] for r in report["releases"]] == list(range(ROUNDS))
+    assert CAP - 1e-4 < report["epsilon_rdp"] <= CAP
+    for rank in range(len(PARTIES)):
+        renyi, pld = replay((tmp_path / f"party-{rank}" / "ledger.jsonl").read_text())
+        assert report["epsilon_rdp"] == pytest.approx(renyi, rel=1e-9)
+        assert report["epsilon_pld"] == pytest.approx(pld, rel=1e-3)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("gain", [False, True])
+@pytest.mark.parametrize(("source", "late"), [("tables", 0), ("tables", 2), ("moments", 0)])
+@pytest.mark.parametrize("refreshes", [0, 4])
+def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, gain, source, late, refreshes):
+    kind = "moments" if source == "moments" else "quantile"
+    options = RunOptions(generator=kind, source=source, refreshes=refreshes, late_refreshes=late)
+    options = replace(options, conditional=conditional, gain=gain, private_model=False)
+    assert options.charged == 1 + refreshes + late + conditional + gain + (source == "moments")
+    plan = mode_plan(options.schema(3), options)
+    events = {release.event for release in plan.releases.values() if release.event is not None}
+    assert len(events) == options.charged == options.train_config().charged
+    simulated = options.simulated_budget(3)
+    assert simulated.releases == options.charged and simulated.multiplier == noise_multiplier_of(
+        options, options.schema(3)
+    )
+
+
+def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
+    """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
+    session = SimpleNamespace(rank=1, folder=None)
+    options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
+    budget, path = open_budget(options.ledger_folder(session), CAP, DELTA, 500)
+    assert path == tmp_path / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
+    budget.charge(EVENT, "run sketch-0", RECORDS)
+    again, same = open_budget(
+        replace(options, dataset=str(tmp_path / "b.toml")).ledger_folder(session), CAP, DELTA, 500
+    )
+    assert same == path and len(again.charges) == 1
+    other, beside = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
+    assert beside == path.with_name("evaluation.jsonl") and not other.charges
+    with pytest.raises(ConfigError, match="at most 1/n"):
+        open_budget(options.ledger_folder(session), CAP, DELTA, 10**6)
+    with pytest.raises(ConfigError, match="needs a folder"):
+        RunOptions().ledger_folder(session)
+
+
+def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
+    old = tmp_path / "sccvfl-ledgers" / "loans-0123456789ab" / "party-1"
+    old.mkdir(parents=True)
+    (old / "ledger.jsonl").write_text("{}\n")
+    options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
+    with pytest.raises(ConfigError, match="loans-0123456789ab in sccvfl-ledgers is a ledger of version 1"):
+        options.ledger_folder(SimpleNamespace(rank=1, folder=None))
+
+
+def test_a_copy_of_a_ledger_has_what_its_report_needs(tmp_path):
+    ledger, run = tmp_path / "ledgers" / "ledger.jsonl", tmp_path / "run"
+    Budget.open(ledger, CAP, DELTA).charge(EVENT, "k", RECORDS)
+    Budget.open(ledger.with_name("evaluation.jsonl"), CAP, DELTA).charge(
+        replace(EVENT, records=OTHERS.digest), "k", OTHERS
+    )
+    run.mkdir()
+    keep_copy(ledger, run)
+    found = {str(p.relative_to(run)): p.stat().st_mode & 0o777 for p in run.rglob("*") if p.is_file()}
+    assert found == dict.fromkeys(["ledger.jsonl", "ledger.jsonl.head", f"sets/{RECORDS.digest}"], 0o600)
+    assert Budget.open(run / "ledger.jsonl", CAP, DELTA).spent == Budget.open(ledger, CAP, DELTA).spent
+    keep_copy(ledger, ledger.parent)
+
+
+def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_path):
+    """Parties 0 and 2 had charged when party 1 died: its ledger takes the line over, and all are equal again."""
+
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
+        budget.charge(EVENT, "run sketch-0", RECORDS)
+        if session.rank != 1:
+            budget.charge(about(OTHERS, 1), "run sketch-1", OTHERS)
+        charger = Charger(session, budget, 4.0, "again", OTHERS)
+        told = [charger.catch_up(), charger.catch_up()]
+        charger.charge("sketch-2", Sensitivity.of_counts(1.0))
+        return told, budget.head_digest, len(budget.charges), budget.spent_on(OTHERS).renyi
+
+    results = run_session(job, 3)
+    assert [told for told, *_ in results] == [[True, False]] * 3
+    assert len({head for _, head, *_ in results}) == 1 and {count for _, _, count, _ in results} == {3}
+    assert len({spent for *_, spent in results}) == 1
+
+
+def test_a_release_that_would_use_the_reserve_is_refused():
+    """Without a reserve the same release is paid for."""
+    cost = epsilon_of([about(RECORDS, 0)], DELTA)
+
+    def job(session, reserve):
+        budget = Budget.in_memory(1.5 * cost, DELTA)
+        charger = Charger(session, budget, 4.0, "run", RECORDS, "dealer", reserve=reserve)
+        try:
+            charger.charge("sketch-0", Sensitivity(1.0, 1.0))
+        except BudgetError as error:
+            return str(error), len(budget.charges)
+        return "", len(budget.charges)
+
+    for told, charges in run_session(lambda session: job(session, 0.5), 2):
+        assert "refused by the ledger of party 0" in told and "less a reserve of" in told and charges == 0
+    assert run_session(lambda session: job(session, 0.0), 2) == [("", 1)] * 2
+
+
+def test_two_runs_at_once_leave_the_reserve(tmp_path):
+    """All ledgers have said yes when another run charges them; what is left then is not for this one."""
+    cost = epsilon_of([about(RECORDS, 0)], DELTA)
+
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", 2 * cost, DELTA)
+        charger, asked = Charger(session, budget, 4.0, "run", RECORDS, "dealer", reserve=0.4), session.tell_all
+
+        def tell_all(name, value):
+            told = asked(name, value)
+            budget.charge(about(RECORDS, 0), "another run sketch-0", RECORDS)
+            return told
+
+        session.tell_all = tell_all
+        try:
+            charger.charge("sketch-0", Sensitivity(1.0, 1.0))
+        except ProtocolError as error:
+            return str(error), len(budget.charges), budget.spent.renyi <= charger.limit
+        return "", len(budget.charges), budget.spent.renyi <= charger.limit
+
+    for told, charges, kept in run_session(job, 2):
+        assert "the ledger changed while the release was agreed on" in told and charges == 1 and kept
+
+
+def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_digest_is_told(tmp_path):
+    own = [RecordSet(np.arange(low, low + 4, dtype=np.uint64)) for low in range(3)]
+
+    def job(session):
+        budget, records = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA), own[session.rank]
+        budget.charge(about(records, 0), "run sketch-0", records)
+        if session.rank != 1:
+            budget.charge(about(records, 1), "run sketch-1", records)
+        charger = Charger(session, budget, 4.0, "again", records, alike=False)
+        seen, swap = [], session.swap_bytes
+        session.swap_bytes = lambda name, text: seen.append(text) or swap(name, text)
+        told = [charger.catch_up(), charger.catch_up()]
+        return told, [(charge.key, charge.event.records) for charge in budget.charges], b"".join(seen)
+
+    for rank, (told, charges, sent) in enumerate(run_session(job, 3)):
+        assert told == [True, False]
+        assert charges == [(f"run sketch-{number}", own[rank].digest) for number in range(2)]
+        assert own[rank].digest.encode() not in sent and b'"hash"' not in sent and b"sketch" in sent
+
+
+def test_a_charge_about_records_that_a_party_does_not_have_is_not_taken_over(tmp_path):
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
+        if session.rank != 1:
+            budget.charge(about(OTHERS, 0), "run sketch-0", OTHERS)
+        try:
+            Charger(session, budget, 4.0, "again", RECORDS).catch_up()
+        except BudgetError as error:
+            return str(error), len(budget.charges)
+        return "", len(budget.charges)
+
+    first, second, third = run_session(job, 3)
+    assert first == third == ("", 1)
+    assert "records that this one does not have" in second[0] and second[1] == 0
+
+
+def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
+        for number in range(3 if session.rank else 1):  # two lines apart
+            budget.charge(about(RECORDS, number), f"run {number}", RECORDS)
+        return Charger(session, budget, 4.0, "again", RECORDS).catch_up(), len(budget.charges)
+
+    assert run_session(job, 3) == [(True, 1), (True, 3), (True, 3)]
+
+
+@pytest.mark.parametrize(
+    "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["nobody", "no one"]
+)
+def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
+    """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""
+    budget, path = open_budget(tmp_path, CAP, DELTA, 500)
+    decision = draft(path, 50.0, "a reason", "2026-11-17").decision
+    budget.raise_cap(Raised(decision, signed))
+    with pytest.raises(LedgerError, match="decision on its cap without valid signatures"):
+        open_budget(tmp_path, 50.0, DELTA, 500)
+
+
+def test_one_signature_that_does_not_fit_is_enough_to_refuse_a_ledger(tmp_path):
+    budget, path = open_budget(tmp_path, CAP, DELTA, 500)
+    raised = draft(path, 50.0, "a reason", "2026-11-17")
+    for rank in range(2):
+        raised = signed_by(raised, credentials(rank, 2), f"party-{rank}")
+    wrong = {
+        **raised.signed,
+        "party-1": {**raised.signed["party-1"], "signature": raised.signed["party-0"]["signature"]},
+    }
+    shutil.copytree(tmp_path, tmp_path.parent / "good")
+    budget.raise_cap(replace(raised, signed=wrong))
+    with pytest.raises(LedgerError, match="without valid signatures"):
+        open_budget(tmp_path, 50.0, DELTA, 500)
+    Budget.open(tmp_path.parent / "good" / path.name, CAP, DELTA).raise_cap(raised)
+    assert open_budget(tmp_path.parent / "good", 50.0, DELTA, 500)[0].terms.epsilon == 50.0

@@ -1,0 +1,139 @@
+"""The catalogue of releases: SECURITY.md, plans and the page follow from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounting.accountant import epsilon_against_dealer, epsilon_of
+from accounting.events import Event, Sensitivity
+from protocols.operations.noise import NoiseKind
+from secure_sccvfl.releases.heads import price_head
+from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, kind_of
+from secure_sccvfl.reports.sections import learned
+from secure_sccvfl.training.modes import MODES
+from secure_sccvfl.training.modes.base import mode_plan, spread_of
+from secure_sccvfl.training.modes.options import RunOptions
+
+ROOT = Path(__file__).resolve().parents[3]
+EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "moments", "source": "moments"}
+
+
+def test_the_table_in_security_md_is_the_catalogue() -> None:
+    text = (ROOT / "SECURITY.md").read_text().partition("## What leaves a run")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `.*$", text, re.M) == [kind.row() for kind in CATALOGUE]
+
+
+def coverage() -> str:
+    return (
+        (ROOT / "SECURITY.md").read_text().partition("## What one epsilon covers")[2].partition("\n**The head**")[0]
+    )
+
+
+def test_security_md_says_of_every_release_whom_it_is_about_and_what_covers_it() -> None:
+    """And of none that does not exist."""
+    rows = [line.split(" | ") for line in coverage().splitlines() if line.startswith("| ")]
+    assert rows[0] == [
+        "| release",
+        "about whom, which columns",
+        "covered by",
+        "holds against",
+        "does not hold against |",
+    ]
+    named = {name for row in rows[1:] for name in re.findall(r"`([^`]+)`", row[0])}
+    settings = {"consistency_from = records", "dp", "split", "private_model = false"}
+    assert named - settings == {re.findall(r"`([^`]+)`", kind.row())[0] for kind in CATALOGUE}
+
+
+@pytest.mark.parametrize(
+    ("card", "sentence"),
+    [
+        ("", "alone, the tables cost {tables:.2f} and the\nhead {head:.2f}"),
+        ("german-full", "these then cost {tables:.2f} alone and the head {head:.2f}"),
+    ],
+)
+def test_the_figures_of_security_md_are_those_of_the_accountant(card: str, sentence: str) -> None:
+    """Two releases of the tables of 20 columns and one head, at epsilon 8."""
+    tables, heads = events_of("dealer+holder", card)
+    assert epsilon_of([*tables, *heads], 1e-5) == pytest.approx(8, abs=0.005)
+    told = sentence.format(tables=epsilon_of(tables, 1e-5), head=epsilon_of(heads, 1e-5))
+    assert told in coverage()
+    if not card:
+        against_holder = epsilon_of([*(replace(event, copies=1) for event in tables), *heads], 1e-5)
+        assert f"about others' columns: {against_holder:.2f};" in coverage()
+        assert f"who later reads tables: {epsilon_against_dealer(tables, 1e-5):.2f} without" in coverage()
+        every = [event for part in events_of("all-parties", card) for event in part]
+        assert f"(`all-parties`: {epsilon_against_dealer(every, 1e-5):.2f} with three parties" in coverage()
+
+
+def events_of(noise: NoiseKind, card: str) -> tuple[list[Event], list[Event]]:
+    """What a default run of three parties on German charges: tables, and the head."""
+    options = RunOptions.of({"dataset": "german", "noise": noise, "card": card})
+    spread = spread_of(options, options.schema(3))
+    assert spread.heads is not None
+    level = NoiseLevel(spread.multiplier, noise, 3)
+    moved = Sensitivity.of_counts(20**0.5)
+    tables = [noised_event(f"sketch-{number}", moved, level, "records", number) for number in range(2)]
+    return tables, list(price_head(*spread.heads, 1, noise, 3, "records").events)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("evaluation", ["noisy", "exact"])
+def test_every_release_of_a_plan_is_of_one_kind_and_charged_where_the_kind_is(mode: str, evaluation: str) -> None:
+    options = RunOptions.of({"mode": mode, "evaluation": evaluation, **EVERYTHING})
+    for release in mode_plan(options.schema(3), options).releases.values():
+        kinds = [kind for kind in CATALOGUE if kind.is_name(release.name)]
+        assert len(kinds) == 1, release.name
+        assert (release.event is not None) == (kinds[0].basis == "charged"), release.name
+
+
+def test_charged_kinds_and_no_others_name_a_charge_and_what_follows_names_a_kind() -> None:
+    names = {kind.name for kind in CATALOGUE}
+    for kind in CATALOGUE:
+        assert (kind.charge is not None) == (kind.basis == "charged"), kind.name
+        assert bool(kind.follows) == (kind.basis == "follows") and set(kind.follows) <= names, kind.name
+
+
+def test_what_follows_goes_back_to_something_that_was_charged() -> None:
+    by_name = {kind.name: kind for kind in CATALOGUE}
+    for kind in (kind for kind in CATALOGUE if kind.basis == "follows"):
+        while kind.basis == "follows":
+            kind = by_name[kind.follows[0]]
+        assert kind.basis == "charged"
+
+
+def test_names_are_read_back() -> None:
+    assert kind_of("sketch-12 for party 3", charged=True) is SKETCH
+    assert kind_of("noisy gradient 0", charged=True) is NOISY_GRADIENT
+    assert kind_of("evaluation", charged=True) is not kind_of("evaluation", charged=False)
+    assert kind_of("made by another version", charged=False) is None
+
+
+def test_sizes_follow_from_public_facts() -> None:
+    facts = Facts({0: {"a": 5, "b": 2}, 1: {"c": 3}}, (2, 4), refreshes=1)
+    assert [(made.name, made.receivers, made.shape) for made in SKETCH.releases(facts)] == [
+        ("sketch-0 for party 0", (0,), (7, 6)),
+        ("sketch-0 for party 1", (1,), (3, 6)),
+        ("sketch-1 for party 0", (0,), (7, 6)),
+        ("sketch-1 for party 1", (1,), (3, 6)),
+    ]
+    (scores,) = SCORES.releases(facts)
+    assert (scores.receivers, scores.shape, scores.times) == ((0, 1), (3,), 2)
+
+
+def test_the_page_has_words_for_every_kind_and_keeps_names_it_does_not_know() -> None:
+    shared = {"receivers": [0], "shape": [1], "times": 1, "purpose": "for a test"}
+    made = [
+        {"name": kind.titled(0, 0), "event": kind.charge, **shared} for kind in CATALOGUE if kind.name != "evaluation"
+    ]
+    unknown = {"name": "of another version", "event": None, **shared}
+    shown = learned({"releases": [*made, unknown], "data": {"label": {"labels": ["no", "yes"]}}})
+    assert [entry["name"] for entry in shown] == [
+        *(kind.words for kind in CATALOGUE if kind.name != "evaluation"),
+        "of another version",
+    ]

@@ -1,0 +1,172 @@
+"""A party starts only if all parties signed the plan as it is, with the certificates that it pins."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from launch.cli import main
+from protocols.config import ConfigError, SessionConfig
+from protocols.net.authority import AUTHORITY_KEY, Authority
+from protocols.net.certificates import Credentials, certify, pem, read_key, write_key
+from protocols.net.signatures import fingerprint, sign
+from secure_sccvfl.runs.member.approvals import PURPOSE, ApprovalError, approve, check_approvals
+from secure_sccvfl.runs.member.plan import canonical, make_plan
+from tests.unit.runs.member.conftest import CARD, edit, own
+
+
+@pytest.fixture
+def approved(desk: Path, config: SessionConfig, certificates: Path) -> Path:
+    """The folder with the approvals of all three."""
+    plan = make_plan(config)
+    for rank in range(3):
+        approve(config, plan, own(certificates, rank), rank, desk / "approvals")
+    return desk / "approvals"
+
+
+def refused(config: SessionConfig, folder: Path) -> str:
+    with pytest.raises(ApprovalError) as caught:
+        check_approvals(config, folder)
+    told = str(caught.value)
+    assert "\n" not in told and "PRIVATE KEY" not in told
+    return told
+
+
+def test_all_approvals_are_returned_for_the_report(config: SessionConfig, approved: Path, certificates: Path) -> None:
+    found = check_approvals(config, approved)
+    assert [one["place"] for one in found] == ["party-0", "party-1", "party-2"]
+    assert {one["digest"] for one in found} == {make_plan(config).digest}
+    for rank, one in enumerate(found):
+        assert one["fingerprint"] == config.certificates[f"party-{rank}"]
+        assert own(certificates, rank).key.read_text() not in json.dumps(one)
+    path = approved / "party-1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "name": "another", "digests": {}}))
+    assert check_approvals(config, approved) == found, "what is not signed is taken from the plan"
+
+
+def test_without_pins_or_with_none_nothing_is_asked_for(config: SessionConfig, desk: Path) -> None:
+    assert check_approvals(replace(config, certificates={}), desk / "approvals") == []
+    assert check_approvals(replace(config, approval="none"), desk / "approvals") == []
+    assert "no approval" in refused(replace(config, approval="required"), desk / "approvals")
+
+
+def test_who_is_missing_is_named(config: SessionConfig, approved: Path) -> None:
+    (approved / "party-1.json").unlink()
+    assert refused(config, approved) == "party 1 (clinic): no approval of the plan is in approvals/"
+    (approved / "party-2.json").write_text("{}")
+    assert "party 2 (payer): what is there is no approval" in refused(config, approved)
+
+
+def change(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_a_forged_signature_is_found(config: SessionConfig, approved: Path, certificates: Path) -> None:
+    """By another member with its own key, by a changed field, and by a signature made for another purpose."""
+    path = approved / "party-1.json"
+    genuine = path.read_text()
+    made = json.loads(genuine)
+    covered = canonical({name: made[name] for name in ("place", "digest", "fingerprint", "time")})
+    for forged in (
+        {"signature": sign(own(certificates, 0), PURPOSE, covered)},
+        {"signature": sign(own(certificates, 1), "heads", covered)},
+        {"signature": ""},
+        {"time": "2020-01-01T00:00:00+00:00"},
+    ):
+        path.write_text(genuine)
+        change(path, **forged)
+        assert refused(config, approved).startswith("party 1 (clinic): the signature does not fit: it is forged")
+    path.write_text(genuine)
+    assert len(check_approvals(config, approved)) == 3
+
+
+def test_an_approval_of_one_party_does_not_serve_for_another(config: SessionConfig, approved: Path) -> None:
+    shutil.copy(approved / "party-0.json", approved / "party-1.json")
+    assert "party 1 (clinic): what is there is the approval of somebody else" in refused(config, approved)
+    change(approved / "party-1.json", place="party-1")
+    assert "party 1 (clinic): approved with certificate" in refused(config, approved)
+
+
+def test_the_authority_cannot_approve_for_a_party(
+    config: SessionConfig, approved: Path, certificates: Path, tmp_path: Path
+) -> None:
+    """It makes itself a certificate for party 1 and signs the very plan with it."""
+    authority = Authority(certificates.parent / "authority")
+    place = tmp_path / "forged" / "party-1"
+    place.mkdir(parents=True)
+    write_key(place / "key.pem", stolen := ec.generate_private_key(ec.SECP256R1()))
+    signing = read_key(authority.folder / AUTHORITY_KEY)
+    made = pem(certify(authority.certificate, signing, stolen.public_key(), "party-1", "clinic", 1))
+    (place / "cert.pem").write_bytes(made)
+    (tmp_path / "forged" / "ca.pem").write_bytes(pem(authority.certificate))
+    forged = Credentials.of(tmp_path / "forged", "party-1")
+    with pytest.raises(ConfigError, match="but the session file pins"):
+        approve(config, make_plan(config), forged, 1, approved)
+    known = json.loads((approved / "party-1.json").read_text())
+    known |= {"certificate": made.decode(), "fingerprint": fingerprint(made)}
+    covered = canonical({name: known[name] for name in ("place", "digest", "fingerprint", "time")})
+    change(approved / "party-1.json", **{**known, "signature": sign(forged, PURPOSE, covered)})
+    told, pin = refused(config, approved), config.certificates["party-1"]
+    assert told == (
+        f"party 1 (clinic): approved with certificate {fingerprint(made)[:8]}, but the session file pins {pin[:8]}"
+    )
+
+
+def test_what_changed_after_the_approval_is_named(desk: Path, config: SessionConfig, approved: Path) -> None:
+    everybody = "party 0 (hospital), party 1 (clinic), party 2 (payer): the plan changed since the approval: "
+    assert refused(replace(config, options={**config.options, "epsilon": 4.0}), approved) == (
+        f"{everybody}the session file"
+    )
+    (desk / "card.json").write_text(json.dumps({**CARD, "version": "2"}))
+    assert refused(config, approved) == f"{everybody}the policy card"
+    (desk / "card.json").write_text(json.dumps(CARD))
+    edit(desk / "own.toml", "low = 100, high = 600", "low = 100, high = 700")
+    assert refused(config, approved) == f"{everybody}the data description"
+    edit(desk / "own.toml", "low = 100, high = 700", "low = 100, high = 600")
+    assert len(check_approvals(config, approved)) == 3
+
+
+def test_one_who_approved_an_older_plan_is_named_alone(
+    desk: Path, config: SessionConfig, approved: Path, certificates: Path
+) -> None:
+    newer = replace(config, deadline=90.0)
+    for rank in (0, 2):
+        approve(newer, make_plan(newer), own(certificates, rank), rank, approved)
+    assert refused(newer, approved) == "party 1 (clinic): the plan changed since the approval: the session file"
+    change(approved / "party-1.json", digests={"session": "0"})
+    assert "what differs cannot be told" in refused(newer, approved)
+
+
+def test_the_dealer_and_strangers_do_not_approve(config: SessionConfig, desk: Path, certificates: Path) -> None:
+    with pytest.raises(ConfigError, match="the parties approve"):
+        approve(config, make_plan(config), Credentials.of(certificates, "dealer"), 3, desk / "approvals")
+    unpinned = replace(config, certificates={})
+    with pytest.raises(ConfigError, match="pins no certificates"):
+        approve(unpinned, make_plan(unpinned), own(certificates, 0), 0, desk / "approvals")
+
+
+def test_a_party_does_not_start_without_the_others_approvals(
+    desk: Path, certificates: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing listens or connects, no folder is made, and the line says who is missing."""
+    given = ["--certs", str(certificates), "--rank", "0"]
+    assert main(["approve", "session.toml", *given]) == 2
+    assert "nobody can be asked here" in capsys.readouterr().err
+    assert main(["approve", "session.toml", *given, "--yes"]) == 0
+    assert "party-0.json: hand it to the other parties" in capsys.readouterr().out
+    assert main(["party", "--config", "session.toml", "--out", "out", *given]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told == "party 0: party 1 (clinic), party 2 (payer): no approval of the plan is in approvals/"
+    assert not (desk / "out").exists()
+
+
+def test_more_predictions_need_a_new_approval(config: SessionConfig, approved: Path) -> None:
+    more = replace(config, options={**config.options, "predictions": 2000})
+    assert "changed since the approval: the session file and the predictions that are allowed" in refused(
+        more, approved
+    )

@@ -1,0 +1,152 @@
+"""What only its owner may read is so from the first byte on, whatever the umask."""
+
+import csv
+import os
+import stat
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from protocols.alignment.presence import Presence
+from protocols.records.private import private
+from protocols.session.runtime import tensor_of
+from protocols.session.saving import restore_share
+from protocols.steps.head import HEAD_BITS
+from protocols.steps.second_order import Curved, Plan, Slope
+from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party_data import PartyAttribute, Schema
+from secure_sccvfl.models.encoders import PlainEncoder
+from secure_sccvfl.models.generators import GeneratorConfig
+from secure_sccvfl.runs import model_files
+from secure_sccvfl.runs.model_files import PartyModel, save_model
+from secure_sccvfl.runs.scoring.decisions import UNDECIDED
+from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.scoring.new_records import CHANGED, ELSEWHERE, read_new_records
+from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.handles import (
+    SharedBatch,
+    SharedChoices,
+    SharedDescent,
+    SharedEdits,
+    SharedGrid,
+    SharedHead,
+    SharedPenalty,
+    Weights,
+)
+from secure_sccvfl.training.modes import base
+from secure_sccvfl.training.modes.dp import DpSeen
+
+
+@pytest.fixture(autouse=True)
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def modes(monkeypatch):
+    """Modes of files at the moment at which arrays are written to them."""
+    seen = []
+
+    def savez(file, **arrays):
+        seen.append(stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+
+    for module in (base, model_files):
+        monkeypatch.setattr(module.np, "savez", savez)
+    return seen
+
+
+HELD_OUT = model_files.HeldOut("iid", True, "exact", {})
+
+
+def test_shares_of_a_model(tmp_path, modes):
+    encoder = PlainEncoder(Layout(()), np.zeros(1))
+    one = restore_share(np.zeros((1, 1), np.int64), HEAD_BITS)
+    facts = ("r", 0, 2, "s", "binary", 1.0, 1.0, {}, GeneratorConfig(), 0, HELD_OUT)
+    model = PartyModel(*facts, encoder, (), one, one[0])
+    save_model(model, tmp_path)
+    assert modes == [0o600]
+
+
+def test_gradients_that_were_shown(tmp_path, modes):
+    base.keep_gradients(tmp_path, (DpSeen(np.zeros((1, 1)), np.zeros(1)),))
+    assert modes == [0o600]
+
+
+@pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
+def test_predictions(tmp_path, task):
+    job = SimpleNamespace(
+        schema=SimpleNamespace(task=task, classes=("a", "b")),
+        new=SimpleNamespace(ids=np.array(["1", "2", "3"])),
+        options=SimpleNamespace(scores=False),
+        aware=None,
+        named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
+    )
+    decided, held = np.array([True, False, True]), np.array([True, True, False])
+    PredictJob._write(job, tmp_path / "predictions.csv", np.ones((3, 1)), decided, held)
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["id", "1", "3"], "a refused record has no line"
+    assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
+    assert [UNDECIDED in line for line in lines] == [False, False, True], (
+        "of a record that not all hold nothing is told"
+    )
+    assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
+
+
+def one_column():
+    features, s = ((Feature("x", "number", 0, 2),),), (PartyAttribute("s", (), 0, None),)
+    return Schema("d", "binary", ("0", "1"), features, ("bank",), 0, s)
+
+
+def test_what_was_refused(tmp_path):
+    (tmp_path / "new.csv").write_text("id,x\na,1\nb,9\nc,1\n")
+    new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
+    new.write(tmp_path, {CHANGED: np.array([True, False, False]), ELSEWHERE: np.array([True, True, True])})
+    with (tmp_path / "refused.csv").open(newline="") as file:
+        lines = [*csv.reader(file)]
+    assert lines[0] == ["id", "column", "why"]
+    assert lines[1:] == [["b", "x", "outside the public range 0..2"], ["a", "", CHANGED], ["c", "", ELSEWHERE]]
+    assert stat.S_IMODE((tmp_path / "refused.csv").stat().st_mode) == 0o600
+
+
+def test_a_file_in_which_no_record_can_be_read_is_no_reason_to_stop(tmp_path):
+    """With one new record a stop would tell everybody that this party cannot read it."""
+    (tmp_path / "new.csv").write_text("id,x\na,9\n")
+    with pytest.warns(DataWarning, match="no record of 'new.csv' can be read: see refused.csv"):
+        new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
+    assert new.ids.tolist() == ["a"] and not new.readable.any() and 0 <= new.party.inputs.min() <= 1
+
+
+def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):
+    (tmp_path / "old").touch(0o666)
+    with open(tmp_path / "old", "w", opener=private) as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+
+
+def test_handles_with_shares_show_nothing_when_printed():
+    share, row = (tensor_of(np.full(shape, 123456789, np.int64), 24) for shape in ((1, 1), (1,)))
+    weights = Weights(share, row, share, row)
+    own = np.full((1, 1), 0.987654321)
+    places, chosen = np.zeros(1, int), SharedChoices((share,), np.zeros(1, int))
+    handles = [
+        weights,
+        chosen,
+        SharedHead(weights, own[0], "binary", 1, share, share),
+        SharedBatch(own, own[0], share),
+        SharedEdits(chosen, share),
+        Presence(np.full(1, 123456789, np.int64), 1),
+        SharedPenalty(chosen, share, (own[0],)),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share, None, places, row),
+        SharedGrid(
+            *(1, 1, SharedBatch(own, own[0], share)),
+            Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, (1.5,), 1.0, 0.2, (1.5,)),
+            *(own[0], share, share, ()),
+            Curved(share, share),
+        ),
+        Slope(share, share, 1.0),
+    ]
+    assert not any(figure in repr(handle) for handle in handles for figure in ("123456789", "0.987"))
