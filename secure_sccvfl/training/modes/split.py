@@ -360,13 +360,13 @@ class Split:
         facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
-            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation),
+            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation.kind),
             *plan_of(facts, "validation"),
         ]
 
     def heads(self, options: RunOptions, schema: Schema) -> None:
         """None: what a party is shown of gradients reveals more than a private head would hide."""
-        if options.private_model:
+        if options.privacy.private_model:
             raise ConfigError(
                 "mode split opens gradients, so its model cannot be private: private_model must be false"
             )
@@ -433,9 +433,9 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
         {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
         trainer.outputs,
     )
-    if options.evaluation == "exact":
+    if options.evaluation.kind == "exact":
         made.engine.check_range([made.head], check)
-    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation)
+    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation.kind)
 
 
 def _activations(made: SplitModel, part: Part) -> Blocks:
