@@ -314,7 +314,6 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     test.add_argument("--size", type=int, default=400, help="length of its vectors (default 400)")
     test.add_argument("--repeat", type=int, default=1, help="how often it runs (default 1)")
     running = parser.add_argument_group("running")
-    running.add_argument("--transport", choices=("tls", "gloo"), default="tls", help="default tls")
     running.add_argument("--deadline", type=float, default=60.0, help="seconds to wait for a peer (default 60)")
     running.add_argument("--certs", type=Path, help="certificates made by certs.py, instead of throw-away ones")
     running.add_argument("--out", type=Path, help="a new folder for logs and results (default runs/TIME)")
@@ -346,7 +345,7 @@ def run(options: argparse.Namespace) -> int:
     job, parties, settings = _job(options)
     if options.transcript:
         _check_transcript(options, settings)
-    config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
+    config = session_config(folder, job, parties, settings, deadline=options.deadline)
     if settings.get("cap"):
         config = _pinned(config, options.certs)
     with Progress(quiet=options.json) as progress:
@@ -445,8 +444,8 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
     from protocols.config import ConfigError
 
     check_transcript(settings)
-    if options.transport != "tls" or options.resume is not None:
-        raise ConfigError("--transcript needs the tls transport and a new run")
+    if options.resume is not None:
+        raise ConfigError("--transcript needs a new run")
 
 
 if __name__ == "__main__":
