@@ -17,7 +17,7 @@ privacy_budget.md, one folder per party). Throw-away certificates are made for t
 soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
 
 --set reaches every option; `sccvfl options` lists them. Options of this program that are not listed below:
---certs FOLDER (certificates made by certs.py), --transport tls|gloo, --deadline SECONDS (wait for a peer; 60),
+--certs FOLDER (certificates made by certs.py), --deadline SECONDS (wait for a peer; 60),
 --no-harness (no counterfactual models and baselines), --seeds N (plaintext seeds behind intervals), and of the
 self-test --size N, --repeat N.
 """
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     job, parties, settings = _job(options)
     if options.transcript:
         _check_transcript(options, settings)
-    config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
+    config = session_config(folder, job, parties, settings, deadline=options.deadline)
     if settings.get("cap"):
         config = _pinned(config, options.certs)
     with Progress(quiet=options.json) as progress:
@@ -190,8 +190,8 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
     from protocols.config import ConfigError
 
     check_transcript(settings)
-    if options.transport != "tls" or options.resume is not None:
-        raise ConfigError("--transcript needs the tls transport and a new run")
+    if options.resume is not None:
+        raise ConfigError("--transcript needs a new run")
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class Member:
             def closing(session: Session) -> None:
                 close_log(log)  # what all sign is final
                 if config.jobs:
-                    credentials = party.credentials(config) if config.transport == "tls" else None
+                    credentials = party.credentials(config)
                     sign_job(session, config, self.party.out, place, credentials)
 
             return party.one_session(config, watched, listener, options=options, closing=closing)
