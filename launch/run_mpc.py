@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.reports.results import result_of
+    from secure_sccvfl.reports.folders import result_of
     from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
     from secure_sccvfl.runs.local.whole_run import WholeRun
 
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
-    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.reports.folders import RunFolder
     from secure_sccvfl.runs.local.whole_run import natural_parties, with_usual_epsilon
     from secure_sccvfl.training.modes.options import prediction_options
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
@@ -52,9 +52,9 @@ class WholeRun:
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.reports.finished.folders import set_aside
-        from secure_sccvfl.reports.finished.making import seal_results, write_results
-        from secure_sccvfl.reports.results import build
+        from secure_sccvfl.reports.collect import build
+        from secure_sccvfl.reports.folders import set_aside
+        from secure_sccvfl.reports.making import seal_results, write_results
 
         folder = RunFolder(self.folder)
         trained = folder.result()

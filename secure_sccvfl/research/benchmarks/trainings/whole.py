@@ -29,7 +29,7 @@ from secure_sccvfl.discovery.kept_tables import known_tables, load_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.research.benchmarks.usage import Usage
 from secure_sccvfl.runs.local.processes import LocalSession, session_config
