@@ -39,8 +39,8 @@ from secure_sccvfl.audit.head_noise import HeadCanary
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.data.party import AtHolder, make_parties
-from secure_sccvfl.data.party_data import PartyAttribute, PartyData
+from secure_sccvfl.data.party import AtHolder, Attribute, make_parties
+from secure_sccvfl.data.party_data import PartyData
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.inputs import indicators
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -143,7 +143,7 @@ class CanaryAudit:
         }
 
     @staticmethod
-    def _codes(attribute: PartyAttribute, rows: np.ndarray, world: str) -> AtHolder:
+    def _codes(attribute: Attribute, rows: np.ndarray, world: str) -> AtHolder:
         """Groups of the records at their holder."""
         return None if attribute.codes is None else _in_world(attribute.codes[rows], len(attribute.groups), world)
 

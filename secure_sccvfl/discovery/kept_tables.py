@@ -51,8 +51,6 @@ Parts = tuple[Mapping[str, np.ndarray], ...]
 class TablesError(InputError):
     """Kept tables that cannot be used; the message says why."""
 
-    for_operator = True
-
 
 @dataclass(frozen=True)
 class KeptRelease:
