@@ -20,13 +20,12 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confidence, decide
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
 from secure_sccvfl.discovery.gains import Halves, release_halves
-from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore, denoised
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.kinds import REDRAWS, Kind
 from secure_sccvfl.releases.releases import (
     GAINS,
@@ -326,3 +325,18 @@ class Discovery:
             publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},
             conditional,
         )
+
+
+def check_support(card: PolicyCard, parties: Sequence[Party]) -> None:
+    """Raise if the card lets a column follow from s whose records all have one value: none supports that role.
+
+    Each owner checks its own columns, before anything is opened.
+    """
+    followers = set(card.roles.descendants)
+    for party in parties:
+        for name, block in party.bins().items():
+            if name in followers and (block.sum(axis=0) > 0).sum() < 2:
+                raise PolicyError(
+                    f"the policy card gives {name!r} role {card.roles.of[name]}, but no record of {party.name} "
+                    "supports that: all have the same value there; give it role N"
+                )

@@ -39,7 +39,16 @@ from protocols.alignment.presence import Presence
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Statistics, Tables, Widths
+from secure_sccvfl.discovery.statistics import (
+    Arrays,
+    Counts,
+    Groups,
+    Opened,
+    Released,
+    Statistic,
+    Statistics,
+    Tables,
+)
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.releases import SKETCH
 
@@ -231,37 +240,14 @@ class Recorded(_Around):
     keep: Keep
     presence: Presence | None = None
 
-    def group_sums(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
-    ) -> Tables:
-        found = self.inner.group_sums(columns, groups, counts, name, sensitivity, widths)
-        self._keep(name, found, tuple(widths) if isinstance(widths, Mapping | tuple) else ())
-        return found
-
-    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        found = self.inner.clipped_sums(columns, groups, counts, name, length)
-        numbers = {"length": length, "deviation": found.deviation, "counts": found.counts}
-        self._keep(name, found.tables, numbers=numbers)
-        return found
-
-    def residual_dependence(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str
-    ) -> tuple[dict[str, float], ...]:
-        found = self.inner.residual_dependence(columns, groups, counts, name)
-        self._keep(name, tuple({k: np.array(v) for k, v in part.items()} for part in found))
-        return found
-
-    def _keep(
-        self,
-        name: str,
-        parts: Parts,
-        features: tuple[str, ...] = (),
-        numbers: Mapping[str, float] | None = None,
-    ) -> None:
-        paid, told = self.charger.paid[name], dict(numbers or {})
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        released = self.inner.release(statistic, columns, groups, counts)
+        paid, numbers = self.charger.paid[statistic.name], dict(released.numbers)
         if self.presence is not None:
-            told[COMMON] = self.presence.count
-        self.keep(name, KeptRelease(paid.receipt.charge, paid.event, parts, features, told))
+            numbers[COMMON] = self.presence.count
+        release = KeptRelease(paid.receipt.charge, paid.event, released.tables, statistic.features, numbers)
+        self.keep(statistic.name, release)
+        return released
 
 
 @dataclass(frozen=True)
@@ -273,26 +259,12 @@ class Replayed(_Around):
 
     tables: KeptTables
 
-    def group_sums(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
-    ) -> Tables:
-        kept = self._kept(name)
-        named = set(widths) if isinstance(widths, Mapping | tuple) else set()
-        if named != set(kept.features):  # their noise follows from how many
-            raise BudgetError(f"{name}: those that were kept are of {', '.join(kept.features)}; nothing is charged")
-        return tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
-
-    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        kept = self._kept(name)
-        tables = tuple(dict(part) for part in kept.parts)
-        return Clipped(tables, kept.numbers["deviation"], kept.numbers["counts"])
-
-    def residual_dependence(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str
-    ) -> tuple[dict[str, float], ...]:
-        return tuple({k: float(v) for k, v in part.items()} for part in self._kept(name).parts)
-
-    def _kept(self, name: str) -> KeptRelease:
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        name = statistic.name
         if name not in self.tables.releases:
             raise BudgetError(f"{name}: is not among the kept tables; nothing is charged for it")
-        return self.tables.releases[name]
+        kept = self.tables.releases[name]
+        if set(statistic.features) != set(kept.features):  # their noise follows from how many
+            raise BudgetError(f"{name}: those that were kept are of {', '.join(kept.features)}; nothing is charged")
+        tables = tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
+        return Released(tables, kept.numbers)

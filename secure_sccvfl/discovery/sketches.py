@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
-from secure_sccvfl.discovery.hsic import Grid
-from secure_sccvfl.discovery.inputs import joint_norm
-from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
 from secure_sccvfl.releases.releases import MOMENTS as MOMENTS_RELEASE
 from secure_sccvfl.releases.releases import RESIDUALS
 
@@ -91,14 +90,15 @@ def release_sketches(
     bins = {k: block for party in parties for k, block in party.bins().items() if not tabled or k in tabled}
     sensitivity = joint_norm(1.0, len(tabled) or features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    if clip is not None:
-        found = statistics.clipped_sums(bins, codes, counts, name, clip)
-        scale = found.deviation * found.counts
-        back = [{k: v * found.counts for k, v in part.items()} for part in found.tables]
-        return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, back, strict=True))
-    sums = statistics.group_sums(bins, codes, counts, name, sensitivity, tuple(tabled) or None)
-    scale = statistics.deviation(sensitivity)
-    return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
+    if clip is None:
+        tables = statistics.release(GroupSums(name, sensitivity, tuple(tabled) or None), bins, codes, counts).tables
+        deviation = statistics.deviation(sensitivity)
+    else:
+        released = statistics.release(ClippedSums(name, clip), bins, codes, counts)
+        scale = released.numbers["counts"]
+        deviation = released.numbers["deviation"] * scale
+        tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
+    return tuple(Sketch(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True))
 
 
 def release_moments(
@@ -111,8 +111,8 @@ def release_moments(
     columns = {key: block for party in parties for key, block in party.moments(names).items()}
     sensitivity = joint_norm(MOMENT_GRID * float(np.sqrt(MOMENTS)), len(names), len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    name, widths = MOMENTS_RELEASE.charged_as(), dict.fromkeys(names, MOMENTS)
-    sums = statistics.group_sums(columns, codes, counts, name, sensitivity, widths)
+    statistic = GroupSums(MOMENTS_RELEASE.charged_as(), sensitivity, dict.fromkeys(names, MOMENTS))
+    sums = statistics.release(statistic, columns, codes, counts).tables
     scale = statistics.deviation(sensitivity) / MOMENT_GRID
     return tuple(
         Moments(a.name, {k: v / MOMENT_GRID for k, v in part.items()}, scale)
@@ -137,6 +137,7 @@ def residual_scores(
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_features(seed, other.known.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
+    statistic = ResidualDependence(RESIDUALS.charged_as(), KERNEL_FEATURES)
+    released = statistics.release(statistic, columns, codes, counts).tables
     moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)
-    return list(found), statistics.deviation(moved)
+    return [{k: v.item() for k, v in part.items()} for part in released], statistics.deviation(moved)

@@ -17,8 +17,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import PartyData
 from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.discovery import Discovery, check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.releases.caps import raise_cap

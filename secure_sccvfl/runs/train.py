@@ -26,7 +26,7 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics

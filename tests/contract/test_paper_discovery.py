@@ -22,7 +22,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.discovery.statistics import Clipped
+from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.releases import plan_of
@@ -71,10 +71,10 @@ class Watched(SecureStatistics):
 
     kept: Kept
 
-    def clipped_sums(self, columns: Any, groups: Any, counts: Any, name: str, length: float) -> Clipped:
-        made = super().clipped_sums(columns, groups, counts, name, length)
-        self.kept.tables[name] = {k: np.hstack([part[k] for part in made.tables]) for k in columns}
-        self.kept.deviation = made.deviation
+    def release(self, statistic: Any, columns: Any, groups: Any, counts: Any) -> Released:
+        made = super().release(statistic, columns, groups, counts)
+        self.kept.tables[statistic.name] = {k: np.hstack([part[k] for part in made.tables]) for k in columns}
+        self.kept.deviation = made.numbers["deviation"]
         return made
 
 

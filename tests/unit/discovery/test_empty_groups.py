@@ -22,12 +22,13 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.inputs import check_groups
+from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.statistics import check_groups
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 from secure_sccvfl.models.cvae_generator import pseudo_groups
@@ -38,7 +39,7 @@ from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.discovery import Consortium
+from tests.support.discovery import WIDTH, Consortium
 from tests.unit.data.test_dataset import write
 
 DATA = load("acs12")
@@ -53,9 +54,7 @@ def test_parties_see_the_same_of_an_empty_group_as_of_a_full_one(codes: list[int
     def told(group: Consortium, kind: type[SecureStatistics] | None = None) -> list[object]:
         def job(session, statistics, budget):
             tables = group.sketch(session, statistics)
-            statistics.residual_dependence(
-                group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
-            )
+            group.release(session, statistics, ResidualDependence("residuals", WIDTH))
             names = [entry["release"] for entry in session.released]
             return tables, (names, [event.to_dict() for event in budget.events])
 

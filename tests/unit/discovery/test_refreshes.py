@@ -17,9 +17,11 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.evidence import Evidence
+from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
@@ -27,6 +29,7 @@ from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
+from tests.support.discovery import WIDTH
 
 DATA = load("german")
 PARTIES = make_parties(DATA)
@@ -102,11 +105,11 @@ def bad_columns(kind):
 def test_bad_input_is_refused_and_nothing_is_charged(kind):
     columns, groups, noise = bad_columns(kind)
     with pytest.raises(ValueError, match=r"record|NaN|whole|negative|delta|holder|group"):
-        PlainStatistics(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
+        PlainStatistics(noise).release(GroupSums("sketch-0", np.sqrt(2)), columns, [groups], [2])
     assert not noise.charges and not noise.account.events
     if kind not in ("not a whole number", "a negative number"):
         with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
-            PlainStatistics(noise).residual_dependence(columns, [groups], [2], "residuals")
+            PlainStatistics(noise).release(ResidualDependence("residuals", WIDTH), columns, [groups], [2])
         assert not noise.account.events
 
 
