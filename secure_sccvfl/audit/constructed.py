@@ -43,8 +43,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.noisy_tables import release_moments, residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
-from secure_sccvfl.discovery.sketches import release_moments, residual_scores
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums

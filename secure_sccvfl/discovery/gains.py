@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.party import MOMENT_GRID, Attribute, Party
-from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.discovery.statistics import GroupSums, Statistics, joint_norm
 from secure_sccvfl.releases.releases import RISK_GAINS
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from accounting.events import Mechanism, Sensitivity
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.discovery.kept_tables import KeptTables
+from secure_sccvfl.discovery.cached_releases import CachedReleases
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.projected import projection
-from secure_sccvfl.discovery.shrinkage import group_sizes
-from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.discovery.statistics import (
     Arrays,
     Counts,
@@ -84,7 +84,7 @@ class ReleasedTables:
     each: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Sequence[Sequence[Sketch]]) -> ReleasedTables:
+    def of(cls, parts: Sequence[Sequence[NoisyTables]]) -> ReleasedTables:
         """From the averaged sketches of every party; the scale is that of a single release."""
         tables: dict[str, np.ndarray] = {}
         for sketches in parts:
@@ -93,7 +93,7 @@ class ReleasedTables:
         first = parts[0][0]
         return cls(tables, first.deviation * math.sqrt(first.releases))
 
-    def one_by_one(self, kept: Sequence[KeptTables]) -> ReleasedTables:
+    def one_by_one(self, kept: Sequence[CachedReleases]) -> ReleasedTables:
         """The same with the single releases that the parties have kept."""
         each: dict[str, dict[str, np.ndarray]] = {}
         for own in kept:

@@ -23,11 +23,11 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import denoised, table_scores
+from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import check_groups
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
@@ -115,10 +115,10 @@ def test_what_follows_a_release_copes_with_any_counts(
     tables: dict[str, np.ndarray], deviation: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    finite(*(table_scores(table) for table in tables.values()), *denoised(tables, deviation).values())
-    sketch = Sketch("s", tables, deviation)
+    finite(*(table_scores(table) for table in tables.values()))
+    sketch = NoisyTables("s", tables, deviation)
     for config in (
-        DiscoveryConfig("fractions", "gap", denoise=True),
+        DiscoveryConfig("fractions", "gap"),
         DiscoveryConfig("fdr", "gap", simulations=20),
         DiscoveryConfig(score="stable", simulations=20),
     ):

@@ -15,7 +15,7 @@ from secure_sccvfl.releases.releases import RESIDUALS
 
 
 @dataclass(frozen=True)
-class Sketch:
+class NoisyTables:
     """Noisy tables of one protected attribute, averaged over releases, and the noise still in them.
 
     `records` names the records they are about.
@@ -27,7 +27,7 @@ class Sketch:
     releases: int = 1
     records: str = ""
 
-    def merged(self, newer: Sketch, decay: float = 1.0) -> Sketch:
+    def merged(self, newer: NoisyTables, decay: float = 1.0) -> NoisyTables:
         """Inverse-variance average; older tables of other records count `decay` times as much."""
         if self.deviation == 0 or newer.deviation == 0:
             return newer
@@ -35,10 +35,10 @@ class Sketch:
         a, b = weight * self.deviation**-2, newer.deviation**-2
         tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
         deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
-        return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+        return NoisyTables(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
 
 
-def shuffled(sketch: Sketch, rng: np.random.Generator) -> Sketch:
+def shuffled(sketch: NoisyTables, rng: np.random.Generator) -> NoisyTables:
     """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
 
     Where s is shuffled, a table follows from how often each bin occurs and from the sizes of groups. Its released
@@ -70,7 +70,7 @@ class Moments:
     deviation: float
 
 
-def release_sketches(
+def release_tables(
     statistics: Statistics,
     parties: Sequence[Party],
     protected: Sequence[Attribute],
@@ -79,7 +79,7 @@ def release_sketches(
     records: str = "",
     clip: float | None = None,
     tabled: Collection[str] = (),
-) -> tuple[Sketch, ...]:
+) -> tuple[NoisyTables, ...]:
     """One release of the tables of features with all protected attributes; each goes to its owner.
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
@@ -98,7 +98,9 @@ def release_sketches(
         scale = released.numbers["counts"]
         deviation = released.numbers["deviation"] * scale
         tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
-    return tuple(Sketch(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True))
+    return tuple(
+        NoisyTables(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True)
+    )
 
 
 def release_moments(
