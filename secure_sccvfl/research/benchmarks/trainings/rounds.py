@@ -171,7 +171,7 @@ class RoundsBenchmark:
         engine, problem, rank = SecureEngine(session, 0, [0]), self.problem, session.rank
         batches = _bound(engine, problem, [rank])
         penalties = [self._shared(session, penalty) for penalty in problem.penalties]
-        session.communicator.barrier()
+        session.barrier()
         before, start, busy = vars(session.total_cost).copy(), time.perf_counter(), time.process_time()
         heads = trained(engine, self.order, problem, batches, penalties)
         row: Row = {"seconds": time.perf_counter() - start, "processor": time.process_time() - busy}
