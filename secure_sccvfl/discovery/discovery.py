@@ -23,14 +23,12 @@ from secure_sccvfl.discovery.gains import Halves, release_halves
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore, denoised
-from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
+from secure_sccvfl.discovery.sketches import Sketch, release_sketches, residual_scores
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.kinds import REDRAWS, Kind
 from secure_sccvfl.releases.releases import (
     GAINS,
-    NUMBERS,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
@@ -249,18 +247,6 @@ class Discovery:
         judged = replace(finding, confidence=sure)
         self.audit("confidence", {"proposed": dict(finding.proposed), "confidence": sure})
         return judged
-
-    def moments(self, roles: Roles) -> tuple[Moments, ...]:
-        """Group moments of the edited features that are numbers; nothing if there is none or no budget is left."""
-        own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
-        names = sorted(set(self.statistics.publish(NUMBERS.name, own)) & set(roles.edited))
-        if not names:
-            return ()
-        try:
-            return release_moments(self.statistics, self.parties, self.protected, names)
-        except BudgetError as error:
-            self.audit("moments refused", {"reason": str(error)})
-            return ()
 
     @property
     def _scored(self) -> bool:

@@ -17,7 +17,6 @@ from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
-from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.plain_modules import ModuleHead
@@ -186,29 +185,6 @@ def no_masks(ready: Prepared) -> Fitted:
 def no_guard(ready: Prepared) -> Fitted:
     """Ablation: proxies are not guarded."""
     return _sealed(ready, replace(ready.config, guard=0.0))
-
-
-def moments(ready: Prepared) -> Fitted:
-    """The `moments` generator instead of `minimal`."""
-    return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="moments")))
-
-
-def cvae(ready: Prepared) -> Fitted:
-    """The `cvae` generator (trained on pseudo groups) instead of `minimal`."""
-    generator = replace(ready.config.generator, kind="cvae")
-    return _sealed(ready, replace(ready.config, generator=generator, consistency_from="records", private=False))
-
-
-def l1(ready: Prepared) -> Fitted:
-    """L1 consistency instead of squared: another unit, so another grid, and lambda by the gap."""
-    grid = (0.075, 0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
-    records: TrainConfig = replace(ready.config, consistency_from="records", private=False)
-    return _sealed(ready, replace(records, consistency="l1", lambdas=grid, take_lambda=None))
-
-
-def v1(ready: Prepared) -> Fitted:
-    """The first recipe, with the roles of this run: thinned tables, a small gap, a guard that grows with lambda."""
-    return _sealed(ready, RECIPES.get("v1"))
 
 
 def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from secure_sccvfl.data.registry import Registry
 from secure_sccvfl.evaluation.aware_baselines import aware, parity, pcf
 from secure_sccvfl.evaluation.baselines import (
-    cvae,
     drop_m,
     drop_m_guard,
     erm,
-    l1,
     logistic,
     majority,
-    moments,
     no_guard,
     no_masks,
     scc,
-    v1,
 )
 from secure_sccvfl.evaluation.network_baselines import (
     COMPONENTS,
@@ -53,7 +49,6 @@ METHODS: Registry[Method] = Registry(
         "server_consistency_repaired": server_consistency_repaired,
         "paper": letter_with(),
         "scc_split": scc_split,
-        "v1": v1,
         "scc": scc,
     },
 )
@@ -61,14 +56,10 @@ ABLATIONS: Registry[Method] = Registry(
     "ablation",
     {
         "scc": scc,
-        "v1": v1,
         "no_masks": no_masks,
         "no_generator": server_consistency_repaired,
         "no_consistency": erm,
         "no_guard": no_guard,
-        "moments": moments,
-        "cvae": cvae,
-        "l1": l1,
         "drop_m": drop_m,
         "drop_m_guard": drop_m_guard,
         "paper": letter_with(),

@@ -259,13 +259,13 @@ def flip_edits(masks: Masks) -> EditRows:
 
 def uniform_cf_repaired(ready: Prepared) -> Fitted:
     roles = Roles(dict.fromkeys(ready.roles.of, "M"))
-    edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
+    edits = table_edits(ready, roles, GeneratorConfig(kind="moments"))
     return _network(ready, _repaired(ready), edits)
 
 
 def policy_blind_repaired(ready: Prepared) -> Fitted:
     roles = ready.roles.with_role("M", ready.roles.named("P"))
-    edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
+    edits = table_edits(ready, roles, GeneratorConfig(kind="moments"))
     return _network(ready, _repaired(ready), edits)
 
 

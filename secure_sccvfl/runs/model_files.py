@@ -26,7 +26,7 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
@@ -93,7 +93,6 @@ class PartyModel:
     sketches: tuple[Sketch, ...]
     weight: Shared
     bias: Shared
-    moments: tuple[Moments, ...] = ()
     aware: AwareEntry | None = None
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
@@ -143,7 +142,7 @@ class PartyModel:
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, as trained, or made anew from what was released."""
-        roles, moments = Roles(dict(self.roles), self.proxies), {m.attribute: m for m in self.moments}
+        roles = Roles(dict(self.roles), self.proxies)
         if self.networks:
             own = party.layout
             edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
@@ -157,7 +156,6 @@ class PartyModel:
                 self.generator,
                 self.drawn_seed,
                 party.inputs,
-                moments.get(s.attribute),
             )
             for s in self.sketches
         }
@@ -188,8 +186,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
-    for moments in model.moments:
-        arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
     facts: dict[str, Any] = {
         "run": model.run,
         "rank": model.rank,
@@ -206,9 +202,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "sketches": [
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
             for s in model.sketches
-        ],
-        "moments": [
-            {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
         ],
     }
     if model.networks:
@@ -257,6 +250,10 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         weight, bias = (restore_share(arrays[name], HEAD_BITS) for name in names)
         return weight, bias
 
+    try:
+        generator = GeneratorConfig.of_record(facts["generator"])
+    except ValueError as error:
+        raise ModelError(f"{error}: train again") from None
     proxies: Proxies = facts.get("proxies", "guard")
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
@@ -268,14 +265,6 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         )
         for s in facts["sketches"]
     )
-    moments = tuple(
-        Moments(
-            m["attribute"],
-            {name: arrays[f"moments {m['attribute']} {name}"] for name in m["sums"]},
-            m["deviation"],
-        )
-        for m in facts["moments"]
-    )
     return PartyModel(
         facts["run"],
         facts["rank"],
@@ -285,13 +274,12 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         facts["temperature"],
         facts["lambda"],
         facts["roles"],
-        GeneratorConfig(**facts["generator"]),
+        generator,
         facts["seed"],
         HeldOut(**facts["held_out"]),
         encoder,
         sketches,
         *head("weight", "bias"),
-        moments,
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},

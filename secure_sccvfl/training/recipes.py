@@ -2,8 +2,6 @@
 
 - `scc`: columns that carry evidence are mediators, tables are shrunk by their known noise, edits move as few records
   as possible, lambda is a fixed price of a squared shift, and the guard on proxies has a weight of its own.
-- `v1`: the first recipe. The 60 % of columns with the highest scores are descendants, half of them proxies. Edits
-  follow thinned tables, the gap must be small, and the guard grows with lambda.
 - `paper`: the paper's method as far as nobody may see another's data. Tables are scaled to a length before noise is
   added. Within each party the 60 % of columns with the highest HSIC follow from s, and the half of these with the
   largest probability gap are proxies (section 3.2); both are of these tables, and their sum is the score. One release
@@ -20,21 +18,9 @@ from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.paper_settings import GERMAN
 
-_BY_FRACTIONS = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 SCC = TrainConfig()
-V1 = TrainConfig(
-    lambdas=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
-    take_lambda=None,
-    gap_target=0.02,
-    guard=0.05,
-    guard_grows=True,
-    consistency_from="records",
-    discovery=_BY_FRACTIONS,
-    generator=GeneratorConfig("quantile", draws=8),
-)
 PAPER = TrainConfig(
     take_lambda=GERMAN.lambda_cons,
-    warmup=GERMAN.warmup,
     steps=GERMAN.epochs - GERMAN.warmup,
     refreshes=0,
     late_refreshes=GERMAN.refreshes,

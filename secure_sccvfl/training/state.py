@@ -13,7 +13,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.training.model import Trial
 
 
@@ -34,7 +34,6 @@ class State:
     refreshes: int = 0
     finding: Finding | None = None
     conditional: tuple[Conditional, ...] | None = None
-    moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     heads: tuple[Any, ...] = ()

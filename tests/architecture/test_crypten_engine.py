@@ -178,7 +178,7 @@ def trained(session: Session) -> None:
     grid = test_grid.grid_of(problem, (0.5, 4.0))
     descent = engine.prepare_grid(batch, penalty, grid, test_grid.bounds_of(own, test_grid.guard_length(problem)))
     heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
-    own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, "l1", 0.2), 2)
+    own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
     engine.check_range(heads, batch)
     kept = engine.choose(heads, batch, penalty, engines.Target("flips", 0.05))
     engine.logits(engine.with_best_temperature(kept, batch, engines.TEMPERATURES), own.x)

@@ -189,22 +189,6 @@ def test_parties_with_different_policy_cards_do_not_start(tmp_path):
     assert not [*tmp_path.glob("party-*/ledger.jsonl")], "nothing is charged"
 
 
-@pytest.mark.parametrize("mode", ["sealed", "split"])
-def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
-    """Without them its edits, and so its evaluation, would be others than those it was trained with."""
-
-    def make(config, rank):
-        job = TrainJob(config, rank)  # roles follow from noise, unless a card says that a number is a mediator
-        job.card = PolicyCard("german", "1", ("me",), {"duration": Decision("M", "why")})
-        return job
-
-    short = {"warmup": 4, "steps": 10, "lambdas": [8.0]}
-    run_jobs(make, tmp_path, {**short, "mode": mode, "source": "moments", "generator": "moments"})
-    for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
-        kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)
-        assert [m.attribute for m in kept.moments] == [s.attribute for s in kept.sketches]
-
-
 def test_the_paper_in_mode_split_keeps_its_trained_generators_and_opens_what_it_declares(tmp_path):
     """With its late refresh. Validity is opened if two parties edit or more."""
     quick = {"mode": "split", "method": "paper", "refreshes": 0, "warmup": 3, "steps": 3, "leak": True}

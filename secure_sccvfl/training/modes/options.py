@@ -30,14 +30,13 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule, SketchKind
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.encoders import EncoderKind
-from secure_sccvfl.models.generators import GeneratorConfig, Source
+from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.releases.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.releases.prediction_log import NO_LIMIT
-from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training import RECIPES, without_removed
 from secure_sccvfl.training.config import ConsistencySource, Controls, EvaluationKind, TrainConfig
-from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.modes import MODES, gradient_mode
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_RIDGE, MODULE_STEPS
 from secure_sccvfl.training.paper_settings import settings_of
@@ -141,18 +140,15 @@ class RunOptions:
     head: str = LINEAR
     hidden: int = HIDDEN
     generator: str = GeneratorConfig.kind
-    source: Source = "tables"
-    consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = (3.0,)
     take_lambda: float = 3.0
     gap_target: float = 0.0
     flip_target: float = 0.0
     guard: float = TrainConfig().guard
-    guard_grows: bool = TrainConfig().guard_grows
     weight_identity: float = 0.0
     weight_support: float = 0.0
     weight_leak: float = 0.0
-    warmup: int = TrainConfig().warmup
+    warmup: int = 60
     steps: int = TrainConfig().steps
     grid_steps: int = TrainConfig().grid_steps
     ridge: float = TrainConfig().ridge
@@ -175,7 +171,7 @@ class RunOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RunOptions:
         """From a session file; unknown or impossible settings raise ConfigError."""
-        known = {f.name for f in fields(cls)}
+        options, known = without_removed(options), {f.name for f in fields(cls)}
         if unknown := sorted(set(options) - known):
             raise ConfigError(f"a run has no option {unknown[0]!r}; there is {', '.join(sorted(known))}")
         for name, hint in get_type_hints(cls).items():
@@ -219,8 +215,6 @@ class RunOptions:
         recipe = recipe_options(
             given.get("method", cls.method), given.get("dataset", cls.dataset), given["evaluation"]
         )
-        if given.get("source") == "moments":  # which are released once, for roles that no longer change
-            recipe |= {"late_refreshes": 0, "refreshes": 1}
         if given.get("sketch") == "clipped" and recipe["score"] == "hsic":  # which is of counts
             recipe |= {"score": "stable"}
         if module:
@@ -276,23 +270,20 @@ class RunOptions:
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
         latent = settings_of(self.dataset).latent if self.method == "paper" else recipe.generator.latent
-        generator = replace(recipe.generator, kind=self.generator, source=self.source, latent=latent)
+        generator = replace(recipe.generator, kind=self.generator, latent=latent)
         discovery = replace(recipe.discovery, **{name: getattr(self, name) for name in DISCOVERY_OPTIONS})
         return replace(
             recipe,
             encoder=self.encoder,
             head=self.head,
             hidden=self.hidden,
-            consistency=self.consistency,
             lambdas=self.lambdas,
             take_lambda=None if self.gap_target or self.flip_target else self.take_lambda,
             gap_target=self.gap_target or recipe.gap_target,
             flip_target=self.flip_target or None,
             guard=self.guard,
-            guard_grows=self.guard_grows,
             refreshes=self.refreshes,
             late_refreshes=self.late_refreshes,
-            warmup=self.warmup,
             steps=self.steps,
             grid_steps=self.grid_steps,
             ridge=self.ridge,
@@ -466,14 +457,12 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
         **own,
         **{name: getattr(recipe.discovery, name) for name in DISCOVERY_OPTIONS},
         "generator": recipe.generator.kind,
-        "consistency": recipe.consistency,
         "consistency_from": recipe.consistency_from,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
         "refreshes": recipe.refreshes,
         "late_refreshes": recipe.late_refreshes,
         "guard": recipe.guard,
-        "guard_grows": recipe.guard_grows,
     }
 
 

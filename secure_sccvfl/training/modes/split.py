@@ -377,8 +377,7 @@ class Split:
     def train(self, place: Workplace) -> Trained:
         """Discovery as in `sealed`, then split learning; the result is a model like any other."""
         options = place.options
-        # Its encoders are trained later, so a sealed head needs no warm-up.
-        trainer = place.trainer(replace(options.train_config(), warmup=1))
+        trainer = place.trainer(options.train_config())
         if place.state is not None:
             trainer.begin(place.state)
         with place.phase("discovery and warm-up"):
@@ -418,7 +417,6 @@ class Split:
             trainer.state.sketches,
             made.generators,
             (),
-            trainer.state.moments or (),
             validity=with_leaks(trainer.validity, leak),
         )
         return Trained(model, made.engine, made.steps, made.seen)

@@ -41,10 +41,10 @@ from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.models.adversary import Adversary, reverse
-from secure_sccvfl.models.cvae_generator import group_posterior
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.masked_generator import MaskedGenerator, soft_targets
 from secure_sccvfl.models.mlp import LocalTraining, MlpEncoder, dropout_factors, restore_training, training_state
+from secure_sccvfl.models.posteriors import group_posterior
 
 LASTING = ("encoder", "adversary")
 """Networks that go on when other generators are taken up: names in `OwnTraining.state` begin so."""

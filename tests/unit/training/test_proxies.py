@@ -34,9 +34,7 @@ PARTIES = make_parties(DATA)
 SPLIT = make_split(DATA, "iid", 0)
 TEST = tuple(p.take(SPLIT.test) for p in PARTIES)
 CARD = shipped_card("german-full")
-QUICK = TrainConfig(
-    refreshes=0, warmup=10, steps=20, lambdas=(16.0,), generator=GeneratorConfig(kind="minimal", draws=2)
-)
+QUICK = TrainConfig(refreshes=0, lambdas=(16.0,), generator=GeneratorConfig(kind="minimal", draws=2))
 
 
 def trained(proxies="guard", config=QUICK, data=DATA, card=CARD):
