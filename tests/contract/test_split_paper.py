@@ -24,12 +24,12 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.evaluation.letter.generators import read_columns
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.models.mlp import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.models.posteriors import group_posterior
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.generators import read_columns
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.split import SplitModel, SplitTrainer

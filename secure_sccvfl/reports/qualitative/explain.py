@@ -24,7 +24,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.examples import cells, decoded
-from secure_sccvfl.evaluation.harness import ready_with
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
 from secure_sccvfl.evaluation.qualitative.people import moves
 from secure_sccvfl.models.generators import Generator

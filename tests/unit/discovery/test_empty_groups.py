@@ -28,7 +28,11 @@ from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    CounterfactualError,
+    make_counterfactuals,
+)
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.models.posteriors import pseudo_groups
@@ -168,11 +172,11 @@ def test_a_whole_training_copes_with_an_empty_group(rule: str) -> None:
     finite(model.logits(tuple(p.take(split.test) for p in make_parties(bare))))
 
 
-@pytest.mark.parametrize("kind", JUDGES)
+@pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
 def test_a_judge_without_a_large_enough_group_says_so(kind: str) -> None:
     few = DATA.take(np.flatnonzero(DATA.protected[0].codes == 0)[:4])
-    with pytest.raises(JudgeError, match="no group has 5"):
-        judge(kind, few, np.zeros(0, str), (NAMES[0],), 0, everyone=few)
+    with pytest.raises(CounterfactualError, match="no group has 5"):
+        make_counterfactuals(kind, few, np.zeros(0, str), (NAMES[0],), 0, everyone=few)
 
 
 def test_no_name_of_a_group_is_told(tmp_path: Path) -> None:

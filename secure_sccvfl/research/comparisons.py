@@ -1,8 +1,4 @@
-"""Methods that look at group means or at s itself, on the plaintext engine: `parity`, `pcf` and `aware`.
-
-The last two use s at every decision. They are compared here on public data. A run in secret does so only if it is
-declared (mode `aware`).
-"""
+"""Methods of the tables that no run uses: `parity` and `pcf`, ablations, and the method with other settings."""
 
 from __future__ import annotations
 
@@ -13,80 +9,21 @@ from itertools import product
 import numpy as np
 import torch
 
-from secure_sccvfl.audit.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import Party
-from secure_sccvfl.evaluation.baselines import affine_white_box, erm, model_predictor
-from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
+from secure_sccvfl.evaluation.baselines import affine_white_box, erm, fitted_model, sealed, train_with
+from secure_sccvfl.evaluation.metrics import AwarePredictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.aware import make_aware
 from secure_sccvfl.models.generators import make_generator
-from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
-from secure_sccvfl.training.modes import MODES
-from secure_sccvfl.training.plain import Head, Penalty, PlainEngine
-from secure_sccvfl.training.trainer import Model
+from secure_sccvfl.training.plain import Penalty, PlainEngine
 
 PARITY_WEIGHT = 30.0
 PARITY_STEPS = 600
 CLOSE = 1e-6
-
-
-def aware(ready: Prepared) -> Fitted:
-    """Mode `aware` at its own lambda: s selects the encoding of each record, and moves along with an edit."""
-    return aware_of(ready, replace(ready.config, lambdas=MODES.get("aware").lambdas))
-
-
-def aware_of(ready: Prepared, config: TrainConfig) -> Fitted:
-    """The same with other settings."""
-    first = replace(ready.data, protected=ready.data.protected[:1])
-    given = (first, ready.split, ready.parties, config, ready.budget, ready.seed)
-    model, _ = train_plainly(*given, roles=ready.roles, driver=AwareTrainer)
-    predict = aware_predictor(model, ready.parties)
-    codes = ready.data.protected[0].codes[ready.split.test]
-    return Fitted(predict, _aware_white_box(model, ready.parties, codes), notes={"lambda": model.lam or 0.0})
-
-
-def predictor_of(model: Model, parties: tuple[Party, ...]) -> Predictor:
-    """Any model of the plaintext engine as a predictor."""
-    return model_predictor(model, parties) if model.aware is None else aware_predictor(model, parties)
-
-
-def aware_predictor(model: Model, parties: tuple[Party, ...]) -> AwarePredictor:
-    """A model that uses s as a function of all parties' input space and of the records' groups."""
-    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-
-    def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        pieces = np.split(inputs, cuts, axis=1)
-        return model.logits([replace(p, inputs=u) for p, u in zip(parties, pieces, strict=True)], codes)
-
-    return AwarePredictor(predict)
-
-
-def _aware_white_box(model: Model, parties: tuple[Party, ...], codes: np.ndarray) -> TorchLogits:
-    """In torch, for records of these groups: in every group the logit is affine in the plain encoding."""
-    if model.aware is None:
-        raise ValueError("this model does not use s")
-    head: Head = model.head
-    made, at = {p.rank: model.aware[p.rank] for p in parties}, 0
-    weights, bias = [], np.tile(head.bias, (made[parties[0].rank].groups, 1))
-    for party in parties:
-        encoder = made[party.rank]
-        own, plain = head.weight[at : at + encoder.columns], encoder.plain.columns
-        extra = own[plain:].reshape(encoder.groups - 1, len(encoder.mediators), own.shape[1])
-        member = (np.eye(encoder.groups) - encoder.shares)[:, 1:]
-        weight = np.tile(own[:plain], (encoder.groups, 1, 1))
-        weight[:, encoder.mediators] += np.einsum("gk,kmo->gmo", member, extra)
-        bias = bias - np.einsum("gc,gco->go", encoder.offsets, weight)
-        weights.append(weight)
-        at += encoder.columns
-    whole = np.concatenate(weights, axis=1) / model.temperature
-    boxes = [
-        affine_white_box(w, b / model.temperature, model.encoders, parties) for w, b in zip(whole, bias, strict=True)
-    ]
-    member = torch.tensor(np.eye(len(boxes))[codes])[:, :, None]
-    return lambda x: (torch.stack([box(x) for box in boxes], dim=1) * member).sum(dim=1)
 
 
 def pcf(ready: Prepared) -> Fitted:
@@ -177,3 +114,33 @@ def parity(ready: Prepared) -> Fitted:
         return engine.logits(head, {p.rank: model.encoders[p.rank](u) for p, u in pieces})
 
     return Fitted(predict, affine_white_box(head.weight, head.bias, model.encoders, ready.parties))
+
+
+def no_masks(ready: Prepared) -> Fitted:
+    """Ablation: every feature is a mediator."""
+    return sealed(ready, ready.config, Roles(dict.fromkeys(ready.roles.of, "M")))
+
+
+def no_guard(ready: Prepared) -> Fitted:
+    """Ablation: proxies are not guarded."""
+    return sealed(ready, replace(ready.config, guard=0.0))
+
+
+def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
+
+    def fit(ready: Prepared) -> Fitted:
+        given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget)
+        made, _ = train_plainly(*given, ready.seed, roles=ready.roles, tabled=ready.roles)
+        return fitted_model(made, ready)
+
+    return fit
+
+
+def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings and its own discovery; judged on the default's roles."""
+
+    def fit(ready: Prepared) -> Fitted:
+        return fitted_model(train_with(ready, config, ready.budget if budget is None else budget, None), ready)
+
+    return fit

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accounting.tables import Column, MarkdownText, Table, page
-from secure_sccvfl.evaluation.experiments import Experiment
-from secure_sccvfl.evaluation.summary import title_of
-from secure_sccvfl.research.reproduced.seeds import command_line, reproduce
+from secure_sccvfl.research.reproduction.seeds import command_line, reproduce
+from secure_sccvfl.research.reproduction.summary import title_of
 
 SEEDS = range(700, 730)
 """As many as the paper has. Nothing was chosen on them."""
@@ -34,7 +33,7 @@ class Part:
     """One folder: an experiment on data sets and splits over seeds. shows: the paper's tables that it answers."""
 
     folder: str
-    experiment: Experiment
+    experiment: str
     datasets: tuple[str, ...]
     shows: str
     splits: tuple[str, ...] = ("iid",)

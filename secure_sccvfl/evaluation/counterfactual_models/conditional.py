@@ -15,8 +15,8 @@ from scipy.special import log_softmax, softmax
 
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.evaluation.judges import Case, EditedRecords
-from secure_sccvfl.evaluation.judges.marginal import DRAWS, gaps
+from secure_sccvfl.evaluation.counterfactual_models import Case, Counterfactuals
+from secure_sccvfl.evaluation.counterfactual_models.marginal import DRAWS, gaps
 
 FIT_ROWS = 8000
 RIDGE = 3.0
@@ -128,7 +128,7 @@ def coupled(value: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.nda
     return np.where(uniform < stay, value, moved)
 
 
-def edit(case: Case) -> EditedRecords:
+def edit(case: Case) -> Counterfactuals:
     known, usable = case.fitted_on, case.usable
     fit_rows = stream(case.seed, "judge-conditional-rows").permutation(len(known.inputs))[:FIT_ROWS]
     inputs, codes = known.inputs[fit_rows], known.codes[fit_rows]
@@ -158,4 +158,4 @@ def edit(case: Case) -> EditedRecords:
                 rows = ~gaps(old[:, block.columns])
                 moved[rows, block.start] = np.clip(old[:, block.start] + shift, 0.0, 1.0)[rows]
         given = np.append(given, np.arange(block.start, block.stop))
-    return EditedRecords("kr_all", source, moved, np.full(len(source), 1 / DRAWS), target)
+    return Counterfactuals("kr_all", source, moved, np.full(len(source), 1 / DRAWS), target)

@@ -13,7 +13,7 @@ MOST_NULL = 0.25
 """Under shuffled s, plain training flips at most this share of what it flips under the true s."""
 
 
-def failed_gates(edits: Mapping[str, float]) -> tuple[str, ...]:
+def failed_checks(edits: Mapping[str, float]) -> tuple[str, ...]:
     """Which gates a judge fails, by the figures of its edits. A gate whose figures are not there is not failed."""
     known = {name: value for name, value in edits.items() if math.isfinite(value)}
     failed = {

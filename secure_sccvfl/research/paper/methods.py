@@ -16,16 +16,16 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.evaluation.letter.generators import TARGET_DRAWS, Generators, read_columns, records_of
-from secure_sccvfl.evaluation.letter.roles import Masks, edited_names
-from secure_sccvfl.evaluation.letter.trainer import Editors, EditRows, JointTraining
-from secure_sccvfl.evaluation.networks import SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
 from secure_sccvfl.models.adversary import Adversary
 from secure_sccvfl.models.edits import public_targets
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.models.masked_cvae import GeneratorTerms
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.generators import TARGET_DRAWS, Generators, read_columns, records_of
+from secure_sccvfl.research.paper.networks import SplitNetwork, TrainedNetwork, units_of
+from secure_sccvfl.research.paper.roles import Masks, edited_names
+from secure_sccvfl.research.paper.trainer import Editors, EditRows, JointTraining
 from secure_sccvfl.training.paper_settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 
 Changes = Mapping[str, Any]
@@ -45,7 +45,7 @@ COMPONENTS: Mapping[str, Changes] = {
 Server-Consistency is described twice: it shuffles mediators (the table, appendix C.5), or it compares predictions for
 the original and for "flipped-s" DP-sketch embeddings (section 4.3). Both are here.
 """
-LETTER_ABLATIONS: Mapping[str, Changes] = {
+PAPER_ABLATIONS: Mapping[str, Changes] = {
     "paper_no_masks": {"mask": "all"},
     "paper_no_generator": {"edits": "shuffle", "lambda_gen": 0.0},
     "paper_no_consistency": {"lambda_cons": 0.0},
@@ -120,7 +120,7 @@ def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, ma
     elif training.made is not None:
         last = training.made
         own = lambda picked: last(picked, 0)  # noqa: E731
-    return Fitted(fitted, fitted.logits, fitted.fused, notes, own)
+    return Fitted(fitted, fitted.logits, fitted.fused, notes, own, network=fitted)
 
 
 def _adversaries(ready: Prepared, settings: PaperSettings) -> list[Adversary]:
@@ -163,7 +163,7 @@ def _editors(masks: Masks) -> Editors:
     return None, shuffle_edits(ready, edited_names(masks.roles, settings))
 
 
-def letter_with(**changes: Any) -> Callable[[Prepared], Fitted]:
+def paper_with(**changes: Any) -> Callable[[Prepared], Fitted]:
     """The paper's method with some settings changed (`PaperSettings`): for sweeps and switches."""
     unknown = sorted(set(changes) - SETTING_NAMES)
     if unknown:
@@ -184,6 +184,12 @@ def baseline(name: str) -> Callable[[Prepared], Fitted]:
         return _run(ready, baseline_settings(ready.data.name, name))
 
     return fit
+
+
+erm_network, adv_nomask, uniform_cf, policy_blind, server_consistency, server_consistency_flipped = (
+    baseline(name) for name in COMPONENTS
+)
+paper = paper_with()
 
 
 def baseline_settings(dataset: str, name: str) -> PaperSettings:

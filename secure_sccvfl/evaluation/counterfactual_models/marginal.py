@@ -14,7 +14,7 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Block, one_hot
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.evaluation.judges import Case, EditedRecords, Records
+from secure_sccvfl.evaluation.counterfactual_models import Case, Counterfactuals, Records
 from secure_sccvfl.models.minimal_generator import maximal_coupling
 
 DRAWS = 4
@@ -108,7 +108,7 @@ def fit(block: Block, known: Records, groups: int) -> Move | None:
     return NumberMove(shrunk(one_hot(places, len(levels)).T @ members[there]), np.sort(values), starts)
 
 
-def edit(case: Case) -> EditedRecords:
+def edit(case: Case) -> Counterfactuals:
     source = case.movable
     old, origin, target = case.inputs[source], case.codes[source], case.target[source]
     moved = np.tile(old, (DRAWS, 1))
@@ -126,4 +126,4 @@ def edit(case: Case) -> EditedRecords:
                     new = move(old[rows][:, block.columns], int(a), int(b), uniform[draw, rows])
                     moved[draw * len(source) + rows, block.columns] = new
     weight = np.full(len(moved), 1 / DRAWS)
-    return EditedRecords("all", np.tile(source, DRAWS), moved, weight, np.tile(target, DRAWS))
+    return Counterfactuals("all", np.tile(source, DRAWS), moved, weight, np.tile(target, DRAWS))

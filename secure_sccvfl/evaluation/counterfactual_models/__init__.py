@@ -27,12 +27,12 @@ MIN_GROUP = 5
 FittedOn = Literal["held-out", "all rows"]
 
 
-class JudgeError(ValueError):
+class CounterfactualError(ValueError):
     """The judge was given records it must not see, or nothing to edit."""
 
 
 @dataclass(frozen=True)
-class EditedRecords:
+class Counterfactuals:
     """A judge's result: row `source[i]` of the held-out part becomes `inputs[i]`, with this weight."""
 
     judge: str
@@ -79,12 +79,12 @@ class Case:
         """Held-out records that have a group to move to."""
         rows = np.flatnonzero(self.target >= 0)
         if not len(rows):
-            raise JudgeError(f"no two groups have {MIN_GROUP} records each")
+            raise CounterfactualError(f"no two groups have {MIN_GROUP} records each")
         return rows
 
 
 @dataclass(frozen=True)
-class Judge:
+class CounterfactualModel:
     """One way to edit records.
 
     `place` is a function from a case to edited records. `title` and `mark` (symbol, and its name) are for plots.
@@ -98,52 +98,52 @@ class Judge:
     fitted_on: FittedOn = "held-out"
 
     @property
-    def edit(self) -> Callable[[Case], EditedRecords]:
-        function: Callable[[Case], EditedRecords] = imported(self.place)
+    def edit(self) -> Callable[[Case], Counterfactuals]:
+        function: Callable[[Case], Counterfactuals] = imported(self.place)
         return function
 
 
-JUDGES: Registry[Judge] = Registry(
+COUNTERFACTUAL_MODELS: Registry[CounterfactualModel] = Registry(
     "judge",
     {
-        "all": Judge(
-            "secure_sccvfl.evaluation.judges.marginal:edit",
+        "all": CounterfactualModel(
+            "secure_sccvfl.evaluation.counterfactual_models.marginal:edit",
             "marginal judge",
             ("^", "triangle"),
             "moves each column to its distribution in that group, as far as chance does not explain the difference",
             "all rows",
         ),
-        "kr_all": Judge(
-            "secure_sccvfl.evaluation.judges.conditional:edit",
+        "kr_all": CounterfactualModel(
+            "secure_sccvfl.evaluation.counterfactual_models.conditional:edit",
             "conditional judge",
             ("v", "triangle down"),
             "moves one column after another, given the fixed columns and the mediators before it",
             "all rows",
         ),
-        "marg": Judge(
-            "secure_sccvfl.evaluation.judges.marginal:edit",
+        "marg": CounterfactualModel(
+            "secure_sccvfl.evaluation.counterfactual_models.marginal:edit",
             "marginal judge, held-out",
             ("+", "plus"),
             "moves each column to its distribution in that group among the test records alone",
         ),
-        "ot": Judge(
-            "secure_sccvfl.evaluation.judges.transport:edit",
+        "ot": CounterfactualModel(
+            "secure_sccvfl.evaluation.counterfactual_models.transport:edit",
             "OT judge",
             ("o", "circle"),
             "takes them from the most similar real record of the other group (optimal transport)",
         ),
-        "cvae": Judge(
-            "secure_sccvfl.evaluation.judges.autoencoder:edit",
+        "cvae": CounterfactualModel(
+            "secure_sccvfl.evaluation.counterfactual_models.autoencoder:edit",
             "cVAE judge",
             ("s", "square"),
             "draws them from a model of that group (autoencoder)",
         ),
     },
-    JudgeError,
+    CounterfactualError,
 )
-HANDED_OUT = ("all", "kr_all")
+RUN_MODELS = ("all", "kr_all")
 """The judges whose edited records a run in secret is scored on."""
-FIRST = HANDED_OUT[0]
+FIRST = RUN_MODELS[0]
 """The judge to use where one is enough."""
 OWN = "own"
 """The name of a run's own generator when it is the judge."""
@@ -171,21 +171,23 @@ def shuffled(data: Dataset, seed: int, attribute: int = 0) -> Dataset:
     return replace(data, protected=tuple(protected))
 
 
-def _allowed(asked: Judge, held_out: Dataset, used_ids: np.ndarray, everyone: Dataset | None) -> Dataset:
+def _allowed(
+    asked: CounterfactualModel, held_out: Dataset, used_ids: np.ndarray, everyone: Dataset | None
+) -> Dataset:
     """The data set whose features and groups this judge is fitted on."""
     seen = np.intersect1d(held_out.ids, used_ids)
     if len(seen):
-        raise JudgeError(f"the judge would see {len(seen)} training records, such as {seen[0]!r}")
+        raise CounterfactualError(f"the judge would see {len(seen)} training records, such as {seen[0]!r}")
     if asked.fitted_on == "held-out":
         return held_out
     if everyone is None:
-        raise JudgeError(f"the {asked.title} is fitted on all rows, and they were not given")
+        raise CounterfactualError(f"the {asked.title} is fitted on all rows, and they were not given")
     if not np.isin(held_out.ids, everyone.ids).all():
-        raise JudgeError("held-out records are missing among all rows")
+        raise CounterfactualError("held-out records are missing among all rows")
     return everyone
 
 
-def judge(
+def make_counterfactuals(
     kind: str,
     held_out: Dataset,
     used_ids: np.ndarray,
@@ -195,17 +197,17 @@ def judge(
     *,
     everyone: Dataset | None = None,
     fixed: tuple[str, ...] = (),
-) -> EditedRecords:
+) -> Counterfactuals:
     """Edited copies of the held-out records; only `edited` changes. Raises when any of them was used in training.
 
     `everyone`: all rows of the benchmark, for the judges that are fitted on them. The others do not get it.
     """
     from secure_sccvfl.data.layout import Layout  # slow to import, and a report needs the table alone
 
-    asked = JUDGES.get(kind)
+    asked = COUNTERFACTUAL_MODELS.get(kind)
     allowed = _allowed(asked, held_out, used_ids, everyone)
     if not edited:
-        raise JudgeError("no feature to edit")
+        raise CounterfactualError("no feature to edit")
     features = tuple(sorted(held_out.features, key=lambda f: f.name))
     layout = Layout.of(features)
     order = [held_out.features.index(f) for f in features]
@@ -217,7 +219,7 @@ def judge(
     known = own if allowed is held_out else records(allowed)
     usable = large_enough(known.codes)
     if not len(usable):
-        raise JudgeError(f"no group has {MIN_GROUP} {asked.fitted_on.removesuffix(' rows')} records")
+        raise CounterfactualError(f"no group has {MIN_GROUP} {asked.fitted_on.removesuffix(' rows')} records")
     target = _targets(own.codes, usable, seed)
     groups = len(held_out.protected[attribute].groups)
     found = asked.edit(Case(own.inputs, own.codes, target, layout, edited, groups, seed, known, fixed))

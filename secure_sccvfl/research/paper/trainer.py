@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.letter.generators import Generators, Records
-from secure_sccvfl.evaluation.networks import Epoch, SplitNetwork, TrainedNetwork, decided, task_loss
 from secure_sccvfl.models.adversary import Adversary, reverse
+from secure_sccvfl.research.paper.generators import Generators, Records
+from secure_sccvfl.research.paper.networks import Epoch, SplitNetwork, TrainedNetwork, decided, task_loss
 from secure_sccvfl.training.config import TEMPERATURES
 from secure_sccvfl.training.paper_settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT, PaperSettings
 

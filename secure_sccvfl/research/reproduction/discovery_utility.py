@@ -27,9 +27,10 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.discovery.sketches import Sketch, release_sketches
 from secure_sccvfl.evaluation.prepared import default_run
-from secure_sccvfl.evaluation.summary import half_width, short_name
+from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.policy.roles import ROLES
 from secure_sccvfl.releases.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
+from secure_sccvfl.research.reproduction.summary import short_name
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.heads import head_plan
 

@@ -18,13 +18,12 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.evaluation.aware_baselines import aware
-from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
-from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
-from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
+from secure_sccvfl.evaluation.baselines import aware, drop_m, erm, logistic, majority, scc
+from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.evaluation.qualitative.views import of_run
+from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.group_rates import MIN_GROUP
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
@@ -50,15 +49,15 @@ class Comparison:
     slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def judges_of(data: Dataset, split: Split, roles: Roles, seed: int) -> FittedJudges:
+def run_counterfactuals(data: Dataset, split: Split, roles: Roles, seed: int) -> ScoringSet:
     """The judges that a run is scored on; without edits when there is nothing to edit."""
     try:
-        return fit_judges(data, split, roles, seed, HANDED_OUT)
-    except JudgeError:
+        return fit_counterfactuals(data, split, roles, seed, RUN_MODELS)
+    except CounterfactualError:
         return held_out_rows(data, split)
 
 
-def hand_out(data: Dataset, judges: FittedJudges, folder: Path) -> None:
+def hand_out(data: Dataset, judges: ScoringSet, folder: Path) -> None:
     """Write each party's columns of the edited records into its folder of a run.
 
     The group that a record moves to tells its own where there are two. So it goes to the holder of s alone, who gives
@@ -98,7 +97,7 @@ def compare(
     data: Dataset,
     split: Split,
     roles: Roles,
-    judges: FittedJudges,
+    judges: ScoringSet,
     config: TrainConfig,
     budget: SpendingPlan,
     seed: int,
@@ -128,7 +127,7 @@ def compare(
         if name == "erm":
             known = (ready.inputs[split.train], data.protected[0].codes[split.train])
             seen = judges.quality(known, ready.columns(roles.named("M")), predict)
-            gates = {judge: with_verdict(figures) for judge, figures in seen.items()}
+            gates = {judge: with_failed_checks(figures) for judge, figures in seen.items()}
             by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
             sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
     return Comparison(found, gates, of_run(ready, judges, fitted), sliced)

@@ -21,12 +21,12 @@ import numpy as np
 from accounting.tables import Column, Table, page
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.letter.roles import Masks
-from secure_sccvfl.evaluation.network_baselines import SWEEPS, letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
-from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.policy.roles import ROLES, Roles
 from secure_sccvfl.releases.noise import NoNoise
+from secure_sccvfl.research.paper.methods import SWEEPS, paper_with
+from secure_sccvfl.research.paper.roles import Masks
+from secure_sccvfl.research.reproduction.summary import short_name
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 RHO_M = SWEEPS["rho_m"]
@@ -55,7 +55,7 @@ def by_validation(readies: Mapping[int, Prepared]) -> list[dict[str, Any]]:
     rows = []
     for rho_m in RHO_M:
         for rho_p in RHO_P:
-            method = letter_with(rho_m=rho_m, rho_p=rho_p)
+            method = paper_with(rho_m=rho_m, rho_p=rho_p)
             found = {seed: round(validation_objective(method(ready)), 5) for seed, ready in readies.items()}
             mean = float(np.mean([*found.values()]))
             named = {"rho_m": rho_m, "rho_p": rho_p, "objective": None if np.isnan(mean) else mean}

@@ -126,48 +126,41 @@ class TrainedNetwork:
         """The representation z that the paper's server holds in the clear."""
         return self.net.fuse(self.scaled(torch.tensor(inputs))).double().numpy()
 
+    def _block(self, party: int) -> torch.Tensor:
+        """The head's weights of one party's activations for the logit of two classes."""
+        weight, hidden = self.net.head.weight.detach(), self.net.hidden
+        return (weight[1] - weight[0])[party * hidden : (party + 1) * hidden]
 
-def _block(net: SplitNetwork, party: int) -> torch.Tensor:
-    """The head's weights of one party's activations for the logit of two classes, the difference of both units."""
-    weight = net.head.weight.detach()[1] - net.head.weight.detach()[0]
-    return weight[party * net.hidden : (party + 1) * net.hidden]
+    def _residual(self, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
+        logits = self(inputs) * self.temperature
+        return np.asarray(1 / (1 + np.exp(-logits[:, 0])) - label)
 
+    def example_gradients(self, inputs: np.ndarray, label: np.ndarray, party: int) -> np.ndarray:
+        """What a party receives for each record: d loss / d h of its own block."""
+        return self._residual(inputs, label)[:, None] * self._block(party).double().numpy()[None, :]
 
-def _residual(net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
-    logits = net(inputs) * net.temperature
-    return np.asarray(1 / (1 + np.exp(-logits[:, 0])) - label)
+    def batch_gradient(self, inputs: np.ndarray, label: np.ndarray, party: int) -> tuple[np.ndarray, np.ndarray]:
+        """The party's Jacobian, and the gradient of its encoder's parameters summed over these records.
 
+        The worst case is assumed: the party knows the head's weights of its own block.
+        """
+        at = sum(self.net.widths[:party])
+        x = self.scaled(torch.tensor(inputs))[:, at : at + self.net.widths[party]]
+        encoder, block = self.net.encoders[party], self._block(party)
+        parameters: dict[str, torch.Tensor] = dict(encoder.named_parameters())
 
-def example_gradients(net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int) -> np.ndarray:
-    """What a party receives for each record: d loss / d h of its own block."""
-    return _residual(net, inputs, label)[:, None] * _block(net.net, party).double().numpy()[None, :]
+        def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(encoder, weights, (row[None],))[0] @ block
 
+        grads = torch.func.vmap(torch.func.grad(value), in_dims=(None, 0), randomness="error")(parameters, x)
+        jacobian = torch.cat([g.flatten(1) for g in grads.values()], dim=1).detach().double().numpy()
+        return jacobian, jacobian.T @ self._residual(inputs, label)
 
-def batch_gradient(
-    net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The party's Jacobian, and the gradient of its encoder's parameters summed over these records.
-
-    In the worst case, assumed here, the party knows the head's weights of its own block.
-    """
-    at = sum(net.net.widths[:party])
-    x = net.scaled(torch.tensor(inputs))[:, at : at + net.net.widths[party]]
-    encoder, block = net.net.encoders[party], _block(net.net, party)
-    parameters: dict[str, torch.Tensor] = dict(encoder.named_parameters())
-
-    def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(encoder, weights, (row[None],))[0] @ block
-
-    grads = torch.func.vmap(torch.func.grad(value), in_dims=(None, 0), randomness="error")(parameters, x)
-    jacobian = torch.cat([g.flatten(1) for g in grads.values()], dim=1).detach().double().numpy()
-    return jacobian, jacobian.T @ _residual(net, inputs, label)
-
-
-def returned_gradients(
-    net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
-) -> Gradients:
-    """What a party gets back for each way of returning gradients: by record, summed, and summed with noise."""
-    jacobian, total = batch_gradient(net, inputs, label, party)
-    noisy = total + np.random.default_rng(seed).normal(0, noise, total.shape)
-    sums = {"batch": total, f"batch-noise{noise:g}": noisy}
-    return Gradients("feature party", example_gradients(net, inputs, label, party), jacobian, sums, label)
+    def returned_gradients(
+        self, inputs: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
+    ) -> Gradients:
+        """What a party receives for each way of returning gradients: by record, summed, and summed with noise."""
+        jacobian, total = self.batch_gradient(inputs, label, party)
+        noisy = total + np.random.default_rng(seed).normal(0, noise, total.shape)
+        sums = {"batch": total, f"batch-noise{noise:g}": noisy}
+        return Gradients("feature party", self.example_gradients(inputs, label, party), jacobian, sums, label)

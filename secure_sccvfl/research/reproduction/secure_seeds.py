@@ -15,7 +15,7 @@ from accounting.plain_text import code
 from accounting.tables import Column, Table, page
 from protocols.errors import ProtocolError
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
+from secure_sccvfl.evaluation.counterfactual_models import FIRST, RUN_MODELS
 from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.processes import session_config
@@ -23,7 +23,7 @@ from secure_sccvfl.runs.local.whole_run import WholeRun
 
 METRICS = (
     *("acc", "logloss"),
-    *(f"{metric}_{judge}" for judge in HANDED_OUT for metric in ("fr", "fr_null", "net")),
+    *(f"{metric}_{judge}" for judge in RUN_MODELS for metric in ("fr", "fr_null", "net")),
     *(f"scg_{FIRST}", "dp_gap", "eo_gap"),
 )
 

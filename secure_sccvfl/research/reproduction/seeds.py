@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import ConfigError, code_digest
-from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
-from secure_sccvfl.evaluation.summary import short_name, summarise, title_of
 from secure_sccvfl.reports.tables import markdown
 from secure_sccvfl.research.plots import draw
+from secure_sccvfl.research.reproduction.experiments import SeedRun, run_seed
+from secure_sccvfl.research.reproduction.summary import short_name, summarise, title_of
 
 Finished = Iterator[tuple[SeedRun, dict[str, Any]]]
 

@@ -11,8 +11,14 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES, EditedRecords, judge, shuffled
-from secure_sccvfl.evaluation.judges.gates import failed_gates
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    FIRST,
+    Counterfactuals,
+    make_counterfactuals,
+    shuffled,
+)
+from secure_sccvfl.evaluation.counterfactual_models.validity import failed_checks
 from secure_sccvfl.evaluation.metrics import (
     Predictor,
     Scored,
@@ -31,7 +37,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class FittedJudges:
+class ScoringSet:
     """Held-out rows and their edits; `nulls` are edits of the same judges under shuffled s.
 
     descendants: edits by the first judge of mediators and proxies together, under true and under shuffled s. others:
@@ -44,12 +50,12 @@ class FittedJudges:
     label: np.ndarray
     codes: np.ndarray
     trained_on: tuple[np.ndarray, np.ndarray, np.ndarray]
-    edits: Mapping[str, EditedRecords] = field(default_factory=dict)
-    nulls: Mapping[str, EditedRecords] = field(default_factory=dict)
-    descendants: tuple[EditedRecords, EditedRecords] | None = None
-    others: Mapping[str, EditedRecords] = field(default_factory=dict)
+    edits: Mapping[str, Counterfactuals] = field(default_factory=dict)
+    nulls: Mapping[str, Counterfactuals] = field(default_factory=dict)
+    descendants: tuple[Counterfactuals, Counterfactuals] | None = None
+    others: Mapping[str, Counterfactuals] = field(default_factory=dict)
 
-    def score(self, predict: Predictor, own: Mapping[str, EditedRecords] | None = None) -> list[Scored]:
+    def score(self, predict: Predictor, own: Mapping[str, Counterfactuals] | None = None) -> list[Scored]:
         """All columns of the results table for one predictor; `own`: edits that only it faces."""
         inputs, label, codes = self.trained_on
         cut = base_rate_cut(logits_of(predict, inputs, codes), label) if self.task == "binary" else None
@@ -87,21 +93,23 @@ class FittedJudges:
         return found
 
 
-def with_verdict(figures: Mapping[str, float]) -> dict[str, Any]:
+def with_failed_checks(figures: Mapping[str, float]) -> dict[str, Any]:
     """The figures of a judge's edits for a report: those that are known, and the gates that it fails."""
     known = {name: value for name, value in figures.items() if np.isfinite(value)}
-    return {**known, "failed": list(failed_gates(known))}
+    return {**known, "failed": list(failed_checks(known))}
 
 
-def held_out_rows(data: Dataset, split: Split) -> FittedJudges:
+def held_out_rows(data: Dataset, split: Split) -> ScoringSet:
     """The rows of a split without any judge."""
     inputs, held_out = np.hstack([p.inputs for p in make_parties(data)]), data.take(split.test)
     known = tuple(values[split.train] for values in (inputs, data.label.values, data.protected[0].codes))
     codes = held_out.protected[0].codes
-    return FittedJudges(data.task, inputs[split.test], held_out.label.values, codes, (known[0], known[1], known[2]))
+    return ScoringSet(data.task, inputs[split.test], held_out.label.values, codes, (known[0], known[1], known[2]))
 
 
-def fit_judges(data: Dataset, split: Split, roles: Roles, seed: int, kinds: Iterable[str] = JUDGES) -> FittedJudges:
+def fit_counterfactuals(
+    data: Dataset, split: Split, roles: Roles, seed: int, kinds: Iterable[str] = COUNTERFACTUAL_MODELS
+) -> ScoringSet:
     """Fit the judges of one split, and fit them again under shuffled s. None of them sees a label or a model."""
     rows = held_out_rows(data, split)
     mediators, proxies, fixed = (roles.named(role) for role in ("M", "P", "N"))
@@ -110,9 +118,9 @@ def fit_judges(data: Dataset, split: Split, roles: Roles, seed: int, kinds: Iter
     used = data.ids[np.concatenate([split.train, split.validation])]
     null = shuffled(data, seed)
 
-    def edits(everyone: Dataset, kind: str, edited: tuple[str, ...], attribute: int = 0) -> EditedRecords:
+    def edits(everyone: Dataset, kind: str, edited: tuple[str, ...], attribute: int = 0) -> Counterfactuals:
         test = everyone.take(split.test)
-        return judge(kind, test, used, edited, seed, attribute, everyone=everyone, fixed=fixed)
+        return make_counterfactuals(kind, test, used, edited, seed, attribute, everyone=everyone, fixed=fixed)
 
     downstream = (*mediators, *proxies)
     return replace(

@@ -9,14 +9,14 @@ import numpy as np
 import ot
 
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.evaluation.judges import MIN_GROUP, Case, EditedRecords, JudgeError
+from secure_sccvfl.evaluation.counterfactual_models import MIN_GROUP, Case, CounterfactualError, Counterfactuals
 
 # A pair should agree on unedited columns where possible: those count a fifth of a mediator.
 CONTEXT_WEIGHT = 0.2
 OT_ROWS = 1500
 
 
-def edit(case: Case) -> EditedRecords:
+def edit(case: Case) -> Counterfactuals:
     inputs, codes, target, layout = case.inputs, case.codes, case.target, case.layout
     columns = layout.columns(case.edited)
     weight = np.full(layout.width, np.sqrt(CONTEXT_WEIGHT))
@@ -40,8 +40,8 @@ def edit(case: Case) -> EditedRecords:
             matches.append(others[j][wanted])
             shares.append(plan[i, j][wanted] * len(rows))
     if not sources:
-        raise JudgeError(f"no two groups have {MIN_GROUP} held-out records each")
+        raise CounterfactualError(f"no two groups have {MIN_GROUP} held-out records each")
     source, matched, share = (np.concatenate(v) for v in (sources, matches, shares))
     moved = inputs[source].copy()
     moved[:, columns] = inputs[matched][:, columns]
-    return EditedRecords("ot", source, moved, share, codes[matched])
+    return Counterfactuals("ot", source, moved, share, codes[matched])

@@ -17,7 +17,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.evaluation.letter.roles import edited_names
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.models.adversary import Adversary
 from secure_sccvfl.models.edits import public_targets
@@ -25,6 +24,7 @@ from secure_sccvfl.models.masked_cvae import MaskedCvae
 from secure_sccvfl.models.mlp import code_columns
 from secure_sccvfl.models.posteriors import pseudo_groups
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.roles import edited_names
 from secure_sccvfl.training.paper_settings import PaperSettings
 
 TARGET_DRAWS = 8
