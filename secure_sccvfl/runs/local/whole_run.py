@@ -156,7 +156,8 @@ class WholeRun:
         if MODES.get(self.options.mode).labels == "hidden" or not self.options.pooled:
             return []
         data = pooled(self.options.dataset, self.parties)
-        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        split = make_split(data, self.options.split, self.options.seed)
+        label = data.label.values[self.options.train_config().training_rows(split)]
         found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 

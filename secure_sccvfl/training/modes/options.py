@@ -366,8 +366,12 @@ class RunOptions:
         return card
 
     def tabled(self, schema: Schema) -> tuple[str, ...]:
-        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all. Mode `aware` needs all."""
-        card = self.policy() if self.mode != "aware" else None
+        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all.
+
+        Mode `aware` needs all tables. So does mode `dp`: its encoders mix columns, and the penalty of a mixed column
+        is averaged over records that are drawn from the tables of all columns of the party.
+        """
+        card = self.policy() if self.mode not in ("aware", "dp") else None
         features = [f.name for own in schema.features for f in own]
         return self.train_config().tabled(None if card is None else card.roles, features)
 
