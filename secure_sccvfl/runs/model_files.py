@@ -25,18 +25,21 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.registry import imported
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
-from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, PlainEncoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.models.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
+
+ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
+NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
+"""How encoders and generators of mode `split` are read; other models do not import them."""
 
 
 class ModelError(InputError):
@@ -146,6 +149,7 @@ class PartyModel:
         if self.networks:
             own = party.layout
             edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
+            restored = imported(NETWORKS)
             return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
         return {
             s.attribute: make_generator(
@@ -166,7 +170,7 @@ def trained_networks(
 ) -> dict[str, dict[str, np.ndarray]]:
     """A party's generators that were trained, as arrays; by protected attribute."""
     own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
-    return {name: made.arrays() for name, made in own.items() if isinstance(made, MaskedGenerator)}
+    return {name: made.arrays() for name, made in own.items() if isinstance(made, Network)}
 
 
 def no_weights(outputs: int) -> tuple[Shared, Shared]:
@@ -324,7 +328,7 @@ def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 
 def _packed(encoder: Encoder) -> dict[str, Any]:
     """An encoder as arrays."""
-    if isinstance(encoder, MlpEncoder):
+    if isinstance(encoder, Network):
         return {f"mlp {name}": value for name, value in encoder.arrays().items()}
     plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
     if not isinstance(plain, PlainEncoder):
@@ -340,7 +344,8 @@ def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterabl
     """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
         own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
-        return MlpEncoder.of(own)
+        encoder: Encoder = imported(ENCODER).of(own)
+        return encoder
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:
         return plain

@@ -243,3 +243,7 @@ class TrainConfig:
     def charged(self) -> int:
         """How many releases of statistics of s a run makes, for which its budget is planned."""
         return charged_statistics(self, self.discovery, self.generator)
+
+
+SCC = TrainConfig()
+"""Recipe `scc`, the default."""

@@ -15,10 +15,10 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
-from secure_sccvfl.models.masked_generator import MaskedGenerator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob

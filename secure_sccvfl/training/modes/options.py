@@ -35,11 +35,10 @@ from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.releases.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.releases.prediction_log import NO_LIMIT
-from secure_sccvfl.training import RECIPES, without_removed
+from secure_sccvfl.training import RECIPES, paper_settings, without_removed
 from secure_sccvfl.training.config import ConsistencySource, Controls, EvaluationKind, TrainConfig
 from secure_sccvfl.training.modes import MODES, gradient_mode
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_RIDGE, MODULE_STEPS
-from secure_sccvfl.training.paper_settings import settings_of
 
 KEPT = "kept"
 """As `tables`: the last ones beside the ledger that fit."""
@@ -90,13 +89,13 @@ class RunOptions:
     `head`: "linear", or a module of CrypTen that is trained by its autograd (`training.modules`): "mlp" has `hidden`
     units. A module is not private, so it needs `private_model` = false, which is for public data; it goes with mode
     `sealed` and exact evaluation, has its penalty from records, and takes `steps` steps at one lambda by default.
-    `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
+    `method`: a recipe of `training`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
     `predictions`: how many people the model may answer for, over all predictions; each of them once
     (`releases.prediction_log`). 0: no limit, for data that may be pooled alone, where it is the default.
     `weight_identity`, `weight_support`, `weight_leak`: alpha', beta' and eta' of the paper's objective, in mode
-    `split` (`training.modes.split_local`). Support and identity weigh terms of generators that train, those of
+    `split` (`research.split.local`). Support and identity weigh terms of generators that train, those of
     method `paper`.
     """
 
@@ -269,7 +268,7 @@ class RunOptions:
 
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
-        latent = settings_of(self.dataset).latent if self.method == "paper" else recipe.generator.latent
+        latent = paper_settings(self.dataset).latent if self.method == "paper" else recipe.generator.latent
         generator = replace(recipe.generator, kind=self.generator, latent=latent)
         discovery = replace(recipe.discovery, **{name: getattr(self, name) for name in DISCOVERY_OPTIONS})
         return replace(
@@ -441,14 +440,14 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
     """What a method sets of the options that a user may also give.
 
     Steps of method `paper` after its warm-up are those of its table, which stops early. Where evaluation has
-    noise nothing stops early (`training.modes.split_settings`): there it takes the patience, the fewest that the
+    noise nothing stops early (`research.split.settings`): there it takes the patience, the fewest that the
     paper can take.
     """
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
     recipe, own = RECIPES.get(method), {}
     if method == "paper":
-        column = settings_of(dataset)
+        column = paper_settings(dataset)
         own = {
             "take_lambda": column.lambda_cons,
             "warmup": column.warmup,

@@ -47,20 +47,20 @@ from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.models.edits import public_targets
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator
-from secure_sccvfl.models.mlp import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
+from secure_sccvfl.research.split.local import OwnTraining
+from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
+from secure_sccvfl.research.split.state import SplitState
+from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, with_leaks
-from secure_sccvfl.training.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.training.modes.base import Seen, Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split_local import OwnTraining
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_config, split_releases
-from secure_sccvfl.training.modes.split_state import Seen, SplitState
-from secure_sccvfl.training.modes.split_stopping import Stopping
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
 from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated

@@ -24,8 +24,8 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.models.edits import public_targets
 from secure_sccvfl.models.generators import GeneratorConfig, Material
-from secure_sccvfl.models.masked_cvae import GeneratorTerms, MaskedCvae
-from secure_sccvfl.models.posteriors import group_posterior, group_shares
+from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms, MaskedCvae
+from secure_sccvfl.research.paper.posteriors import group_posterior, group_shares
 
 EPOCHS, RATE = 60, 0.01
 """Of a party's training alone. The rate is the paper's for generators; the number of epochs is ours."""
