@@ -21,7 +21,8 @@ from markupsafe import Markup
 
 from accounting.account import GRAM, HEAD, part_of
 from accounting.plots import cost_plot, running_plot
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import sections
@@ -147,7 +148,7 @@ def _json(text: str, path: Path) -> dict[str, Any]:
 
 def _one_machine(session: Path) -> bool:
     """Whether all parties ran on one host, according to the run's own settings."""
-    return session.exists() and all(a.startswith("127.0.0.1:") for a in SessionConfig.load(session).parties)
+    return session.exists() and all(a.startswith("127.0.0.1:") for a in load_session(session).parties)
 
 
 def _template(name: str) -> str:

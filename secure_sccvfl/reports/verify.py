@@ -49,7 +49,7 @@ from secure_sccvfl.reports.run_log import (
     since,
     strange,
 )
-from secure_sccvfl.runs.model_files import ModelError, model_digest
+from secure_sccvfl.runs.paths import ModelError, model_digest
 
 Problems = Iterator[str]
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
@@ -40,21 +41,21 @@ from secure_sccvfl.training.modes.options import RunOptions
 def explain(run: Path, record: str) -> dict[str, Any]:
     """A person of a finished run on public data."""
     report = _json(run / "report.json")
-    session = SessionConfig.load(_must(run, "session.toml"))
+    session = load_session(_must(run, "session.toml"))
     options = RunOptions.of(session.options)
-    if not options.pooled or options.evaluation != "exact":
+    if not options.data.pooled or options.evaluation.kind != "exact":
         raise ConfigError(
             "records of a consortium are not shown to all: a party explains what it holds itself, with --party"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        data = pooled(options.dataset, len(session.parties))
-    row = _row(data.ids, record, options.dataset)
-    split = make_split(data, options.split, options.seed)
+        data = pooled(options.data.dataset, len(session.parties))
+    row = _row(data.ids, record, options.data.dataset)
+    split = make_split(data, options.data.split, options.data.seed)
     roles = Roles(report["roles"], report["proxies"])
     config = replace(options.train_config(), evaluation="exact")
     budget = options.simulated_budget(len(session.parties))
-    ready = ready_with(data, split, roles, config, budget, options.seed, _card(run))
+    ready = ready_with(data, split, roles, config, budget, options.data.seed, _card(run))
     in_secret = {e["id"]: e for e in (report.get("examples") or {}).get("people", ())}
     return {
         "record": record,
@@ -64,7 +65,7 @@ def explain(run: Path, record: str) -> dict[str, Any]:
         "holders": _holders(report),
         "columns": _columns(report, _card(run)),
         "proxies": report["proxies"],
-        "person": explained(ready, options.mode, row),
+        "person": explained(ready, options.training.mode, row),
         "secure": in_secret.get(record),
     }
 
@@ -82,7 +83,7 @@ def explain_to_party(
         folder.must_hold_all(f"party {party} explains what it holds itself")
     place = folder.part(party)
     place = place if place.is_dir() else run
-    session = SessionConfig.load(session_file if session_file is not None else _must(run, "session.toml"))
+    session = load_session(session_file if session_file is not None else _must(run, "session.toml"))
     options, parties = RunOptions.of(session.options), len(session.parties)
     if not 0 <= party < parties:
         raise ConfigError(f"the run has parties 0 to {parties - 1}, not {party}")
@@ -91,7 +92,7 @@ def explain_to_party(
         warnings.simplefilter("ignore", DataWarning)
         own = options.load(party, parties)
     row = _row(own.ids, record, f"the records of {own.schema.parties[party]}")
-    words = describe(options.dataset, own.schema)
+    words = describe(options.data.dataset, own.schema)
     told = {**result, "data": words, "party_names": result["parties"]}
     return {
         "record": record,
