@@ -29,7 +29,7 @@ from launch.arguments import Parser
 from secure_sccvfl.data.catalogue import dataset_help
 from secure_sccvfl.models.generators import GENERATORS
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
-from secure_sccvfl.releases.heads import EPSILON_RULE
+from secure_sccvfl.releases.mechanisms import EPSILON_RULE
 from secure_sccvfl.runs.console import OK, guarded, say
 from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.runs.process import check_transcript

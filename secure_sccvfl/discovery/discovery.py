@@ -27,17 +27,18 @@ from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, r
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.kinds import REDRAWS, Kind
-from secure_sccvfl.releases.releases import (
+from secure_sccvfl.releases.catalogue import (
     GAINS,
     NUMBERS,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
     REDRAWN_SCORES,
+    REDRAWS,
     RESIDUAL_SCORES,
     SCORES,
     SKETCH,
+    Kind,
 )
 
 Audit = Callable[[str, Mapping[str, Any]], None]

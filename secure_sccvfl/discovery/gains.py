@@ -36,7 +36,7 @@ from secure_sccvfl.data.party import MOMENT_GRID, Attribute, Party
 from secure_sccvfl.discovery.inputs import joint_norm
 from secure_sccvfl.discovery.shrinkage import group_sizes
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.releases.releases import RISK_GAINS
+from secure_sccvfl.releases.catalogue import RISK_GAINS
 
 HALVES = 2
 

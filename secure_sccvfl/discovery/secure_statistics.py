@@ -54,9 +54,8 @@ from secure_sccvfl.discovery.inputs import (
 )
 from secure_sccvfl.discovery.projected import shares
 from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Tables, Widths
+from secure_sccvfl.releases.catalogue import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, Columns, Kind, owner_title
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Columns, Kind
-from secure_sccvfl.releases.releases import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
 FEWEST, SURE = 20, 4.0

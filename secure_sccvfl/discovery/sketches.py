@@ -11,8 +11,8 @@ from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attr
 from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.inputs import joint_norm
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.releases.releases import MOMENTS as MOMENTS_RELEASE
-from secure_sccvfl.releases.releases import RESIDUALS
+from secure_sccvfl.releases.catalogue import MOMENTS as MOMENTS_RELEASE
+from secure_sccvfl.releases.catalogue import RESIDUALS
 
 
 @dataclass(frozen=True)

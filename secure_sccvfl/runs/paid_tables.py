@@ -25,7 +25,7 @@ from secure_sccvfl.discovery.kept_tables import (
     load_tables,
     save_tables,
 )
-from secure_sccvfl.releases.releases import MOMENTS, RESIDUALS, RISK_GAINS, SKETCH
+from secure_sccvfl.releases.catalogue import MOMENTS, RESIDUALS, RISK_GAINS, SKETCH
 from secure_sccvfl.runs.audit_log import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
 from secure_sccvfl.training.modes.options import KEPT, RunOptions

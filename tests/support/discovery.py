@@ -14,9 +14,8 @@ from protocols.alignment.presence import Presence
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8

@@ -83,11 +83,11 @@ class RunOptions:
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation and a
     model that is not private. It reveals s of training records too, which no ledger covers.
     `private_model`: the head is differentially private, under the same `epsilon` as the statistics of s
-    (`releases.heads`); it gets `head_share` of it, by default .75 where a card decides every column and tables are
+    (`mechanisms`); it gets `head_share` of it, by default .75 where a card decides every column and tables are
     those of its M and P alone (`tabled`), else .6. Without it the model is not private, which is for research on
     public data. `consistency_from`: "tables" builds the consistency penalty from the released tables; "records" edits
     every training record. With a private model the Gram matrix of these edits is a charged release with noise
-    (`releases.gram`; mode `sealed`); without, the model reveals s of them: for public data.
+    (`releases.mechanisms`; mode `sealed`); without, the model reveals s of them: for public data.
     `head`: "linear", or a module of CrypTen that is trained by its autograd (`training.modules`): "mlp" has `hidden`
     units. A module is not private, so it needs `private_model` = false, which is for public data; it goes with mode
     `sealed` and exact evaluation, has its penalty from records, and takes `steps` steps at one lambda by default.

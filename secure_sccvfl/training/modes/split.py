@@ -50,7 +50,7 @@ from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.masked_generator import MaskedGenerator
 from secure_sccvfl.models.mlp import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.releases.catalogue import EDITING_PARTIES, GRADIENT, plan_of
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks

@@ -23,7 +23,7 @@ from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.discovery_utility import same_roles
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from tests.support.reference import reference
 
