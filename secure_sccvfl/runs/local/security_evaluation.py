@@ -98,11 +98,9 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
     evaluation.shares(attacks, work / "shares")
     audits = _canaries(run, work / "canary", releases, tell)
     ready = evaluation.prepared(run)
-    skipped = dict.fromkeys((*model_attacks.ON_MODELS, "pgd"), "this model uses s, which no white box here has")
     if run.options.mode != "aware":
         run.check_white_box(answers)
-        skipped = model_attacks.on_model(attacks, ready, tell)
-        attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
+    skipped = model_attacks.on_model(attacks, ready, answers, tell)
     evaluation.contrasts(attacks, ready, tell)
     return _Rest(attacks, audits, skipped)
 
