@@ -50,9 +50,9 @@ from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, AtHo
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.gains import HALVES
 from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.inputs import clipping_of, joint_norm
+from secure_sccvfl.discovery.noisy_tables import release_moments, residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
-from secure_sccvfl.discovery.sketches import release_moments, residual_scores
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
@@ -95,7 +95,7 @@ class Canary:
 
     def terms(self, options: RunOptions) -> tuple[float, float]:
         """Epsilon and delta of the ledger that pays for the release."""
-        return options.epsilon, options.delta
+        return options.privacy.epsilon, options.privacy.delta
 
     def multiplier_of(self, options: RunOptions, planned: float) -> float:
         """The noise multiplier; planned: that of the run's statistics."""
@@ -133,15 +133,6 @@ class _Columns:
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         return dict(self.blocks)
-
-
-@dataclass(frozen=True)
-class _TwoGroups:
-    """A protected attribute with two groups."""
-
-    codes: AtHolder
-    name: str = "s"
-    groups: tuple[str, ...] = ("0", "1")
 
 
 @dataclass(frozen=True)
@@ -183,7 +174,7 @@ class TableCanary(_GroupCanary):
 
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> Canary:
-        return cls() if options.sketch == "counts" else ClippedCanary.of_length(options.clip)
+        return cls() if options.discovery.table_kind == "counts" else ClippedCanary.of_length(options.discovery.clip)
 
     def block(self) -> np.ndarray:
         """The numbers of every column (records x width)."""
@@ -191,7 +182,7 @@ class TableCanary(_GroupCanary):
 
     def released(self, statistics: SecureStatistics, columns: Any, codes: Any, features: int) -> Any:
         bound = joint_norm(1.0, features, 1)
-        return statistics.group_sums(columns, codes, (GROUPS,), self.kind.charged_as(0), bound)
+        return statistics.release(GroupSums(self.kind.charged_as(0), bound), columns, codes, (GROUPS,)).tables
 
     def table(self, counts: np.ndarray) -> np.ndarray:
         """What is released of a table of sums, without noise."""
@@ -226,7 +217,8 @@ class ClippedCanary(TableCanary):
         return "clipped sketch"
 
     def released(self, statistics: SecureStatistics, columns: Any, codes: Any, features: int) -> Any:
-        return statistics.clipped_sums(columns, codes, (GROUPS,), self.kind.charged_as(0), self.length).tables
+        released = ClippedSums(self.kind.charged_as(0), self.length)
+        return statistics.release(released, columns, codes, (GROUPS,)).tables
 
     def table(self, counts: np.ndarray) -> np.ndarray:
         return scaled(counts, self.length)
@@ -250,7 +242,8 @@ class GainsCanary(TableCanary):
 
     def released(self, statistics: SecureStatistics, columns: Any, codes: Any, features: int) -> Any:
         bound = joint_norm(MOMENT_GRID, features, 1)
-        return statistics.group_sums(columns, codes, (GROUPS,), self.kind.charged_as(), bound, HALVES)
+        released = GroupSums(self.kind.charged_as(), bound, HALVES)
+        return statistics.release(released, columns, codes, (GROUPS,)).tables
 
 
 @dataclass(frozen=True)
@@ -264,7 +257,7 @@ class MomentsCanary(_GroupCanary):
         names, block = self.names(session.parties), np.zeros((self.rows, MOMENTS))
         block[0] = MOMENT_GRID
         own = cast(Party, _Columns(dict.fromkeys(names[session.rank], block), block))
-        attribute: Attribute = _TwoGroups(self.held(session, world))
+        attribute = Attribute("s", "", ("0", "1"), self.held(session, world))
         every = [name for part in names.values() for name in part]
         (found,) = release_moments(self.statistics(session, charger), [own], [attribute], every)
         return MOMENT_GRID * np.concatenate([found.sums[name].reshape(-1) for name in names[session.rank]])
@@ -302,7 +295,7 @@ class ResidualsCanary(_GroupCanary):
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
         names, block = self.names(session.parties)[session.rank], self._features()
         own = cast(Party, _Columns(dict.fromkeys(names, block), block))
-        attribute: Attribute = _TwoGroups(self.held(session, world))
+        attribute = Attribute("s", "", ("0", "1"), self.held(session, world))
         features = session.parties * self.each
         statistics = self.statistics(session, charger)
         (found,), _ = residual_scores(statistics, [own], [own], [attribute], features, seed=0)
@@ -470,10 +463,10 @@ class EvaluationCanary(Canary):
         return cls(task="regression" if schema.task == "regression" else "binary")
 
     def terms(self, options: RunOptions) -> tuple[float, float]:
-        return options.evaluation_epsilon, options.evaluation_delta
+        return options.evaluation.epsilon, options.evaluation.delta
 
     def multiplier_of(self, options: RunOptions, planned: float) -> float:
-        return noise_multiplier(*self.terms(options), options.evaluations)
+        return noise_multiplier(*self.terms(options), options.evaluation.planned)
 
     @property
     def layout(self) -> Sums:
@@ -561,9 +554,9 @@ class HeadCanary:
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> HeadCanary:
         plan, priced = _priced(options, schema)
-        accounted = epsilon_of([priced.objective], options.delta)
+        accounted = epsilon_of([priced.objective], options.privacy.delta)
         loss = log_cosh(plan.slope) if schema.task == "regression" else capped(plan.slope)
-        return cls(priced.noise.sigma, plan.radius, priced.noise.ridge, options.delta, accounted, loss)
+        return cls(priced.noise.sigma, plan.radius, priced.noise.ridge, options.privacy.delta, accounted, loss)
 
     def pair(self) -> tuple[Records, Records]:
         """The two data sets. All labels are 1; the first record is the canary."""
@@ -622,7 +615,7 @@ def charged_kinds(options: RunOptions | None = None, schema: Schema | None = Non
     if options is None or schema is None:
         return charged
     planned = mode_plan(schema, options).releases.values()
-    evaluated = [catalogue.EVALUATION] if options.evaluation == "noisy" else []
+    evaluated = [catalogue.EVALUATION] if options.evaluation.kind == "noisy" else []
     paid = [release.name for release in planned if release.event is not None]
     return tuple(kind for kind in charged if kind in evaluated or any(map(kind.is_name, paid)))
 

@@ -31,7 +31,7 @@ def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
     parts, (weight, bias) = list(run.models()), run.head()
     config, sketch = run.options.train_config(), parts[0].sketches[0]
     multiplier = noise_multiplier_of(run.options, run.options.schema(len(run.parties)))
-    counted = run.options.sketch == "counts" and run.options.align == "exact"
+    counted = run.options.discovery.table_kind == "counts" and run.options.data.align == "exact"
     tables = {name: table for part in parts for name, table in part.sketches[0].tables.items()}
     lam = parts[0].lam if parts[0].lam is not None else config.taken
     return LinearModel(
@@ -39,7 +39,7 @@ def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
         {part.rank: part.encoder for part in parts},
         weight,
         bias,
-        lam if run.options.mode == "sealed" else None,
+        lam if run.options.training.mode == "sealed" else None,
         getattr(config, "consistency_from", "records"),
         gram_noise=gram_noise(ready, config, multiplier),
         tables=tables if counted else None,
@@ -53,7 +53,7 @@ def views_of_run(run: FinishedRun, ready: Prepared, logits: np.ndarray) -> Views
     views["opened gradients"] = opened_gradients(run)
     test, receiver = run.split.test, run.parties[run.holder("y")]
     codes = run.data.protected[0].codes[test]
-    known = folds(codes, 2, run.options.seed) == 0
+    known = folds(codes, 2, run.options.data.seed) == 0
     views["view"] = {"scores": View("receiver", (logits[known], codes[known]), (logits[~known], codes[~known]))}
     targets = {name: (c[known], c[~known]) for name, c in _others_columns(run, receiver.rank, test).items()}
     if targets:
@@ -68,7 +68,7 @@ def on_model(
     attacks: ViewAttacks, ready: Prepared, logits: np.ndarray, progress: Progress = lambda view: None
 ) -> dict[str, str]:
     """All attacks of the registry on the run's model; returns why others do not apply, by attack."""
-    aware = attacks.run.options.mode == "aware"
+    aware = attacks.run.options.training.mode == "aware"
     views, skipped = {} if aware else views_of_run(attacks.run, ready, logits), {}
     for name, attack in ATTACKS.items():
         if attack.on_transcripts or attack.paper_only:
@@ -96,7 +96,7 @@ def control_row(name: str, attack: Attack, held: Any, seed: int) -> Row:
 
 
 def _add(attacks: ViewAttacks, name: str, attack: Attack, view: str, held: Any) -> None:
-    mode, seed = MODES.get(attacks.run.options.mode), attacks.seed
+    mode, seed = MODES.get(attacks.run.options.training.mode), attacks.seed
     if attack.promise == NO_GAIN:
         kept = not attack.hidden or getattr(mode, attack.hidden) == "hidden"
         attacks.add_guesses(name, view, *attack.guesses(held, seed), NO_GAIN if kept else SHOWN)
@@ -128,7 +128,7 @@ def _others_columns(run: FinishedRun, rank: int, rows: np.ndarray) -> dict[str, 
 
 def opened_gradients(run: FinishedRun) -> dict[str, Shown]:
     """What each party of a `split` run was shown, before the columns of the others; none in other modes."""
-    if MODES.get(run.options.mode).groups != "shown":
+    if MODES.get(run.options.training.mode).groups != "shown":
         return {}
     rows, views = run.trained[run.rows], {}
     for party in run.parties:

@@ -92,9 +92,9 @@ def assemble(
     return {
         "version": 2,
         "dataset": run.data.name,
-        "mode": run.options.mode,
+        "mode": run.options.training.mode,
         "parties": len(run.parties),
-        "seed": run.options.seed,
+        "seed": run.options.data.seed,
         "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows)},
         "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
         "rows": [row.as_dict() for row in rows],

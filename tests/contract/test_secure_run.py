@@ -12,9 +12,9 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.harness import hand_out, judges_of
-from secure_sccvfl.evaluation.judges import HANDED_OUT
+from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.metrics import evaluate, flat
+from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.models.masked_generator import MaskedGenerator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
@@ -154,14 +154,14 @@ def test_the_secret_validity_terms_are_those_of_the_plaintext_engine(secure, pla
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     folder, results, *_ = secure
     data, split, _ = plain
-    judges = judges_of(data, split, Roles(results[0]["roles"]), 0)
+    judges = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
     hand_out(data, judges, folder)
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     rows = (judges.inputs, judges.label, judges.codes)
     expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.edits, judges.nulls))
     assert all(r["metrics"] == found[0]["metrics"] for r in found)
     assert {"cat", "lt", "matmul", "selected", "sum"} <= found[0]["crypten_operations"]["evaluation"].keys()
-    for judge in HANDED_OUT:
+    for judge in RUN_MODELS:
         assert {f"{figure}_{judge}" for figure in ("fr", "fr_null", "net", "scg")} <= set(found[0]["metrics"])
     for name, value in expected.items():
         if name in ("auc", "bacc"):

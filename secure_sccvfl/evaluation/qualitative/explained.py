@@ -15,8 +15,7 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.evaluation.aware_baselines import aware
-from secure_sccvfl.evaluation.baselines import erm, scc
+from secure_sccvfl.evaluation.baselines import aware, erm, scc
 from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, cells
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, edited_rows, own_rows

@@ -34,13 +34,13 @@ from secure_sccvfl.audit.report import PLAIN, assemble, markdown
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.experiments import attack_scores
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
 from secure_sccvfl.models.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.models.mlp import make_mlp
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.research.reproduction.experiments import attack_scores
 from secure_sccvfl.training.modes.options import RunOptions
 
 DATA = pooled("german", 3)
@@ -55,7 +55,9 @@ def without_audits(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def german_run(mode: str = "sealed") -> FinishedRun:
     options = RunOptions.of({"dataset": "german", "mode": mode})
-    return FinishedRun(Path(), options, DATA, make_split(DATA, options.split, options.seed), make_parties(DATA))
+    return FinishedRun(
+        Path(), options, DATA, make_split(DATA, options.data.split, options.data.seed), make_parties(DATA)
+    )
 
 
 @cache
@@ -211,7 +213,7 @@ def test_the_mean_over_further_models_decides(rate: float, ok: bool, monkeypatch
     seeds: list[int] = []
 
     def known_rate(options: RunOptions, data: Any, parties: Any, seed: int) -> float:
-        assert options.seed == seed
+        assert options.data.seed == seed
         seeds.append(seed)
         return rate + (0.04 if len(seeds) % 2 else -0.04)
 
@@ -325,7 +327,7 @@ def test_a_new_attack_of_the_registry_runs_in_both_programs(monkeypatch: pytest.
         monkeypatch.setattr(ATTACKS, "entries", {"new": new})
         attacks, skipped = attacked(monkeypatch, "tables")
         assert skipped == {} and attacks.rows[0].promise == CONTROL and len(attacks.rows) > 1, takes
-        scored = attack_scores(ready(), METHODS.get("scc")(ready()), "attacks")
+        scored = attack_scores(ready(), METHODS.get("scc")(ready()), full=True)
         assert "new_positive_control" in {score.metric for score in scored}, takes
         monkeypatch.undo()
         monkeypatch.setattr(report, "not_audited", lambda run, audits: [])

@@ -8,8 +8,9 @@ from scipy import stats
 
 from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.evaluation.discovery_utility import (
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.reproduction.discovery_utility import (
     BUDGETS,
     SCORES,
     compared,
@@ -17,13 +18,12 @@ from secure_sccvfl.evaluation.discovery_utility import (
     same_roles,
     settings_of,
 )
-from secure_sccvfl.policy.roles import Roles
 
 
 def finding(roles, confidence):
     made = dict(zip("abcd", roles, strict=True))
     sure = dict(zip("abcd", confidence, strict=True))
-    return Finding(Roles(made), {}, {}, proposed=made, confidence=sure)
+    return RoleAssignment(Roles(made), {}, {}, proposed=made, confidence=sure)
 
 
 def test_pairs_of_runs_are_compared_column_by_column():

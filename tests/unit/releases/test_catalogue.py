@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
+from accounting.accountant import epsilon_against_dealer, epsilon_of
+from accounting.events import Event, Sensitivity
+from protocols.operations.noise import NoiseKind
 from secure_sccvfl.audit import canaries
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import (
@@ -19,11 +24,13 @@ from secure_sccvfl.releases.catalogue import (
     kind_of,
     rows,
 )
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
 from secure_sccvfl.reports.sections import learned
 from secure_sccvfl.training.modes import MODES
-from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 
+ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "moments", "source": "moments"}
 
 
@@ -48,6 +55,51 @@ def test_a_charged_kind_without_a_canary_or_a_derived_one_without_a_source_is_re
         replace(SCORES, canary="TableCanary")
     with pytest.raises(ValueError, match="names them"):
         replace(SCORES, follows=())
+
+
+def document(name: str) -> str:
+    """A document without line breaks."""
+    return " ".join((ROOT / name).read_text().split())
+
+
+def test_coverage_is_stated_for_every_release() -> None:
+    """And for none that does not exist. tests/architecture/test_generated_pages.py compares the whole page."""
+    groups = tomllib.loads((ROOT / "docs" / "coverage.toml").read_text())["groups"]
+    assert {name for group in groups for name in group["releases"]} == {kind.title for kind in CATALOGUE}
+    assert all(f"| `{kind.title}` |" in document("docs/releases.md") for kind in CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("card", "sentence"),
+    [
+        ("", "Alone, the tables cost {tables:.2f} and the head {head:.2f}"),
+        ("german-full", "these then cost {tables:.2f} alone and the head {head:.2f}"),
+    ],
+)
+def test_the_figures_of_security_md_are_those_of_the_accountant(card: str, sentence: str) -> None:
+    """Two releases of the tables of 20 columns and one head, at epsilon 8."""
+    tables, heads = events_of("dealer+holder", card)
+    assert epsilon_of([*tables, *heads], 1e-5) == pytest.approx(8, abs=0.005)
+    told = sentence.format(tables=epsilon_of(tables, 1e-5), head=epsilon_of(heads, 1e-5))
+    assert told in document("SECURITY.md")
+    if not card:
+        against_holder = epsilon_of([*(replace(event, copies=1) for event in tables), *heads], 1e-5)
+        coverage = document("docs/releases.md")
+        assert f"about others' columns: {against_holder:.2f};" in coverage
+        assert f"who later reads tables: {epsilon_against_dealer(tables, 1e-5):.2f} without" in coverage
+        every = [event for part in events_of("all-parties", card) for event in part]
+        assert f"(`all-parties`: {epsilon_against_dealer(every, 1e-5):.2f} with three parties" in coverage
+
+
+def events_of(noise: NoiseKind, card: str) -> tuple[list[Event], list[Event]]:
+    """What a default run of three parties on German charges: tables, and the head."""
+    options = RunOptions.of({"dataset": "german", "noise": noise, "card": card})
+    spread = spread_of(options, options.schema(3))
+    assert spread.heads is not None
+    level = NoiseLevel(spread.multiplier, noise, 3)
+    moved = Sensitivity.of_counts(20**0.5)
+    tables = [noised_event(f"sketch-{number}", moved, level, "records", number) for number in range(2)]
+    return tables, list(price_head(*spread.heads, 1, noise, 3, "records").events)
 
 
 @pytest.mark.parametrize("mode", MODES)

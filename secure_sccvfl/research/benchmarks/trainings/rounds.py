@@ -33,7 +33,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn
 from secure_sccvfl.research.benchmarks.trainings import whole
 from secure_sccvfl.runs.jobs import Progress
