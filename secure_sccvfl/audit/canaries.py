@@ -8,7 +8,7 @@ clear and independently of the protocol.
 
 | release | how the record differs | share of the charged movement |
 |---|---|---|
-| `sketch`, `risk gains`, `moments` | its group; its row of every column is as long as is charged | all of it |
+| `sketch`, `risk gains` | its group; its row of every column is as long as is charged | all of it |
 | clipped `sketch` | its group, among the fewest records that S allows: it moves cells by about S / |c| | below half |
 | `residuals` | the group of a record whose kernel feature opposes its group | .6, the bound in `hsic.py` is loose |
 | `first count` | one party has the record or lacks it | all of it |
@@ -46,11 +46,11 @@ from secure_sccvfl.audit.bounds import CONFIDENCE, Audit, audit
 from secure_sccvfl.audit.head_noise import Loss, Records, capped, head_noise, log_cosh, train
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, AtHolder, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, AtHolder, Attribute, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.gains import HALVES
 from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.noisy_tables import release_moments, residual_scores
+from secure_sccvfl.discovery.noisy_tables import residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
 from secure_sccvfl.metrics.copies import Copies
@@ -128,9 +128,6 @@ class _Columns:
     def known(self) -> _Columns:
         return self
 
-    def moments(self, names: Any) -> dict[str, np.ndarray]:
-        return dict(self.blocks)
-
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         return dict(self.blocks)
 
@@ -155,7 +152,7 @@ class _GroupCanary(Canary):
         return {rank: dict.fromkeys(own, self.width) for rank, own in self.names(parties).items()}
 
     def plan(self, parties: int, times: int) -> list[Release]:
-        facts = Facts(self.bins(parties), (GROUPS,), source="moments", conditional=True, align="hidden")
+        facts = Facts(self.bins(parties), (GROUPS,), conditional=True, align="hidden")
         return self.kind.releases(facts, times=times)
 
     def held(self, session: Session, world: str) -> AtHolder:
@@ -244,28 +241,6 @@ class GainsCanary(TableCanary):
         bound = joint_norm(MOMENT_GRID, features, 1)
         released = GroupSums(self.kind.charged_as(), bound, HALVES)
         return statistics.release(released, columns, codes, (GROUPS,)).tables
-
-
-@dataclass(frozen=True)
-class MomentsCanary(_GroupCanary):
-    """Sums of 1, u and u^2 by group: the record has u = 1 in every column, and the others count nowhere."""
-
-    kind: ClassVar[Kind] = catalogue.MOMENTS
-    width: int = MOMENTS
-
-    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
-        names, block = self.names(session.parties), np.zeros((self.rows, MOMENTS))
-        block[0] = MOMENT_GRID
-        own = cast(Party, _Columns(dict.fromkeys(names[session.rank], block), block))
-        attribute = Attribute("s", "", ("0", "1"), self.held(session, world))
-        every = [name for part in names.values() for name in part]
-        (found,) = release_moments(self.statistics(session, charger), [own], [attribute], every)
-        return MOMENT_GRID * np.concatenate([found.sums[name].reshape(-1) for name in names[session.rank]])
-
-    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
-        table = np.zeros((MOMENTS, GROUPS))
-        table[:, self.codes(world)[0]] = MOMENT_GRID
-        return np.tile(table.reshape(-1), self.each)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,6 @@ class Facts:
     score: str = ""
     conditional: bool = False
     gain: bool = False
-    source: str = ""
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
     leak: bool = False
@@ -333,28 +332,6 @@ RISK_GAINS = Kind(
     "with discrete Gaussian noise",
     canary="GainsCanary",
     times=lambda facts: int(facts.gain and _uncached(facts)),
-)
-MOMENTS = Kind(
-    title="moments for party P",
-    to="owner",
-    stage="discovery",
-    shape=("*", "groups"),
-    basis="charged",
-    what="noisy means and squares of its mediators by group",
-    purpose="noisy moments of its mediators with s, to their owner alone",
-    why="with `source = moments`: noisy counts, sums and squares of its mediators by group",
-    canary="MomentsCanary",
-    times=lambda facts: int(facts.source == "moments" and _uncached(facts)),
-)
-NUMBERS = Kind(
-    title="numbers",
-    stage="discovery",
-    basis="public",
-    what="which columns are numbers",
-    purpose="1 for each number, by the public dictionary",
-    about="nobody: the public description",
-    why="with `source = moments`: by the public dictionary",
-    times=lambda facts: int(facts.source == "moments"),
 )
 GROUP_SIZES = Kind(
     title="group sizes",
@@ -729,8 +706,8 @@ NOISY_GRADIENT = Kind(
     canary="GradientCanary",
 )
 CATALOGUE: tuple[Kind, ...] = (
-    *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, SKETCH, PRESENT, RESIDUALS, RISK_GAINS, MOMENTS),
-    *(NUMBERS, GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
+    *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, SKETCH, PRESENT, RESIDUALS, RISK_GAINS),
+    *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
     *(REDRAWN_P_VALUES, COLUMNS, FEATURES, LEFT_OUT, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
     *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, LEAK, EVALUATION, EXACT_EVALUATION, SLICES),
     *(PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),

@@ -16,12 +16,14 @@ from protocols.session.runtime import Session
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, Statistic
-from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, Facts, plan_of
+from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0
+WIDE = replace(RISK_GAINS, title="moments for party P", charge="moments", shape=("*", "groups"))
+"""A release of sums that are wider than counts; no run makes it."""
 
 
 def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
@@ -82,9 +84,16 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments", align="hidden")
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
         opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
-        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *opened, *more])
+        return ReleasePlan(
+            [
+                *plan_of(replace(facts, conditional=True, gain=True), "discovery"),
+                *opened,
+                *WIDE.releases(facts, times=1),
+                *more,
+            ]
+        )
 
     def run(
         self,

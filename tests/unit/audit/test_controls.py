@@ -38,8 +38,8 @@ from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
 from secure_sccvfl.models.encoders import Encoder, EncoderKind, fit_encoder
-from secure_sccvfl.models.mlp import make_mlp
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.research.paper.encoder import make_mlp
 from secure_sccvfl.research.reproduction.experiments import attack_scores
 from secure_sccvfl.training.modes.options import RunOptions
 

@@ -31,7 +31,7 @@ from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 
 ROOT = Path(__file__).resolve().parents[3]
-EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "moments", "source": "moments"}
+EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True}
 
 
 def test_every_kind_is_listed_once_and_has_a_complete_row() -> None:

@@ -26,9 +26,9 @@ from protocols.session.runtime import Session
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.research.split.mode import probes, residual_of
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.training.engine import Step
-from secure_sccvfl.training.modes.split import probes, residual_of
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
@@ -169,7 +169,7 @@ class StepBenchmark:
         processor: list[float] = []
         for number in range(self.repeats + 1):
             progress(self.mode, number, self.repeats + 1)
-            session.communicator.barrier()
+            session.barrier()
             before, start, busy = vars(session.total_cost).copy(), time.perf_counter(), time.process_time()
             next(steps)
             processor.append((time.process_time() - busy) / TOGETHER)
