@@ -49,8 +49,8 @@ from secure_sccvfl.discovery.statistics import (
     Statistics,
     Tables,
 )
+from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.releases import SKETCH
 
 FOLDER, COMMON = "tables", "common records"
 Parts = tuple[Mapping[str, np.ndarray], ...]

@@ -11,8 +11,8 @@ import numpy as np
 from protocols.errors import RangeError
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Blocks, Part
-from secure_sccvfl.releases.heads import LARGEST_CURVATURE, HeadCharge
-from secure_sccvfl.releases.releases import GUARD_LENGTH
+from secure_sccvfl.releases.catalogue import GUARD_LENGTH
+from secure_sccvfl.releases.mechanisms import LARGEST_CURVATURE, HeadCharge
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.grid import PRIVATE_SAMPLED, Bounds, Grid, sampled_rows
 from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, Engine, Step
@@ -118,7 +118,7 @@ class Descents:
         number of columns, so at this rate every step goes down, whatever the data are (`grid`, Scale). The head
         stays secret: no bit about it is opened, not even whether it is in range. It carries no noise and is never
         released; the heads of the grid start from it and end within the checked tolerance of their minimum wherever
-        they started (`releases.heads`). A module takes the first of its steps here.
+        they started (`releases.mechanisms`). A module takes the first of its steps here.
         """
         self.hooks.progress("warm-up", 0, 1)
         lam = self.config.trained[0] if self.config.taken is None else self.config.taken

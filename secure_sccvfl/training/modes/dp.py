@@ -62,10 +62,9 @@ from secure_sccvfl.models.encoders import (
     public_encoder,
     public_radius,
 )
+from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, Facts
 from secure_sccvfl.releases.charging import Charger, Paid
-from secure_sccvfl.releases.heads import HeadPlan
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import NOISY_GRADIENT
+from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import Trained, Workplace, check_budget
 from secure_sccvfl.training.modes.options import RunOptions
