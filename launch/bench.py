@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
     from secure_sccvfl.research.benchmarks.results import write_results
-    from secure_sccvfl.research.reproduced.seeds import versions
+    from secure_sccvfl.research.reproduction.seeds import versions
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")

@@ -33,9 +33,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.research.reproduced.seeds import ENGINES, command_line, reproduce, versions
+from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS
+from secure_sccvfl.research.reproduction.seeds import ENGINES, command_line, reproduce, versions
 from secure_sccvfl.runs.console import OK, guarded, say
 
 SEEDS = 10
@@ -115,7 +115,7 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def run_paper(options: argparse.Namespace) -> int:
     """Every table of the paper, a folder for each."""
-    from secure_sccvfl.research.reproduced.paper_tables import first_seeds, plan, run_plan
+    from secure_sccvfl.research.reproduction.paper_tables import first_seeds, plan, run_plan
 
     given = options.dataset or []
     if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
@@ -155,7 +155,7 @@ def write_page(path: Path, result: dict[str, Any], text: str) -> int:
 
 def run_discovery(options: argparse.Namespace) -> int:
     """Rank agreement of noisy scores, written to OUT/discovery-utility.json and .md."""
-    from secure_sccvfl.evaluation import discovery_utility
+    from secure_sccvfl.research.reproduction import discovery_utility
 
     rows, command = discovery_utility.measure(), "python launch/reproduce.py discovery --out results"
     text = discovery_utility.markdown(rows, command)
@@ -164,7 +164,7 @@ def run_discovery(options: argparse.Namespace) -> int:
 
 def run_roles(options: argparse.Namespace) -> int:
     """How often proposed roles come again, written to OUT/role-stability.json and .md."""
-    from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
+    from secure_sccvfl.research.reproduction.discovery_utility import stability, stability_markdown
 
     datasets, date = options.dataset or ["german"], datetime.date.today().isoformat()
     rows = [row for name in datasets for row in stability(name, seeds_of(options))]
@@ -176,7 +176,7 @@ def run_roles(options: argparse.Namespace) -> int:
 
 def run_letter_roles(options: argparse.Namespace) -> int:
     """How often roles of the paper's own discovery come again, and fractions by validation: OUT/letter-roles.*"""
-    from secure_sccvfl.evaluation.letter.fractions import markdown, measure
+    from secure_sccvfl.research.paper.fractions import markdown, measure
 
     dataset = (options.dataset or ["german"])[0]
     found, command = measure(dataset, seeds_of(options)), command_of(options, [dataset])
@@ -205,7 +205,7 @@ def run_qualitative(options: argparse.Namespace) -> int:
 
 
 def run_secure(options: argparse.Namespace) -> int:
-    from secure_sccvfl.research.reproduced.secure_seeds import run_secure_seeds
+    from secure_sccvfl.research.reproduction.secure_seeds import run_secure_seeds
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     command = command_of(options, [dataset])
@@ -217,7 +217,7 @@ def run_secure(options: argparse.Namespace) -> int:
 
 def run_secret_runtime(options: argparse.Namespace) -> int:
     """Seconds, rounds and bytes of a step in secret, written to OUT/results.json and .md."""
-    from secure_sccvfl.research.reproduced.secret_runtime import secret_runtime
+    from secure_sccvfl.research.reproduction.secret_runtime import secret_runtime
 
     dataset = (options.dataset or ["german"])[0]
     command = command_of(options, [dataset])

@@ -52,11 +52,11 @@ _ROLES = (
 )
 _DISCOVERY = ("dataset", "seed", *_ALIGN, *_BUDGET, *_ROLES)
 _MODEL = (
-    *("encoder", "head", "hidden", "generator", "consistency"),
+    *("encoder", "head", "hidden", "generator"),
     *("warmup", "steps", "grid_steps", "ridge", "dp_steps", "dp_sampling"),
 )
 _WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
-_CONSISTENCY = ("consistency_from", "lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
+_CONSISTENCY = ("consistency_from", "lambdas", "gap_target", "flip_target", "take_lambda", "guard")
 _METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY, *_WEIGHTS)
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
@@ -172,18 +172,18 @@ def _add_roles(parser: argparse.ArgumentParser) -> None:
         choices=("fdr", "fractions", "tri-partition"),
         help="fdr: columns with evidence follow from s; fractions: those with the highest scores, however low; "
         "tri-partition: the paper's section 3.2, those with the highest HSIC, and of these the ones with the largest "
-        "probability gap are proxies (default fdr; v1 fractions; paper tri-partition)",
+        "probability gap are proxies (default fdr; paper tri-partition)",
     )
     roles.add_argument(
         "--score",
         choices=("hsic", "stable", "gap", "paper", "conditional"),
         help="hsic: computed under MPC from noisy tables, opened to all; owners announce others; stable: distance "
         "of groups, less what noise explains; gap: the largest difference between two groups; paper: its probability "
-        "gap plus HSIC; conditional: --gain and --conditional alone (default hsic; v1 gap; paper paper)",
+        "gap plus HSIC; conditional: --gain and --conditional alone (default hsic; paper paper)",
     )
     roles.add_argument("--rho-m", type=float, help="rules without evidence: share that follows s (default 0.6)")
     roles.add_argument(
-        "--rho-p", type=float, help="share of those that are proxies (default 0; v1 0.5; paper 0.5); a card decides"
+        "--rho-p", type=float, help="share of those that are proxies (default 0; paper 0.5); a card decides"
     )
     roles.add_argument("--fdr", type=float, help="rule fdr: share of false findings that is accepted (default 0.1)")
     roles.add_argument(
@@ -227,7 +227,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method.add_argument(
         "--method",
         choices=RECIPES.names,
-        help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
+        help="recipe that other options of the method change: scc (default), paper (mode split)",
     )
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
     method.add_argument(
@@ -236,8 +236,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "so it is for public data (mode sealed, exact evaluation)",
     )
     method.add_argument("--hidden", type=int, metavar="UNITS", help="head mlp: hidden units (default 16)")
-    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; v1 quantile; paper masked")
-    method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; paper masked")
     method.add_argument(
         "--consistency-from",
         choices=("tables", "records"),
@@ -255,31 +254,23 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     point.add_argument(
         "--gap-target",
         type=float,
-        help="instead: the smallest lambda whose gap under edits is at most this share of the logit's spread, as in "
-        "recipe v1 (.02)",
+        help="instead: the smallest lambda whose gap under edits is at most this share of the logit's spread",
     )
     point.add_argument("--flip-target", type=float, help="instead: ... whose decisions flip at most this often")
     method.add_argument(
         "--guard",
         type=float,
-        help="weight of the guard: the head must not use the direction in which proxies tell s (default 0.1; v1 "
-        "0.05)",
-    )
-    method.add_argument(
-        "--guard-grows",
-        action=argparse.BooleanOptionalAction,
-        help="the guard's weight is a share of lambda (default off; v1 on)",
+        help="weight of the proxy penalty: the head must not use the direction in which proxies reveal s "
+        "(default 0.1)",
     )
     for name, what in zip(_WEIGHTS, ("identity", "support", "leakage of s"), strict=True):
         flag = f"--{name.replace('_', '-')}"
         method.add_argument(flag, type=float, help=f"mode split: weight of {what} in the parties' own training")
-    method.add_argument(
-        "--warmup", type=int, help="first-order steps before consistency: several classes, l1 (default 60)"
-    )
+    method.add_argument("--warmup", type=int, help="mode split: steps before consistency (default 60)")
     method.add_argument(
         "--steps",
         type=int,
-        help="first-order steps at each lambda: head mlp, l1, mode split (default 60; paper: the most after "
+        help="first-order steps at each lambda: head mlp, mode split (default 60; paper: the most after "
         "the warm-up, default as its table; it stops early)",
     )
     method.add_argument("--grid-steps", type=int, help="second-order steps of all lambdas at once (default 9)")

@@ -22,7 +22,7 @@ from markupsafe import Markup
 from accounting.account import GRAM, HEAD, part_of
 from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import sections
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, check_words, missed
@@ -107,7 +107,7 @@ def render(
         representations=qualitative.representations(report),
         people=qualitative.people(report),
         examples=sections.examples(report),
-        edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", JUDGES.get(FIRST).about),
+        edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", COUNTERFACTUAL_MODELS.get(FIRST).about),
         edits=edits,
         party=None if party is None else report["party_names"][party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],

@@ -19,11 +19,11 @@ from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.discovery_utility import GAP
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.releases.releases import SKETCH
+from secure_sccvfl.research.reproduction.discovery_utility import GAP
 from tests.support.chance import confirmed
 from tests.support.harness import run_session
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
@@ -17,18 +18,39 @@ from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, Statistic
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.kinds import Facts, Kind
 from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0
+WIDE = Kind(
+    "moments for party P", "owner", "discovery", ("*", "groups"), "charged", *("wide sums",) * 3, charge="moments"
+)
+"""A release of sums that are wider than counts; no run makes it."""
 
 
 def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
     """This party's shares of whether all parties have a record at a row, as the dealer deals them."""
     shares = session.party.zero_share((len(held),))
     return shares + held.all(axis=1) if session.rank == 0 else shares
+
+
+def watch_releases(patch: pytest.MonkeyPatch) -> tuple[dict[str, dict[str, np.ndarray]], set[tuple[float, float]]]:
+    """What every party gets of each release from now on, and deviation and norm of the releases."""
+    tables: dict[str, dict[str, np.ndarray]] = {}
+    noise: set[tuple[float, float]] = set()
+    release = SecureStatistics.release
+
+    def watched(self: SecureStatistics, statistic: Any, columns: Any, *given: Any) -> Any:
+        released = release(self, statistic, columns, *given)
+        own = {k: np.hstack([part[k] for part in released.tables]) for k in columns}
+        tables.setdefault(statistic.name, {}).update(own)
+        noise.add((self.deviation(statistic.norm), statistic.norm))
+        return released
+
+    patch.setattr(SecureStatistics, "release", watched)
+    return tables, noise
 
 
 class Noiseless(SecureStatistics):
@@ -83,9 +105,16 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments", align="hidden")
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
         opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
-        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *opened, *more])
+        return ReleasePlan(
+            [
+                *plan_of(replace(facts, conditional=True, gain=True), "discovery"),
+                *opened,
+                *WIDE.releases(facts, times=1),
+                *more,
+            ]
+        )
 
     def run(
         self,

@@ -17,9 +17,9 @@ from protocols.config import ConfigError
 from secure_sccvfl.api.trained import gap_interval, one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.discovery_utility import scores_of
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.research.reproduction.discovery_utility import scores_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.unit.test_frames import made
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from secure_sccvfl.evaluation.judges import JUDGES, OWN
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.reports.charts import Dot, forest, number, percent
 from secure_sccvfl.reports.compared.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
@@ -128,7 +128,7 @@ def metric_table(report: Report) -> dict[str, Any]:
             return number(value)
         return f"{number(value)} ({number(seen.low)} to {number(seen.high)})"
 
-    marks = {f"{metric}_{judge}": mark(report, judge) for judge in JUDGES for metric in FIGURES_OF_JUDGES}
+    marks = {f"{of}_{judge}": mark(report, judge) for judge in COUNTERFACTUAL_MODELS for of in FIGURES_OF_JUDGES}
     rows = [
         (words + marks.get(metric, ""), [cell(n, metric, sources[n].get(metric)) for n in names])
         for metric, words in metric_words(report).items()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from secure_sccvfl.evaluation.judges import HANDED_OUT, OWN
+from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS
 from secure_sccvfl.reports.charts import number, percent
 from secure_sccvfl.reports.compared.figures import MODELS, interval
 from secure_sccvfl.reports.compared.frontier_chart import Mark, Span, frontier_chart
@@ -31,7 +31,7 @@ COLUMNS = {
     "auc": "AUC",
     **{
         f"{metric}_{judge}": f"{words}, {COMMON[judge]}"
-        for judge in HANDED_OUT
+        for judge in RUN_MODELS
         for metric, words in (("fr", "flips"), ("fr_null", "null"), ("net", "net flips"))
     },
     "dp_gap": "gap between groups",
@@ -69,8 +69,8 @@ def frontier(report: Report) -> dict[str, Any] | None:
 
 def judge_of_frontier(report: Report) -> str:
     """The first judge that passes its gates; the first of all if none does."""
-    known = [judge for judge in HANDED_OUT if any(f"fr_{judge}" in p for p in report["frontier"]["points"])]
-    return next((judge for judge in known if not failed(report, judge)), (known or HANDED_OUT)[0])
+    known = [judge for judge in RUN_MODELS if any(f"fr_{judge}" in p for p in report["frontier"]["points"])]
+    return next((judge for judge in known if not failed(report, judge)), (known or RUN_MODELS)[0])
 
 
 def _majority(report: Report) -> float | None:

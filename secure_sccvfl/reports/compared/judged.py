@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from secure_sccvfl.evaluation.judges import JUDGES, OWN
-from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
+from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
 from secure_sccvfl.reports.charts import percent
 
 Report = Mapping[str, Any]
 COUNTED = ("first", "second", "third", "fourth", "fifth", "sixth")
-COMMON = {name: f"{place} judge" for name, place in zip(JUDGES, COUNTED, strict=False)}
+COMMON = {name: f"{place} judge" for name, place in zip(COUNTERFACTUAL_MODELS, COUNTED, strict=False)}
 ALL_JUDGES = {**COMMON, OWN: "the run's own generator"}
 
 
@@ -22,7 +22,8 @@ def listed(names: Sequence[str]) -> str:
 
 def asked(report: Report) -> list[str]:
     """The common judges of a run."""
-    return [name for name in JUDGES if any(f"{what}_{name}" in report["metrics"] for what in ("fr", "scg"))]
+    shown = report["metrics"]
+    return [name for name in COUNTERFACTUAL_MODELS if any(f"{what}_{name}" in shown for what in ("fr", "scg"))]
 
 
 def failed(report: Report, judge: str) -> list[str]:
@@ -59,7 +60,8 @@ def trusted(report: Report) -> str | None:
 def judge_words(report: Report) -> str:
     """How many common judges there were, and where each takes edited values from; empty if there was none."""
     names = asked(report)
-    told = ", ".join(f"the {COMMON[name].removesuffix(' judge')} {JUDGES.get(name).about}" for name in names)
+    about = {name: COUNTERFACTUAL_MODELS.get(name).about for name in names}
+    told = ", ".join(f"the {COMMON[name].removesuffix(' judge')} {about[name]}" for name in names)
     count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
     return f"{count} judge{'s' * (len(names) != 1)} to say, which training never saw: {told}" if names else ""
 

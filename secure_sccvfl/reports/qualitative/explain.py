@@ -24,7 +24,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.examples import cells, decoded
-from secure_sccvfl.evaluation.harness import ready_with
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
 from secure_sccvfl.evaluation.qualitative.people import moves
 from secure_sccvfl.models.generators import Generator
@@ -110,7 +110,6 @@ def _own_person(place: Path, own: PartyData, row: int) -> dict[str, Any]:
     """A party's own columns of a person, and what its generators make of them."""
     layout = own.party.layout
     model = load_model(place / "model", layout)
-    model = replace(model, generator=replace(model.generator, thinning=0.0))
     roles = Roles(dict(model.roles), model.proxies)
     generators = model.generators(own.party.take(own.split.train))
     values = np.array([decoded(block, own.party.inputs[row, block.columns]) for block in layout.blocks])

@@ -110,7 +110,7 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from secure_sccvfl.evaluation.judges import OWN
+    from secure_sccvfl.evaluation.counterfactual_models import OWN
     from secure_sccvfl.reports.compared.judged import asked, failed
 
     judges, unrest = asked(report), "scg" if "rmse" in report["metrics"] else "fr"

@@ -128,9 +128,9 @@ class WholeRun:
 
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.evaluation import harness
+        from secure_sccvfl.evaluation.counterfactual_models import FIRST
         from secure_sccvfl.evaluation.examples import draw
-        from secure_sccvfl.evaluation.judges import FIRST
+        from secure_sccvfl.evaluation.pooled import compare, hand_out, run_counterfactuals
         from secure_sccvfl.policy.roles import Roles
 
         torch.set_num_threads(1)  # small networks: more threads are slower
@@ -138,13 +138,13 @@ class WholeRun:
         options = self.options
         data = pooled(options.dataset, self.parties)
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
-        judges = harness.judges_of(data, split, roles, options.seed)
-        harness.hand_out(data, judges, self.folder)
+        judges = run_counterfactuals(data, split, roles, options.seed)
+        hand_out(data, judges, self.folder)
         drawn = draw(data, split.test, judges.edits[FIRST], options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
         given = (data, split, roles, judges, config, budget, seed, options.mode)
-        found = harness.compare(*given, slices=options.slices, min_group=options.min_group, card=options.policy())
+        found = compare(*given, slices=options.slices, min_group=options.min_group, card=options.policy())
         return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
@@ -156,7 +156,8 @@ class WholeRun:
         if MODES.get(self.options.mode).labels == "hidden" or not self.options.pooled:
             return []
         data = pooled(self.options.dataset, self.parties)
-        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        split = make_split(data, self.options.split, self.options.seed)
+        label = data.label.values[self.options.train_config().training_rows(split)]
         found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 

@@ -30,17 +30,15 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule, SketchKind
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.encoders import EncoderKind
-from secure_sccvfl.models.generators import GeneratorConfig, Source
+from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.releases.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.releases.prediction_log import NO_LIMIT
-from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training import RECIPES, paper_settings, without_removed
 from secure_sccvfl.training.config import ConsistencySource, Controls, EvaluationKind, TrainConfig
-from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.modes import MODES, gradient_mode
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_RIDGE, MODULE_STEPS
-from secure_sccvfl.training.paper_settings import settings_of
 
 KEPT = "kept"
 """As `tables`: the last ones beside the ledger that fit."""
@@ -91,13 +89,13 @@ class RunOptions:
     `head`: "linear", or a module of CrypTen that is trained by its autograd (`training.modules`): "mlp" has `hidden`
     units. A module is not private, so it needs `private_model` = false, which is for public data; it goes with mode
     `sealed` and exact evaluation, has its penalty from records, and takes `steps` steps at one lambda by default.
-    `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
+    `method`: a recipe of `training`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
     `predictions`: how many people the model may answer for, over all predictions; each of them once
     (`releases.prediction_log`). 0: no limit, for data that may be pooled alone, where it is the default.
     `weight_identity`, `weight_support`, `weight_leak`: alpha', beta' and eta' of the paper's objective, in mode
-    `split` (`training.modes.split_local`). Support and identity weigh terms of generators that train, those of
+    `split` (`research.split.local`). Support and identity weigh terms of generators that train, those of
     method `paper`.
     """
 
@@ -141,18 +139,15 @@ class RunOptions:
     head: str = LINEAR
     hidden: int = HIDDEN
     generator: str = GeneratorConfig.kind
-    source: Source = "tables"
-    consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = (3.0,)
     take_lambda: float = 3.0
     gap_target: float = 0.0
     flip_target: float = 0.0
     guard: float = TrainConfig().guard
-    guard_grows: bool = TrainConfig().guard_grows
     weight_identity: float = 0.0
     weight_support: float = 0.0
     weight_leak: float = 0.0
-    warmup: int = TrainConfig().warmup
+    warmup: int = 60
     steps: int = TrainConfig().steps
     grid_steps: int = TrainConfig().grid_steps
     ridge: float = TrainConfig().ridge
@@ -175,7 +170,7 @@ class RunOptions:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RunOptions:
         """From a session file; unknown or impossible settings raise ConfigError."""
-        known = {f.name for f in fields(cls)}
+        options, known = without_removed(options), {f.name for f in fields(cls)}
         if unknown := sorted(set(options) - known):
             raise ConfigError(f"a run has no option {unknown[0]!r}; there is {', '.join(sorted(known))}")
         for name, hint in get_type_hints(cls).items():
@@ -219,8 +214,6 @@ class RunOptions:
         recipe = recipe_options(
             given.get("method", cls.method), given.get("dataset", cls.dataset), given["evaluation"]
         )
-        if given.get("source") == "moments":  # which are released once, for roles that no longer change
-            recipe |= {"late_refreshes": 0, "refreshes": 1}
         if given.get("sketch") == "clipped" and recipe["score"] == "hsic":  # which is of counts
             recipe |= {"score": "stable"}
         if module:
@@ -275,24 +268,21 @@ class RunOptions:
 
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
-        latent = settings_of(self.dataset).latent if self.method == "paper" else recipe.generator.latent
-        generator = replace(recipe.generator, kind=self.generator, source=self.source, latent=latent)
+        latent = paper_settings(self.dataset).latent if self.method == "paper" else recipe.generator.latent
+        generator = replace(recipe.generator, kind=self.generator, latent=latent)
         discovery = replace(recipe.discovery, **{name: getattr(self, name) for name in DISCOVERY_OPTIONS})
         return replace(
             recipe,
             encoder=self.encoder,
             head=self.head,
             hidden=self.hidden,
-            consistency=self.consistency,
             lambdas=self.lambdas,
             take_lambda=None if self.gap_target or self.flip_target else self.take_lambda,
             gap_target=self.gap_target or recipe.gap_target,
             flip_target=self.flip_target or None,
             guard=self.guard,
-            guard_grows=self.guard_grows,
             refreshes=self.refreshes,
             late_refreshes=self.late_refreshes,
-            warmup=self.warmup,
             steps=self.steps,
             grid_steps=self.grid_steps,
             ridge=self.ridge,
@@ -375,8 +365,12 @@ class RunOptions:
         return card
 
     def tabled(self, schema: Schema) -> tuple[str, ...]:
-        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all. Mode `aware` needs all."""
-        card = self.policy() if self.mode != "aware" else None
+        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all.
+
+        Mode `aware` needs all tables. So does mode `dp`: its encoders mix columns, and the penalty of a mixed column
+        is averaged over records that are drawn from the tables of all columns of the party.
+        """
+        card = self.policy() if self.mode not in ("aware", "dp") else None
         features = [f.name for own in schema.features for f in own]
         return self.train_config().tabled(None if card is None else card.roles, features)
 
@@ -446,14 +440,14 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
     """What a method sets of the options that a user may also give.
 
     Steps of method `paper` after its warm-up are those of its table, which stops early. Where evaluation has
-    noise nothing stops early (`training.modes.split_settings`): there it takes the patience, the fewest that the
+    noise nothing stops early (`research.split.settings`): there it takes the patience, the fewest that the
     paper can take.
     """
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
     recipe, own = RECIPES.get(method), {}
     if method == "paper":
-        column = settings_of(dataset)
+        column = paper_settings(dataset)
         own = {
             "take_lambda": column.lambda_cons,
             "warmup": column.warmup,
@@ -466,14 +460,12 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
         **own,
         **{name: getattr(recipe.discovery, name) for name in DISCOVERY_OPTIONS},
         "generator": recipe.generator.kind,
-        "consistency": recipe.consistency,
         "consistency_from": recipe.consistency_from,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
         "refreshes": recipe.refreshes,
         "late_refreshes": recipe.late_refreshes,
         "guard": recipe.guard,
-        "guard_grows": recipe.guard_grows,
     }
 
 

@@ -9,7 +9,8 @@ from scipy import stats
 from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.evaluation.discovery_utility import (
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.reproduction.discovery_utility import (
     BUDGETS,
     SCORES,
     compared,
@@ -17,7 +18,6 @@ from secure_sccvfl.evaluation.discovery_utility import (
     same_roles,
     settings_of,
 )
-from secure_sccvfl.policy.roles import Roles
 
 
 def finding(roles, confidence):

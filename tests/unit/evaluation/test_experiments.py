@@ -1,6 +1,5 @@
 """reproduce.py: results as data, finished seeds kept, every experiment runs."""
 
-import inspect
 import json
 
 import pytest
@@ -8,17 +7,24 @@ import pytest
 from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import CONTROL, EXPERIMENTS, OF_PAPER, SeedRun, methods_of, run_seed
-from secure_sccvfl.evaluation.judges import JUDGES
-from secure_sccvfl.evaluation.letter.roles import Masks
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.prepared import default_run, prepare, without_noise
-from secure_sccvfl.evaluation.summary import interval, summarise
+from secure_sccvfl.evaluation.summary import interval
 from secure_sccvfl.reports.tables import markdown, paper_figures
-from secure_sccvfl.research.reproduced import seeds
-from secure_sccvfl.research.reproduced.seeds import reproduce
-from secure_sccvfl.training.paper_settings import settings_of
+from secure_sccvfl.research.paper.roles import Masks
+from secure_sccvfl.research.paper.settings import settings_of
+from secure_sccvfl.research.reproduction import experiments, seeds
+from secure_sccvfl.research.reproduction.experiments import (
+    CONTROL,
+    EXPERIMENTS,
+    PAPER_METHODS,
+    SeedRun,
+    methods_of,
+    run_seed,
+)
+from secure_sccvfl.research.reproduction.seeds import reproduce
+from secure_sccvfl.research.reproduction.summary import summarise
 
 DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
@@ -26,15 +32,7 @@ FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")
 
 @pytest.fixture
 def fast(monkeypatch):
-    monkeypatch.setattr(experiments, "METHODS", FAST)
-    monkeypatch.setattr(experiments, "ABLATIONS", FAST)
-    monkeypatch.setattr(experiments, "ATTACKED", ("erm", "scc"))
-    monkeypatch.setattr(experiments, "LARGE", ("erm", "scc"))
-    monkeypatch.setattr(experiments, "TABULAR", ("erm", "scc"))
-    monkeypatch.setattr(experiments, "TIMED", ("erm", "scc"))
-    monkeypatch.setattr(experiments, "_sweep", lambda: {"lambda=4": FAST["scc"]})
-    monkeypatch.setattr(experiments, "_paper_sweep", lambda: {"lambda_gen=0": FAST["scc"]})
-    monkeypatch.setattr(experiments, "_switched", lambda: {"paper, one": FAST["scc"]})
+    monkeypatch.setattr(experiments, "methods_of", lambda experiment: FAST)
 
 
 def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatch, capsys):
@@ -64,9 +62,9 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
             assert 0 <= r["low"] <= r["mean"] <= r["high"] <= 1
     metrics = {r["metric"] for r in results["rows"]}
     assert {"acc", "logloss", "scg", "scg_norm", "fr", "pgd_sr", "aia_logits", "dp_gap", "eo_gap"} <= metrics
-    assert {r["judge"] for r in results["rows"]} == {*JUDGES, "own", None}
+    assert {r["judge"] for r in results["rows"]} == {*COUNTERFACTUAL_MODELS, "own", None}
     judged = {(r["judge"], r["metric"]) for r in results["rows"] if r["method"] == "scc"}
-    assert judged >= {(judge, metric) for judge in JUDGES for metric in ("fr", "fr_null", "net", "fr_base")}
+    assert judged >= {(judge, fr) for judge in COUNTERFACTUAL_MODELS for fr in ("fr", "fr_null", "net", "fr_base")}
     assert judged >= {(None, metric) for metric in ("auc", "bacc", "acc_base")}
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
@@ -146,30 +144,13 @@ def test_methods_of_every_experiment_are_named():
     assert len(methods_of("sensitivity-paper")) == 25
     assert next(iter(methods_of("switches"))) == "paper" and len(methods_of("switches")) > 5
     for experiment in ("tabular", "attacks", "folktables", "runtime"):
-        assert {*OF_PAPER, "scc"} <= set(methods_of(experiment))
-
-
-def test_a_changed_letter_gives_another_key(monkeypatch):
-    experiments._code.cache_clear()
-    before = SeedRun("main", "german", "iid", 700).key
-    experiments._code.cache_clear()
-    source = inspect.getsource
-
-    def changed(module):
-        return source(module) + ("\nCHANGED = 1\n" if module.__name__ in experiments.LETTER else "")
-
-    monkeypatch.setattr(experiments.inspect, "getsource", changed)
-    other = SeedRun("main", "german", "iid", 700).key
-    experiments._code.cache_clear()
-    monkeypatch.setattr(experiments.inspect, "getsource", lambda module: source(module) + "\n# a remark\n")
-    assert before != other and SeedRun("main", "german", "iid", 700).key == before, "remarks do not count"
-    experiments._code.cache_clear()
+        assert {*PAPER_METHODS, "scc"} <= set(methods_of(experiment))
 
 
 def test_time_is_told_by_epoch_and_by_step():
-    told = experiments._runtime(3.0, {"epochs_run": 60, "optimisation_steps": 120, "model_mb": 2.0})
+    told = experiments.runtime(3.0, {"epochs_run": 60, "optimisation_steps": 120, "model_mb": 2.0})
     assert told["seconds_per_epoch"] == 0.05 and told["ms_per_step"] == 25.0 and told["model_mb"] == 2.0
-    assert experiments._runtime(3.0, {"lambda": 4.0}) == {"seconds": 3.0, "lambda": 4.0}
+    assert experiments.runtime(3.0, {"lambda": 4.0}) == {"seconds": 3.0, "lambda": 4.0}
 
 
 def test_the_paper_stands_beside_ours():

@@ -17,25 +17,25 @@ from secure_sccvfl.data.synthetic import make_synthetic
 from secure_sccvfl.discovery.decisions import decide
 from secure_sccvfl.discovery.evidence import Evidence
 from secure_sccvfl.discovery.scores import probability_gap, table_hsic
-from secure_sccvfl.evaluation import network_baselines
-from secure_sccvfl.evaluation.letter import fractions
-from secure_sccvfl.evaluation.letter.generators import Generators, Records, read_columns, records_of
-from secure_sccvfl.evaluation.letter.roles import Masks, edited_names, letter_roles
-from secure_sccvfl.evaluation.letter.trainer import JointTraining
-from secure_sccvfl.evaluation.network_baselines import (
+from secure_sccvfl.evaluation.prepared import Fitted, prepare
+from secure_sccvfl.policy.roles import Role
+from secure_sccvfl.releases.noise import NoNoise
+from secure_sccvfl.research.paper import fractions
+from secure_sccvfl.research.paper import methods as network_baselines
+from secure_sccvfl.research.paper.generators import Generators, Records, read_columns, records_of
+from secure_sccvfl.research.paper.methods import (
     COMPONENTS,
     SWITCHES,
     baseline,
     baseline_settings,
     flip_edits,
-    letter_with,
+    paper_with,
 )
-from secure_sccvfl.evaluation.networks import SplitNetwork, task_loss
-from secure_sccvfl.evaluation.prepared import Fitted, prepare
-from secure_sccvfl.policy.roles import Role
-from secure_sccvfl.releases.noise import NoNoise
+from secure_sccvfl.research.paper.networks import SplitNetwork, task_loss
+from secure_sccvfl.research.paper.roles import Masks, edited_names, letter_roles
+from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
+from secure_sccvfl.research.paper.trainer import JointTraining
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 GERMAN = load("german")
 READY = prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)
@@ -45,7 +45,7 @@ SHORT = {"epochs": 5, "warmup": 2}
 
 
 def short(**changes: object) -> Fitted:
-    return letter_with(**{**SHORT, **changes})(READY)
+    return paper_with(**{**SHORT, **changes})(READY)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_each_method_uses_the_losses_of_the_table(name: str, monkeypatch: pytest
     watch(Generators, "loss", "L_gen")
     brief = replace(BASE, epochs=3, baseline_epochs=3, warmup=1)
     monkeypatch.setattr(network_baselines, "settings_of", lambda dataset: brief)
-    fitted = baseline(name)(READY) if name in COMPONENTS else letter_with()(READY)
+    fitted = baseline(name)(READY) if name in COMPONENTS else paper_with()(READY)
     assert used == USED[name]
     assert fitted.notes["epochs_run"] == 3
     assert (fitted.own is None) == (name in ("adv_nomask", "erm_network"))
@@ -356,7 +356,7 @@ def test_fractions_are_those_of_the_lowest_mean_objective_on_validation(monkeypa
         pair = given["rho_m"], given["rho_p"]
         return lambda ready: SimpleNamespace(worth=worth.get(pair, (1.0, 1.0))[ready])
 
-    monkeypatch.setattr(fractions, "letter_with", fitted)
+    monkeypatch.setattr(fractions, "paper_with", fitted)
     monkeypatch.setattr(fractions, "validation_objective", lambda found: found.worth)
     rows = fractions.by_validation({700: 0, 701: 1})
     assert len(rows) == len(fractions.RHO_M) * len(fractions.RHO_P)
@@ -421,7 +421,7 @@ def test_other_tasks_train_too(task: str) -> None:
     label = Label("bank", (number * 2.99).astype(int), ("a", "b", "c")) if task == "multiclass" else None
     data = replace(data, task=task, label=Label("bank", number) if label is None else label)
     ready = prepare(data, make_split(data, "iid", 0), 0)
-    fitted = letter_with(epochs=4, warmup=1, lambda_cons=0.1)(ready)
+    fitted = paper_with(epochs=4, warmup=1, lambda_cons=0.1)(ready)
     history = fitted.predict.history
     assert fitted.predict(ready.inputs).shape == (300, 3 if task == "multiclass" else 1)
     assert all(np.isfinite(e.train_loss) and np.isfinite(e.scg) for e in history)

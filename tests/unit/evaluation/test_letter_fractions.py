@@ -5,9 +5,9 @@ import json
 import pytest
 
 from launch.reproduce import main
-from secure_sccvfl.evaluation.letter import fractions
-from secure_sccvfl.evaluation.letter.fractions import agreement
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper import fractions
+from secure_sccvfl.research.paper.fractions import agreement
 
 OWNERS = {"a": "bank", "b": "bank", "c": "bureau", "d": "bureau"}
 

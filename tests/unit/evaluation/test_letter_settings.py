@@ -4,17 +4,18 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
-from secure_sccvfl.evaluation.network_baselines import (
+from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms
+from secure_sccvfl.research.paper.methods import (
     COMPONENTS,
-    LETTER_ABLATIONS,
+    PAPER_ABLATIONS,
     SWEEPS,
     SWITCHES,
     baseline_settings,
-    letter_with,
+    paper_with,
 )
-from secure_sccvfl.models.masked_cvae import GeneratorTerms
-from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, PaperSettings, settings_of
+from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, PaperSettings, settings_of
+from secure_sccvfl.research.reproduction.experiments import methods_of
 
 TABLE = {
     "german": (64, 0.05, 8, "adamw", 0.015, 0.010, 0.005, 300, 300, 40, 35),
@@ -71,21 +72,21 @@ def test_baselines_have_the_components_of_the_table_and_share_the_rest(name: str
 def test_methods_and_ablations_have_the_rows() -> None:
     repaired = {"uniform_cf_repaired", "policy_blind_repaired", "server_consistency_repaired"}
     assert {*COMPONENTS, *repaired, "paper", "scc_split"} <= set(METHODS.names)
-    assert set(LETTER_ABLATIONS) == {"paper_no_masks", "paper_no_generator", "paper_no_consistency"}
-    assert set(LETTER_ABLATIONS) <= set(ABLATIONS.names)
+    assert set(PAPER_ABLATIONS) == {"paper_no_masks", "paper_no_generator", "paper_no_consistency"}
+    assert set(PAPER_ABLATIONS) <= set(methods_of("ablation"))
 
 
 def test_every_switch_and_grid_names_settings_that_exist() -> None:
     base = settings_of("german")
-    for name, changes in {**SWITCHES, **LETTER_ABLATIONS}.items():
+    for name, changes in {**SWITCHES, **PAPER_ABLATIONS}.items():
         assert (replace(base, **changes) != base) == (name != "adamw"), name
     assert replace(settings_of("heart"), **SWITCHES["adamw"]) != settings_of("heart")
     for name, values in SWEEPS.items():
         assert len(values) == 5 and getattr(base, name) in values, "the letter itself is a point of each sweep"
         for value in values:
-            letter_with(**{name: value})
+            paper_with(**{name: value})
     with pytest.raises(ValueError, match="no settings lam"):
-        letter_with(lam=1.0)
+        paper_with(lam=1.0)
 
 
 @pytest.mark.parametrize(

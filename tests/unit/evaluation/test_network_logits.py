@@ -5,7 +5,7 @@ import torch
 
 from secure_sccvfl.api.trained import probabilities
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.networks import SplitNetwork, TrainedNetwork, against_rest
+from secure_sccvfl.research.paper.networks import SplitNetwork, TrainedNetwork, against_rest
 from secure_sccvfl.training.plain import log_loss
 
 UNITS = torch.tensor(np.random.default_rng(0).normal(0, 3, (50, 4)))

@@ -5,12 +5,12 @@ import pytest
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.judges import EditedRecords, judge
+from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals, make_counterfactuals
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import stability
-from secure_sccvfl.evaluation.network_baselines import letter_with
 from secure_sccvfl.evaluation.prepared import prepare
-from secure_sccvfl.training.paper_settings import settings_of
+from secure_sccvfl.research.paper.methods import paper_with
+from secure_sccvfl.research.paper.settings import settings_of
 
 SEEDS = range(4)
 
@@ -25,16 +25,16 @@ def runs():
         fitted = METHODS.get("paper")(ready)
         held_out = data.take(split.test)
         used = data.ids[np.concatenate([split.train, split.validation])]
-        common = judge("ot", held_out, used, ready.roles.named("M"), seed)
+        common = make_counterfactuals("ot", held_out, used, ready.roles.named("M"), seed)
         edited = fitted.own(split.test)
         rows = np.arange(len(edited))
-        own = EditedRecords("own", rows, edited, np.ones(len(rows)), 1 - held_out.protected[0].codes)
+        own = Counterfactuals("own", rows, edited, np.ones(len(rows)), 1 - held_out.protected[0].codes)
         inputs = ready.inputs[split.test]
         score = {
             name: {s.metric: s.value for s in stability(fitted.predict, inputs, v, "binary", name)}
             for name, v in (("own", own), ("ot", common))
         }
-        best = [letter_with(kept="best", columns=columns)(ready) for columns in ("codes", "one_hot")]
+        best = [paper_with(kept="best", columns=columns)(ready) for columns in ("codes", "one_hot")]
         out.append((fitted, score, best))
     return out
 

@@ -105,8 +105,7 @@ def test_three_classes_have_the_probabilities_of_plaintext() -> None:
     three = classes.training(300, 6, 3, silent)
     assert three["max_error"] < 0.005
     config = TrainConfig()
-    warm = config.warm_steps("multiclass") + WARM_STEPS * config.late_refreshes
-    assert three["steps"] == config.steps_along_grid("multiclass") + warm
+    assert three["steps"] == config.total_steps + WARM_STEPS * config.late_refreshes
     text = classes.markdown(300, 6, {"trainings": [three, three], "steps": _steps()}, "command", "SPU 0")
     assert f"| 3 | {three['seconds']:.2f} |" in text and "| 1.00 |" in text
 

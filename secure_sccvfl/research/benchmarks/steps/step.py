@@ -26,9 +26,9 @@ from protocols.session.runtime import Session
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.research.split.mode import probes, residual_of
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.training.engine import Step
-from secure_sccvfl.training.modes.split import probes, residual_of
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label

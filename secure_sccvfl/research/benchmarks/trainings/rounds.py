@@ -38,7 +38,7 @@ from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_tur
 from secure_sccvfl.research.benchmarks.trainings import whole
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.runs.local.processes import LocalSession, session_config
-from secure_sccvfl.training.config import TrainConfig, warmup_steps
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.steps import stretches
 from secure_sccvfl.training.engine import CURVATURE, Engine, Step
@@ -64,6 +64,10 @@ class Posed:
     flat: Blocks
     energy: Blocks
     bounds: Bounds
+
+
+WARMUP = 60
+"""First-order steps before consistency."""
 
 
 class _Met(Exception):
@@ -116,10 +120,10 @@ def trained(engine: Engine, order: Order, problem: Posed, batches: Sequence[Any]
         engine.measure(heads, batches[1], penalties[1])
         return heads
     head, made = engine.head(batches[0], 1, "binary"), []
-    warm = engine.prepare(batches[0], None, Step(config.rate, config.momentum), problem.flat)
-    head = engine.steps(head, warm, warmup_steps(config))
+    warm = engine.prepare(batches[0], None, Step(), problem.flat)
+    head = engine.steps(head, warm, WARMUP)
     for lam in config.lambdas:
-        step = Step(config.rate, config.momentum, lam, "squared", config.guard)
+        step = Step(lam=lam, guard=config.guard)
         reach = problem.bounds.reach
         bound = {k: v + lam * problem.energy[k] + config.guard * reach[k] for k, v in problem.flat.items()}
         head = engine.steps(head, engine.prepare(batches[0], penalties[0], step, bound), config.steps)

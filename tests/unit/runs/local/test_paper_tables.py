@@ -6,12 +6,11 @@ import shlex
 import pytest
 
 from launch import reproduce as program
-from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS, methods_of
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.reports.tables import paper_figure, paper_figures
-from secure_sccvfl.research.reproduced import paper_tables, secret_runtime
-from secure_sccvfl.research.reproduced.paper_tables import (
+from secure_sccvfl.research.reproduction import experiments, paper_tables, secret_runtime
+from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS, methods_of
+from secure_sccvfl.research.reproduction.paper_tables import (
     FIVE,
     SEEDS,
     THREE,
@@ -84,8 +83,7 @@ def test_a_first_look_takes_fewer_seeds():
 @pytest.fixture
 def fast(monkeypatch):
     few = {name: METHODS.get(name) for name in ("erm", "scc")}
-    monkeypatch.setattr(experiments, "METHODS", few)
-    monkeypatch.setattr(experiments, "LARGE", tuple(few))
+    monkeypatch.setattr(experiments, "methods_of", lambda experiment: few)
 
 
 def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
