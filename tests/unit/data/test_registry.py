@@ -31,7 +31,7 @@ def test_names_keep_their_order_and_stand_for_objects_or_for_places() -> None:
 
 
 def test_an_unknown_name_is_told_with_those_there_are() -> None:
-    with pytest.raises(Wrong, match=r"^no shape 'cube'; there is ring, path$"):
+    with pytest.raises(Wrong, match=r"^no shape 'cube'; available: ring, path$"):
         SMALL.get("cube")
 
 

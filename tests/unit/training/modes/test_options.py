@@ -106,7 +106,7 @@ def test_a_named_lambda_is_added_to_the_grid():
     [
         ({"gap_target": 0.05, "flip_target": 0.01}, "gap_target and flip_target are two rules for lambda"),
         ({"take_lambda": 2.0, "gap_target": 0.05}, "take_lambda and gap_target are two rules"),
-        ({"method": "v1"}, "no method 'v1'; there is scc, paper"),
+        ({"method": "v1"}, "no method 'v1'; available: scc, paper"),
         ({"method": "paper"}, "method paper trains by split learning"),
         ({"weight_leak": 0.1}, "weight_leak weighs what parties train in mode split"),
         ({"weight_support": 0.1, "mode": "dp"}, "carry records into others' sums"),
