@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,10 +241,10 @@ def discover(
         beyond = discovery.conditional(part_of(whole, parts.validation).parties)
         sketches: tuple[NoisyTables, ...] = ()
         finding: RoleAssignment | None = None
-        for number in range(options.refreshes + options.late_refreshes + 1):
+        for number in range(options.privacy.table_releases + options.privacy.late_table_releases + 1):
             sketches, finding = discovery.refresh(number, sketches, finding, beyond)
         if finding is None:
-            raise ConfigError(f"refreshes must be at least 0, not {options.refreshes}")
+            raise ConfigError(f"refreshes must be at least 0, not {options.privacy.table_releases}")
         finding = discovery.with_confidence(sketches, finding, beyond)
     lines = [
         {
@@ -272,4 +272,4 @@ def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **gi
     if unknown := sorted(set(settings) - set(known)):
         raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})
-    return replace(options, dataset=data.dataset.name)
+    return options.changed(dataset=data.dataset.name)

@@ -148,7 +148,9 @@ Canary = CountsCanary | Constructed | HeadCanary
 
 
 def _of_sketch(options: RunOptions, schema: Schema) -> CountsCanary:
-    return CountsCanary() if options.sketch == "counts" else ClippedCanary(length=options.clip)
+    return (
+        CountsCanary() if options.discovery.table_kind == "counts" else ClippedCanary(length=options.discovery.clip)
+    )
 
 
 RECORDS = 1000
@@ -166,10 +168,10 @@ def _priced(options: RunOptions, schema: Schema) -> tuple[HeadPlan, PricedHead]:
 
 def _of_head(options: RunOptions, schema: Schema) -> HeadCanary:
     plan, priced = _priced(options, schema)
-    accounted = epsilon_of([priced.objective], options.delta)
+    accounted = epsilon_of([priced.objective], options.privacy.delta)
     loss = log_cosh(plan.slope) if schema.task == "regression" else capped(plan.slope)
     sigma, ridge = priced.noise.sigma, priced.noise.ridge
-    return HeadCanary(HEAD, sigma, plan.radius, ridge, options.delta, accounted, loss)
+    return HeadCanary(HEAD, sigma, plan.radius, ridge, options.privacy.delta, accounted, loss)
 
 
 def _of_output(options: RunOptions, schema: Schema) -> OutputCanary:
@@ -200,7 +202,7 @@ def charged_kinds(options: RunOptions | None = None, schema: Schema | None = Non
         return charged
     made = mode_plan(schema, options).releases.values()
     found = [kind for kind in charged if any(r.event is not None and kind.is_name(r.name) for r in made)]
-    return (*found, EVALUATION) if options.evaluation == "noisy" and EVALUATION not in found else tuple(found)
+    return (*found, EVALUATION) if options.evaluation.kind == "noisy" and EVALUATION not in found else tuple(found)
 
 
 def canaries_of(kinds: Sequence[Kind], options: RunOptions, schema: Schema) -> tuple[Canary, ...]:

@@ -136,7 +136,7 @@ def release_often(
     records = RecordSet(np.arange(canary.rows, dtype=np.uint64))
     epsilon, delta = terms_of(canary, options)
     if canary.kind is EVALUATION:
-        multiplier = noise_multiplier(epsilon, delta, options.evaluations)
+        multiplier = noise_multiplier(epsilon, delta, options.evaluation.planned)
     if isinstance(canary, OutputCanary):
         multiplier = canary.multiplier
     seen = []
@@ -154,8 +154,8 @@ def release_often(
 def terms_of(canary: Constructed, options: RunOptions) -> tuple[float, float]:
     """Epsilon and delta of the ledger that pays for the release."""
     if canary.kind is EVALUATION:
-        return options.evaluation_epsilon, options.evaluation_delta
-    return options.epsilon, options.delta
+        return options.evaluation.epsilon, options.evaluation.delta
+    return options.privacy.epsilon, options.privacy.delta
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ class CanaryAudit:
         self.releases = int(given.pop("releases", RELEASES))
         everything = bool(given.pop("everything", False))
         self.options = RunOptions.of(given)
-        if not is_benchmark(self.options.dataset):  # no ledger is asked: each release has its own budget in memory
+        if not is_benchmark(
+            self.options.data.dataset
+        ):  # no ledger is asked: each release has its own budget in memory
             raise ConfigError(
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )
@@ -139,7 +141,7 @@ class CanaryAudit:
             "cells": cells,
             "multiplier": charged.multiplier,
             "sensitivity": charged.sensitivity,
-            "delta": self.options.delta,
+            "delta": self.options.privacy.delta,
         }
 
     @staticmethod
@@ -148,7 +150,7 @@ class CanaryAudit:
         return None if attribute.codes is None else _in_world(attribute.codes[rows], len(attribute.groups), world)
 
     def _budget(self) -> Budget:
-        return Budget.in_memory(self.options.epsilon, self.options.delta)
+        return Budget.in_memory(self.options.privacy.epsilon, self.options.privacy.delta)
 
 
 def _sizes(features: Sequence[Sequence[Feature]], counts: Sequence[int]) -> Groups:

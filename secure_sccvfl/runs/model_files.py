@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from protocols.alignment.seam import AlignKind
-from protocols.errors import InputError
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
@@ -33,6 +30,7 @@ from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, Plai
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
+from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
@@ -40,12 +38,6 @@ from secure_sccvfl.training.modules import HeadSpec
 ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
 NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
 """How encoders and generators of mode `split` are read; other models do not import them."""
-
-
-class ModelError(InputError):
-    """A model that cannot be used; the message says why."""
-
-    for_operator = True
 
 
 @dataclass(frozen=True)
@@ -222,7 +214,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["charged"] = model.charged
     if model.module is not None:
         facts["module"] = asdict(model.module)
-    facts["digest"] = _digest(facts, arrays)
+    facts["digest"] = digest_of(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
@@ -237,14 +229,9 @@ def model_folder(root: str, rank: int) -> Path:
     return near[0] if near else path / f"party-{rank}" / "model"
 
 
-def model_digest(folder: Path) -> str:
-    """The digest of a saved model, checked; ModelError if a file is missing or was changed."""
-    return str(_read(folder)[0]["digest"])
-
-
 def load_model(folder: Path, layout: Layout) -> PartyModel:
     """A party's part of a model, for the party with this public layout."""
-    facts, arrays = _read(folder)
+    facts, arrays = read_model(folder)
     if "held_out" not in facts:
         raise ModelError(
             "the model is of an earlier version, which did not say what records it was made on: train again"
@@ -299,31 +286,6 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
             if name.startswith("head ")
         },
     )
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    place = f"{folder.parent.name}/{folder.name}"
-    try:
-        facts = json.loads((folder / "model.json").read_text())
-        with np.load(folder / "model.npz") as file:
-            arrays = {name: file[name] for name in file.files}
-        told = facts.pop("digest")
-    except FileNotFoundError as error:
-        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
-        raise ModelError(f"the model in {place} cannot be read; train again") from None
-    if _digest(facts, arrays) != told:
-        raise ModelError(f"the model in {place} was changed after training; train again")
-    return {**facts, "digest": told}, arrays
-
-
-def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _packed(encoder: Encoder) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from accounting.budget import Budget
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.session.runtime import Session
+from secure_sccvfl.config.sections import CACHED
 from secure_sccvfl.discovery.cached_releases import (
     CachedRelease,
     CachedReleaseError,
@@ -28,7 +29,7 @@ from secure_sccvfl.discovery.cached_releases import (
 from secure_sccvfl.releases.releases import RESIDUALS, RISK_GAINS, SKETCH
 from secure_sccvfl.runs.audit_log import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
-from secure_sccvfl.training.modes.options import KEPT, RunOptions
+from secure_sccvfl.training.modes.options import RunOptions
 
 FITS, NONE, DAMAGED, DESCRIPTION, SPLIT, RECORDS, UNPAID, OTHERWISE = range(8)
 WHY = {
@@ -87,7 +88,9 @@ def _own(
     rank: int, place: Path, options: RunOptions, budget: Budget, about: About
 ) -> tuple[int, CachedReleases | None]:
     """Whether this party has the tables, or why not."""
-    wanted = None if options.tables == KEPT else _sessions_of(Path(options.tables), rank)
+    wanted = (
+        None if options.privacy.cached_tables == CACHED else _sessions_of(Path(options.privacy.cached_tables), rank)
+    )
     state: int = NONE
     fitting: list[CachedReleases] = []
     for path in cached_files(place):
@@ -123,7 +126,7 @@ def _sessions_of(run: Path, rank: int) -> set[str]:
     folder = model_folder(str(run), rank).parent
     found = {*sessions_of(folder), *tables_used(folder)}
     if not found:
-        raise ConfigError(f"{run} is not the folder of a run; tables = {KEPT!r} takes the last ones that fit")
+        raise ConfigError(f"{run} is not the folder of a run; tables = {CACHED!r} takes the last ones that fit")
     return found
 
 
@@ -131,14 +134,14 @@ def _check_covered(found: CachedReleases, options: RunOptions) -> None:
     """Refuse a run that needs a statistic which was never opened. More refreshes than were kept are left out."""
     wanted = {
         SKETCH.charged_as(0): True,
-        RESIDUALS.charged_as(): options.conditional,
-        RISK_GAINS.charged_as(): options.gain,
+        RESIDUALS.charged_as(): options.discovery.conditional,
+        RISK_GAINS.charged_as(): options.discovery.gain,
     }
     for name, needed in wanted.items():
         if needed and name not in found.releases:
             raise ConfigError(f"{name!r} was never opened in that run: choose settings without it, or pay anew")
     length = found.releases[SKETCH.charged_as(0)].numbers.get("length")
-    asked = options.clip if options.sketch == "clipped" else None
+    asked = options.discovery.clip if options.discovery.table_kind == "clipped" else None
     if length != asked:
         kind = "counts" if length is None else f"clipped to {length:g}"
         raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay anew")

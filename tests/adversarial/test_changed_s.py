@@ -111,7 +111,7 @@ def test_the_real_noise_keeps_a_changed_s_within_the_cap_and_one_copy_would_not(
 
 @KINDS
 def test_the_cap_holds_for_a_replaced_record_with_every_kind_of_noise(kind: NoiseKind):
-    level = RunOptions(noise=kind, refreshes=ROUNDS - 1, late_refreshes=0).simulated_budget(3).level
+    level = RunOptions.of_flat(noise=kind, refreshes=ROUNDS - 1, late_refreshes=0).simulated_budget(3).level
     made = noised_event("s", Sensitivity.of_counts(math.sqrt(FEATURES)), level, "records")
     events = [made] * ROUNDS
     assert 7.999 < epsilon_of(events, DELTA) <= CAP

@@ -2,9 +2,9 @@
 
 Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
 alone (protocols/steps/split.py says what that tells: labels of its training records, and s with consistency).
-What else it trains alone, and why that tells it nothing of s, is in modes/split_local.py. Steps follow a public
+What else it trains alone, and why that tells it nothing of s, is in split/local.py. Steps follow a public
 schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
-the sigmoid. With a patience, one bit after each step says whether training goes on (modes/split_stopping.py). Late
+the sigmoid. With a patience, one bit after each step says whether training goes on (split/stopping.py). Late
 refreshes are spread evenly over the steps with consistency. Each releases one more sketch, and what follows from
 roles and tables is made anew: generators, edits, posteriors, dropped columns. Encoders, adversaries and head go on.
 The result is an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
@@ -360,13 +360,13 @@ class Split:
         facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
-            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation),
+            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation.kind),
             *plan_of(facts, "validation"),
         ]
 
     def heads(self, options: RunOptions, schema: Schema) -> None:
         """None: what a party is shown of gradients reveals more than a private head would hide."""
-        if options.private_model:
+        if options.privacy.private_model:
             raise ConfigError(
                 "mode split opens gradients, so its model cannot be private: private_model must be false"
             )
@@ -431,9 +431,9 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
         {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
         trainer.outputs,
     )
-    if options.evaluation == "exact":
+    if options.evaluation.kind == "exact":
         made.engine.check_range([made.head], check)
-    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation)
+    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation.kind)
 
 
 def _activations(made: SplitModel, part: Part) -> Blocks:

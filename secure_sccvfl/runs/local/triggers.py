@@ -18,7 +18,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.shift import LEVEL, Shift, new_records, shifts
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.training.modes.options import RunOptions
 
 

@@ -39,6 +39,7 @@ from secure_sccvfl.training.handles import (
 )
 from secure_sccvfl.training.modes import base
 from secure_sccvfl.training.modes.dp import DpSeen
+from secure_sccvfl.training.modes.options import RunOptions
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +84,7 @@ def test_predictions(tmp_path, task):
     job = SimpleNamespace(
         schema=SimpleNamespace(task=task, classes=("a", "b")),
         new=SimpleNamespace(ids=np.array(["1", "2", "3"])),
-        options=SimpleNamespace(scores=False),
+        options=RunOptions(),
         aware=None,
         named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )

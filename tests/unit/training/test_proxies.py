@@ -192,5 +192,5 @@ def test_the_treatment_of_proxies_is_part_of_what_parties_compare_and_of_a_mask(
             f'dataset = "german"\nversion = "1"\nowners = ["x"]\nproxies = "{how}"\n'
             '[decisions]\nhousing = { role = "P", reason = "r", evidence = "e" }\n'
         )
-        rules[how] = RunOptions(card=str(path)).settings("d", "r")["card"]
+        rules[how] = RunOptions.of_flat(card=str(path)).settings("d", "r")["card"]
     assert rules["guard"] != rules["drop"] and len(rules["guard"]) == hashlib.sha256().digest_size * 2
