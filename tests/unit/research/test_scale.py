@@ -20,7 +20,7 @@ from secure_sccvfl.research.benchmarks.systems import run_stock
 from secure_sccvfl.research.benchmarks.trainings import classes, wan, width
 from secure_sccvfl.research.benchmarks.usage import Usage, processor_seconds
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.steps import WARM_STEPS
+from secure_sccvfl.training.schedule import WARM_STEPS
 
 TINY = Size(40, 2)
 PEERS, PEERS_NOTE = spu_python(None)
