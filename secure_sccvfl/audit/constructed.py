@@ -40,10 +40,10 @@ from protocols.steps.second_order import noise_of_heads
 from protocols.steps.weighted_sums import WEIGHT_BITS, clipped
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import KERNEL_FEATURES, AtHolder, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.noisy_tables import residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
-from secure_sccvfl.discovery.sketches import residual_scores
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
@@ -173,15 +173,6 @@ class _Columns:
         return dict(self.blocks)
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """A protected attribute with two groups."""
-
-    codes: AtHolder
-    name: str = "s"
-    groups: tuple[str, ...] = ("0", "1")
-
-
 def _names(parties: int, each: int) -> dict[int, list[str]]:
     return {rank: [f"column {rank}-{number}" for number in range(each)] for rank in range(parties)}
 
@@ -206,7 +197,7 @@ class _OfGroups:
         return made
 
     def _attribute(self, session: Session, world: str) -> Attribute:
-        return _Groups(self.codes(world) if session.rank == GROUP_HOLDER else None)
+        return Attribute("s", "", ("0", "1"), self.codes(world) if session.rank == GROUP_HOLDER else None)
 
     def _statistics(
         self, session: Session, charger: Charger, width: int, presence: Presence | None = None

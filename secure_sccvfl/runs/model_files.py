@@ -24,7 +24,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.registry import imported
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
@@ -85,7 +85,7 @@ class PartyModel:
     seed: int
     held_out: HeldOut
     encoder: Encoder
-    sketches: tuple[Sketch, ...]
+    sketches: tuple[NoisyTables, ...]
     weight: Shared
     bias: Shared
     aware: AwareEntry | None = None
@@ -248,7 +248,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
     proxies: Proxies = facts.get("proxies", "guard")
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
-        Sketch(
+        NoisyTables(
             s["attribute"],
             {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
             s["deviation"],

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Part, Party
-from secure_sccvfl.discovery.discovery import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.aware import AwareCounterfactuals, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.table_gram import TableGram, table_gram
@@ -48,7 +48,7 @@ class AwareTrainer(Trainer):
     def _read(self) -> None:
         """Nothing: records are encoded once their roles are known."""
 
-    def encode_with(self, finding: Finding) -> None:
+    def encode_with(self, finding: RoleAssignment) -> None:
         sketch = self.state.sketches[0]
         self.aware = {
             p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles, self.config.private)
@@ -62,7 +62,7 @@ class AwareTrainer(Trainer):
             self.update(head=self.engine.head(self.batch, self.outputs, self.task))
             self.hooks.keep(self.state)
 
-    def release_again(self, number: int) -> Finding | None:
+    def release_again(self, number: int) -> RoleAssignment | None:
         """The same; encodings follow from tables, so weights for the old ones are of no use: the next start at 0."""
         finding = super().release_again(number)
         if finding is not None:

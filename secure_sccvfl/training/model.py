@@ -12,9 +12,9 @@ from scipy.special import expit
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, hypotheses
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.models.generators import Generator
@@ -44,9 +44,9 @@ class State:
     """
 
     head: Any
-    sketches: tuple[Sketch, ...] = ()
+    sketches: tuple[NoisyTables, ...] = ()
     refreshes: int = 0
-    finding: Finding | None = None
+    finding: RoleAssignment | None = None
     conditional: tuple[Conditional, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
@@ -98,8 +98,8 @@ class Model:
     task: Task
     temperature: float
     lam: float | None
-    finding: Finding
-    sketches: tuple[Sketch, ...]
+    finding: RoleAssignment
+    sketches: tuple[NoisyTables, ...]
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
     frontier: tuple[tuple[float, Any], ...] = ()

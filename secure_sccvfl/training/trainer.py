@@ -25,7 +25,7 @@ from protocols.errors import RangeError
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.decisions import Finding, interventional_check
+from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, Validity, movement, validity
@@ -86,7 +86,7 @@ class Counterfactuals:
     consistency penalty over validation records.
     """
 
-    finding: Finding
+    finding: RoleAssignment
     generators: Generators
     penalty: Any
     energy: Blocks
@@ -220,7 +220,7 @@ class Trainer:
         sketches, finding = self.discovery.refresh(number, state.sketches, state.finding, state.conditional or ())
         self.update(sketches=sketches, finding=finding)
 
-    def release_again(self, number: int) -> Finding | None:
+    def release_again(self, number: int) -> RoleAssignment | None:
         """One more release of the tables, during joint training. `number`: from 0, of the `late_refreshes`.
 
         Returns the new finding: its caller makes generators and counterfactuals again. If the budget refuses the
@@ -235,19 +235,19 @@ class Trainer:
         self.update(refreshes=release + 1)
         return self.state.finding if self.state.sketches is not before else None
 
-    def with_confidence(self, finding: Finding) -> Finding:
+    def with_confidence(self, finding: RoleAssignment) -> RoleAssignment:
         """The finding with the confidence of its proposed roles, after the last release. Every process calls this."""
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self.update(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
+            self.update(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
         return finding if self.state.finding is None else replace(finding, confidence=self.state.finding.confidence)
 
     # generators
 
     def generate(
-        self, finding: Finding, decided: Collection[str] | None = None
-    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+        self, finding: RoleAssignment, decided: Collection[str] | None = None
+    ) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check.
 
         `decided`: features whose roles stay, whether or not they respond; by default those of the card.
@@ -323,7 +323,7 @@ class Trainer:
 
     # penalties
 
-    def prepare(self, finding: Finding, roles: Roles | None, phase: Phase, last: bool) -> Counterfactuals:
+    def prepare(self, finding: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> Counterfactuals:
         """Generators and penalty for these roles and the tables of the state. `last`: no release follows."""
         finding = finding if roles is None else replace(finding, roles=roles)
         with phase("counterfactuals"):
@@ -335,10 +335,12 @@ class Trainer:
             reach = self.proxy_bound(self.proxy_directions(checked.roles))
             return Counterfactuals(checked, generators, penalty, energy, reach, check)
 
-    def encode_with(self, finding: Finding) -> None:
+    def encode_with(self, finding: RoleAssignment) -> None:
         """Called once roles and tables are known, before counterfactuals are encoded, for encodings that use them."""
 
-    def penalties(self, finding: Finding, generators: Generators, last: bool = True) -> tuple[Any, Any, Blocks]:
+    def penalties(
+        self, finding: RoleAssignment, generators: Generators, last: bool = True
+    ) -> tuple[Any, Any, Blocks]:
         """Consistency of training and validation records, and each owner's curvature bound of it.
 
         From tables no record enters, and both are the same, unless a rule asks for flips of validation records.
@@ -359,7 +361,9 @@ class Trainer:
         *both, energy = self._penalties_of_records(finding, generators, parts)
         return both[0], both[1], energy
 
-    def _penalty_of_tables(self, finding: Finding, generators: Generators) -> tuple[Any, dict[int, np.ndarray]]:
+    def _penalty_of_tables(
+        self, finding: RoleAssignment, generators: Generators
+    ) -> tuple[Any, dict[int, np.ndarray]]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
         names = set(finding.roles.edited) - set(finding.roles.dropped)
@@ -382,9 +386,7 @@ class Trainer:
             raise TypeError(f"no counterfactuals from tables for encoder {type(encoder).__name__}")
         return table_gram(party.layout, generator, encoder, names, groups)
 
-    def _penalty_of_released_gram(
-        self, finding: Finding, generators: Generators
-    ) -> tuple[Any, dict[int, np.ndarray]]:
+    def _penalty_of_released_gram(self, finding: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
         """The penalty under the noisy Gram matrix of records' counterfactuals, and the diagonal of each owner's part.
 
         The matrix is released once; a resumed run reads it from its checkpoint.
@@ -429,7 +431,7 @@ class Trainer:
         return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _penalties_of_records(
-        self, finding: Finding, generators: Generators, parts: Sequence[tuple[Part, Blocks]]
+        self, finding: RoleAssignment, generators: Generators, parts: Sequence[tuple[Part, Blocks]]
     ) -> list[Any]:
         """The penalties over the records of these parts, and each owner's curvature bound of the training part's."""
         energy = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}

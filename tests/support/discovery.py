@@ -13,7 +13,9 @@ from accounting.records import RecordSet
 from protocols.alignment.presence import Presence
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums, Statistic
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts, Kind
 from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
@@ -119,7 +121,11 @@ class Consortium:
 
     def sketch(self, session: Session, statistics: SecureStatistics, number: int = 0) -> Any:
         """One release of this party's tables."""
+        return self.release(session, statistics, GroupSums(f"sketch-{number}", self.sensitivity))
+
+    def release(self, session: Session, statistics: SecureStatistics, statistic: Statistic, own: Any = None) -> Any:
+        """What this party gets of a release about its bins, its kernel features, or other columns of its own."""
         rank = session.rank
-        return statistics.group_sums(
-            self.own(rank), self.held(rank), self.counts, f"sketch-{number}", self.sensitivity
-        )
+        what = "kernel" if isinstance(statistic, ResidualDependence) else "bins"
+        own = self.own(rank, what) if own is None else own
+        return statistics.release(statistic, own, self.held(rank), self.counts).tables

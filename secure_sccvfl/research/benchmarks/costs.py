@@ -19,7 +19,7 @@ import numpy as np
 from accounting.tables import Column, Table, page
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.runs.local.processes import run_job, session_config
 
 SHAPES = (

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from accounting.tables import Table, page
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.runs.local.processes import run_job, session_config
 

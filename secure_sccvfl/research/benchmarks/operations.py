@@ -131,7 +131,7 @@ class OperationsBenchmark:
             result, timing = time_repeats(
                 partial(work[name], *shared),
                 self.repeats,
-                session.communicator.barrier,
+                session.barrier,
                 lambda: session.total_cost.rounds,
                 session.repeat(self.repeats + 1),
             )

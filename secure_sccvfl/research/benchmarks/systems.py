@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protocols.errors import ProtocolError
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.benchmarks.usage import Usage
 from secure_sccvfl.runs.local.forked import same_imports
 from secure_sccvfl.runs.local.processes import LocalSession, session_config

@@ -18,7 +18,7 @@ import numpy as np
 from accounting.plain_text import code
 from accounting.tables import Column, Table, page
 from secure_sccvfl.evaluation.summary import deviation
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.runs.local.processes import run_job, session_config
 from secure_sccvfl.runs.local.whole_run import natural_parties
 

@@ -39,7 +39,7 @@ from torch import nn
 
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.research.paper.adversary import Adversary, reverse
 from secure_sccvfl.research.paper.encoder import (
@@ -97,7 +97,7 @@ class OwnTraining(LocalTraining):
 
     def take_up(
         self,
-        sketches: Sequence[Sketch],
+        sketches: Sequence[NoisyTables],
         generators: Mapping[str, Generator],
         dropped: Sequence[int] | np.ndarray = (),
     ) -> None:

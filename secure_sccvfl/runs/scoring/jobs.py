@@ -39,7 +39,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.sketches import shuffled
+from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures

@@ -23,7 +23,7 @@ from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.kept_tables import KeptTables
+from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.policy.card import PolicyCard
@@ -199,7 +199,7 @@ def planned_spread(
     budget: Budget,
     records: RecordSet,
     own: Collection[str],
-    cached: KeptTables | None = None,
+    cached: CachedReleases | None = None,
 ) -> Spread:
     """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.discovery.shrinkage import shrunken
+from secure_sccvfl.discovery.scores import shrunken
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
 

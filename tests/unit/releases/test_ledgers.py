@@ -24,6 +24,7 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.caps import draft, signed_by
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
@@ -67,7 +68,9 @@ def spend(folder):
         made = []
         for name in NAMES:
             try:
-                (tables,) = statistics.group_sums(own, groups, COUNTS, name, math.sqrt(len(GERMAN.features)))
+                (tables,) = statistics.release(
+                    GroupSums(name, math.sqrt(len(GERMAN.features))), own, groups, COUNTS
+                ).tables
                 made.append(np.concatenate(list(tables.values())))
             except BudgetError as error:
                 return made, str(error)

@@ -14,7 +14,7 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.decisions import Finding, interventional_check
+from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.baselines import sealed_white_box
 from secure_sccvfl.models.encoders import fit_encoder, without
@@ -155,7 +155,7 @@ def test_edited_proxies_move_with_the_mediators_and_are_made_consistent():
 
 
 def test_an_edited_proxy_that_does_not_respond_stays_a_proxy():
-    finding = Finding(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
+    finding = RoleAssignment(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
     checked = interventional_check(finding, {"c": 0.0}, {"a": 0.0, "b": 0.0})
     assert checked.roles == Roles({"a": "N", "b": "P", "c": "N"}, "edit")
 

@@ -169,7 +169,7 @@ class StepBenchmark:
         processor: list[float] = []
         for number in range(self.repeats + 1):
             progress(self.mode, number, self.repeats + 1)
-            session.communicator.barrier()
+            session.barrier()
             before, start, busy = vars(session.total_cost).copy(), time.perf_counter(), time.process_time()
             next(steps)
             processor.append((time.process_time() - busy) / TOGETHER)

@@ -33,7 +33,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn
 from secure_sccvfl.research.benchmarks.trainings import whole
 from secure_sccvfl.runs.jobs import Progress
@@ -175,7 +175,7 @@ class RoundsBenchmark:
         engine, problem, rank = SecureEngine(session, 0, [0]), self.problem, session.rank
         batches = _bound(engine, problem, [rank])
         penalties = [self._shared(session, penalty) for penalty in problem.penalties]
-        session.communicator.barrier()
+        session.barrier()
         before, start, busy = vars(session.total_cost).copy(), time.perf_counter(), time.process_time()
         heads = trained(engine, self.order, problem, batches, penalties)
         row: Row = {"seconds": time.perf_counter() - start, "processor": time.process_time() - busy}

@@ -14,13 +14,13 @@ from typing import Any
 from accounting.ledger import LedgerError
 from protocols.config import ConfigError
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.reports.finished.folders import RunFolder
-from secure_sccvfl.reports.finished.signed import own_heads
+from secure_sccvfl.reports.collect import build
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.policy_card import card_of_run, write_card
 from secure_sccvfl.reports.privacy_report import budget_reports
-from secure_sccvfl.reports.results import build
 from secure_sccvfl.reports.run_log import seal
+from secure_sccvfl.reports.signed import own_heads
 
 REPORT = "report.json"
 

@@ -1,14 +1,15 @@
-"""How the cells of a column are written: marks of gaps, decimal and thousands marks, dates, other categories.
+"""Cells of a party's table: how they are written, what each one reads as, and what is wrong with the others.
 
-It is declared in the description, for a party or for one feature, and public like a range. What is not declared is
-not guessed: a cell that fits no declared writing is a problem that is told, never another number.
+Marks of gaps, decimal and thousands marks, date formats and a category for other values are declared in the
+description, for a party or for one feature, and are public like a range. Nothing undeclared is guessed: a cell that
+fits no declared notation is reported as a problem and never read as another number.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,8 +17,11 @@ import numpy as np
 import pandas as pd
 
 from protocols.config import wrong_kind
-from secure_sccvfl.data.tables.problems import DataError, cut, short
+from protocols.errors import InputError
 
+SHOWN = 3
+"""Number of values, ids or rows that a message shows."""
+LONGEST_VALUE, LONGEST_LINE, MOST_IN_LINE = 40, 4000, 20
 GAPS = ("", "NA", "nan")
 """Cells that are always gaps."""
 DECIMALS, THOUSANDS = (".", ","), ("", ".", ",", " ", "'")
@@ -27,6 +31,81 @@ WRITING: dict[str, Any] = {"na": list, "decimal": str, "thousands": str, "format
 """Settings that a party may declare for all its columns, with their kinds."""
 _SPACES = str.maketrans("\u00a0\u202f", "  ")
 _DAY = 86400.0
+
+
+class DataError(InputError):
+    """The data or its description cannot be used as it is; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) <= LONGEST_LINE else f"{message[:LONGEST_LINE]} ...")
+
+
+def cut(value: object) -> str:
+    """A value in quotes; of a long one its beginning and its length."""
+    text = str(value)
+    return repr(text) if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]!r}... ({len(text)} characters)"
+
+
+def short(line: str) -> str:
+    """A line that may quote a long value, cut."""
+    return line if len(line) <= 3 * LONGEST_VALUE else f"{line[: 3 * LONGEST_VALUE]}..."
+
+
+def some(values: Sequence[object]) -> str:
+    """The first few of several values."""
+    return ", ".join(map(cut, values[:SHOWN])) + (", ..." if len(values) > SHOWN else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 value, 2 values."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@dataclass(frozen=True, eq=False)
+class CellProblem:
+    """Cells of one column that cannot be used: which, what is wrong with them, what to do, and some of them.
+
+    `bad` marks rows; a problem with a whole column (it is missing, or has one class only) marks none.
+    """
+
+    column: str
+    reason: str
+    todo: str
+    bad: np.ndarray
+    sample: str = ""
+
+    @property
+    def count(self) -> int:
+        return int(self.bad.sum())
+
+    @property
+    def what(self) -> str:
+        """How many cells, and what is wrong with them."""
+        many = f"{counted(self.count, 'value')} " if self.count else ""
+        return f"{many}{self.reason}" + (f": {self.sample}" if self.sample else "")
+
+    def line(self, ids: pd.Index) -> str:
+        """For a message: with the first ids that it is about."""
+        known = [str(name) for name in ids[self.bad][: SHOWN + 1]]
+        where = f" (at {some(known)})" if known else ""
+        return f"{self.column}: {self.what}{where}; {self.todo}"
+
+
+def whole_column(column: str, reason: str, todo: str, rows: int) -> CellProblem:
+    """A problem with a column, not about cells."""
+    return CellProblem(column, reason, todo, np.zeros(rows, bool))
+
+
+def refuse(owner: str, problems: Sequence[CellProblem], ids: pd.Index) -> None:
+    """Raise one DataError for all problems of a party, or none if there are none."""
+    if not problems:
+        return
+    lines = [problem.line(ids) for problem in problems[:MOST_IN_LINE]]
+    if len(lines) == 1:
+        raise DataError(f"{owner}: {lines[0]}")
+    more = f"; and {len(problems) - MOST_IN_LINE} more" if len(problems) > MOST_IN_LINE else ""
+    told = "; ".join(f"({number}) {line}" for number, line in enumerate(lines, 1))
+    raise DataError(f"{owner}: {len(problems)} problems: {told}{more}; `sccvfl check` lists them with their rows")
 
 
 @dataclass(frozen=True)

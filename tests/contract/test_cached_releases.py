@@ -15,7 +15,7 @@ from accounting.ledger import comparable
 from accounting.records import RecordSet
 from protocols.net.signatures import fingerprint
 from protocols.records.chain import unused_name
-from secure_sccvfl.discovery.kept_tables import load_tables, save_tables
+from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
 from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
 from secure_sccvfl.releases.ledgers import FINISHED_HEADS, spent_figures
 from secure_sccvfl.runs.model_files import load_model
@@ -168,7 +168,7 @@ def test_kept_tables_are_those_of_the_model_and_private(consortium):
     found = files(home)
     assert len(found) == PARTIES and {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
     model = load_model(home / "paid" / "party-0" / "model", make_jobs(options)[0].data.party.layout)
-    kept = load_tables(found[0])
+    kept = load_releases(found[0])
     for name, table in model.sketches[0].tables.items():
         both = [kept.releases[f"sketch-{k}"].parts[0][name] for k in range(2)]
         assert np.allclose(np.mean(both, axis=0), table)
@@ -196,12 +196,12 @@ def test_other_records_splits_and_descriptions_and_missing_or_changed_tables_are
     path.write_bytes(whole[:-200] + bytes(200))
     assert any("party 1 has kept tables that were changed" in line for line in refused(home / "torn", kept))
     path.write_bytes(whole)
-    tables = load_tables(path)
+    tables = load_releases(path)
     unpaid = {name: replace(one, key=f"x{one.key}") for name, one in tables.releases.items()}
-    save_tables(path.parent.parent, replace(tables, releases=unpaid))
+    save_releases(path.parent.parent, replace(tables, releases=unpaid))
     assert any("party 1 has tables that no charge" in line for line in refused(home / "unpaid", kept))
     fewer_releases = {"sketch-0": tables.releases["sketch-0"]}
-    save_tables(path.parent.parent, replace(tables, releases=fewer_releases))
+    save_releases(path.parent.parent, replace(tables, releases=fewer_releases))
     assert any("of different releases" in line for line in refused(home / "differ", kept))
     path.write_bytes(whole)
     assert ledgers(home) == before

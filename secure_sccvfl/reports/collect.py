@@ -16,9 +16,9 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.releases import SKETCH
 from secure_sccvfl.reports.charts import percent
-from secure_sccvfl.reports.compared.figures import interval
-from secure_sccvfl.reports.compared.judged import judge_warnings
-from secure_sccvfl.reports.finished.folders import EVALUATE, PREDICT, RunFolder, in_order, logs_in
+from secure_sccvfl.reports.figures import interval
+from secure_sccvfl.reports.folders import EVALUATE, PREDICT, RunFolder, in_order, logs_in
+from secure_sccvfl.reports.judged import judge_warnings
 from secure_sccvfl.runs.audit_log import read_audit, sessions_of
 from secure_sccvfl.training.modes import MODES
 
@@ -28,11 +28,6 @@ APPROVALS = "approvals.json"
 HARNESS = ("baselines", "judges", "qualitative", "frontier", "slice_baselines")
 """What a harness that sees pooled data adds to a report. Without one, baselines are those that were computed in
 secret with noise, if any, and the rest is absent."""
-
-
-def result_of(folder: Path, rank: int) -> dict[str, Any]:
-    """What a party's job returned, in the folder of a session on one machine."""
-    return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
 
 
 def release_table(logs: Iterable[Path]) -> list[dict[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from secure_sccvfl.reports.charts import Ranked, percent, ranked_chart, scatter, tidy
-from secure_sccvfl.reports.compared.figures import MODELS
-from secure_sccvfl.reports.compared.judged import Report
-from secure_sccvfl.reports.qualitative.dictionary import Dictionary
+from secure_sccvfl.reports.dictionary import Dictionary
+from secure_sccvfl.reports.figures import MODELS
+from secure_sccvfl.reports.judged import Report
 
 SPACES = {
     "fused": "what encoders give to the head",

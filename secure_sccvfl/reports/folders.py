@@ -125,3 +125,8 @@ def in_order(folder: Path, stem: str) -> list[Path]:
 def logs_in(folders: Sequence[Path], stem: str) -> list[Path]:
     """The logs of this kind in several folders."""
     return [log for folder in folders for log in in_order(folder, stem)]
+
+
+def result_of(folder: Path, rank: int) -> dict[str, Any]:
+    """What a party's job returned, in the folder of a session on one machine."""
+    return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
-from secure_sccvfl.discovery.hsic import Grid
-from secure_sccvfl.discovery.inputs import joint_norm
-from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
 from secure_sccvfl.releases.releases import RESIDUALS
 
 
 @dataclass(frozen=True)
-class Sketch:
+class NoisyTables:
     """Noisy tables of one protected attribute, averaged over releases, and the noise still in them.
 
     `records` names the records they are about.
@@ -27,7 +26,7 @@ class Sketch:
     releases: int = 1
     records: str = ""
 
-    def merged(self, newer: Sketch, decay: float = 1.0) -> Sketch:
+    def merged(self, newer: NoisyTables, decay: float = 1.0) -> NoisyTables:
         """Inverse-variance average; older tables of other records count `decay` times as much."""
         if self.deviation == 0 or newer.deviation == 0:
             return newer
@@ -35,10 +34,10 @@ class Sketch:
         a, b = weight * self.deviation**-2, newer.deviation**-2
         tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
         deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
-        return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+        return NoisyTables(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
 
 
-def shuffled(sketch: Sketch, rng: np.random.Generator) -> Sketch:
+def shuffled(sketch: NoisyTables, rng: np.random.Generator) -> NoisyTables:
     """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
 
     Where s is shuffled, a table follows from how often each bin occurs and from the sizes of groups. Its released
@@ -61,7 +60,7 @@ def shuffled(sketch: Sketch, rng: np.random.Generator) -> Sketch:
     return replace(sketch, tables=tables)
 
 
-def release_sketches(
+def release_tables(
     statistics: Statistics,
     parties: Sequence[Party],
     protected: Sequence[Attribute],
@@ -70,7 +69,7 @@ def release_sketches(
     records: str = "",
     clip: float | None = None,
     tabled: Collection[str] = (),
-) -> tuple[Sketch, ...]:
+) -> tuple[NoisyTables, ...]:
     """One release of the tables of features with all protected attributes; each goes to its owner.
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
@@ -81,14 +80,17 @@ def release_sketches(
     bins = {k: block for party in parties for k, block in party.bins().items() if not tabled or k in tabled}
     sensitivity = joint_norm(1.0, len(tabled) or features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    if clip is not None:
-        found = statistics.clipped_sums(bins, codes, counts, name, clip)
-        scale = found.deviation * found.counts
-        back = [{k: v * found.counts for k, v in part.items()} for part in found.tables]
-        return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, back, strict=True))
-    sums = statistics.group_sums(bins, codes, counts, name, sensitivity, tuple(tabled) or None)
-    scale = statistics.deviation(sensitivity)
-    return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
+    if clip is None:
+        tables = statistics.release(GroupSums(name, sensitivity, tuple(tabled) or None), bins, codes, counts).tables
+        deviation = statistics.deviation(sensitivity)
+    else:
+        released = statistics.release(ClippedSums(name, clip), bins, codes, counts)
+        scale = released.numbers["counts"]
+        deviation = released.numbers["deviation"] * scale
+        tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
+    return tuple(
+        NoisyTables(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True)
+    )
 
 
 def residual_scores(
@@ -108,6 +110,7 @@ def residual_scores(
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_features(seed, other.known.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
+    statistic = ResidualDependence(RESIDUALS.charged_as(), KERNEL_FEATURES)
+    released = statistics.release(statistic, columns, codes, counts).tables
     moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)
-    return list(found), statistics.deviation(moved)
+    return [{k: v.item() for k, v in part.items()} for part in released], statistics.deviation(moved)

@@ -31,7 +31,7 @@ from secure_sccvfl.evaluation.qualitative.people import moves
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.runs.description import describe
 from secure_sccvfl.runs.model_files import load_model

@@ -36,7 +36,7 @@ from protocols.records.private import private
 from protocols.session.heads import broken_signatures, exchange_heads
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
+from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
 from secure_sccvfl.reports.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
 LOCAL_RESULTS = ("model", "cost", "crypten_operations", "refused", "on_record")

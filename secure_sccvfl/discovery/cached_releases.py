@@ -1,22 +1,22 @@
-"""Statistics of s that were paid for, kept by their owner: recorded as they are opened, and used again for nothing.
+"""Cached DP releases: opened statistics of s that their owner keeps and uses again at no privacy cost.
 
-Whatever is computed from an opened noisy table is post-processing: it costs nothing, however often. So a run may
-decide roles by other thresholds or another card, train with other lambdas or draw other edits without a release. Here
-both sides meet the `Statistics` seam. `Recorded` hands every opened statistic to a file, before anything is made of
-it. `Replayed` answers from such a file and opens, noises and charges nothing. The rest of a run does not notice.
+Whatever is computed from an opened noisy table is post-processing. So a run may assign roles by other thresholds or
+another card, train with other lambdas or draw other counterfactuals without a release. `RecordedStatistics` writes
+every opened statistic to a file before it is used. `CachedStatistics` answers from such a file: it opens, noises and
+charges nothing. The rest of a run is the same with both.
 
-A file lies in `tables/` beside the ledger that paid. Only its owner may read it. It has the tables of its owner's
+A file lies in `tables/` next to the ledger that paid. Only its owner may read it. It has the tables of its owner's
 columns, the name of every charge, and what the tables are about: digests of the description (columns, bins, public
-ranges) and of the records of each part. Another description, other records or another split are refused. Where
-records overlap in secret, each party compares its own records with those of its own file: which records all have
-follows from these, so the tables fit if every party's file does.
+ranges) and of the records of each part. Another description, other records or another split are refused. With hidden
+alignment each party compares its own records with those of its own file: which records all have follows from these,
+so the tables fit if every party's file does.
 
 | before | what each learns |
 |---|---|
 | each party has its own file | whether all have one that fits, or why not; whether all are of the same releases |
 
 Two short rounds. A digest covers the public part: names of charges, description, records, noise; no table is sent.
-Where records overlap in secret, their digests stay at home.
+With hidden alignment the digests of records stay local.
 """
 
 from __future__ import annotations
@@ -39,7 +39,16 @@ from protocols.alignment.presence import Presence
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Statistics, Tables, Widths
+from secure_sccvfl.discovery.statistics import (
+    Arrays,
+    Counts,
+    Groups,
+    Opened,
+    Released,
+    Statistic,
+    Statistics,
+    Tables,
+)
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.releases import SKETCH
 
@@ -48,14 +57,12 @@ Parts = tuple[Mapping[str, np.ndarray], ...]
 """For each protected attribute: an array for each own feature."""
 
 
-class TablesError(InputError):
-    """Kept tables that cannot be used; the message says why."""
-
-    for_operator = True
+class CachedReleaseError(InputError):
+    """Cached releases that cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
-class KeptRelease:
+class CachedRelease:
     """One opened statistic. key: of its charge. features: of all parties, where it is not about all of them.
 
     numbers: what else the statistic says (`Clipped`), and the length that tables were scaled to.
@@ -69,7 +76,7 @@ class KeptRelease:
 
 
 @dataclass(frozen=True)
-class KeptTables:
+class CachedReleases:
     """One party's opened statistics of a run. runs: the names of its sessions. records: digests of the parts.
 
     align: how records were brought together. With `hidden` the digests are those of this party's own records.
@@ -81,7 +88,7 @@ class KeptTables:
     records: Mapping[str, str]
     multiplier: float
     noise: NoiseKind
-    releases: Mapping[str, KeptRelease] = field(default_factory=dict)
+    releases: Mapping[str, CachedRelease] = field(default_factory=dict)
     align: str = "exact"
 
     @property
@@ -113,7 +120,7 @@ class KeptTables:
             release["event"] = {name: value for name, value in release["event"].items() if name not in own}
         return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).digest()
 
-    def with_release(self, name: str, release: KeptRelease, run: str) -> KeptTables:
+    def with_release(self, name: str, release: CachedRelease, run: str) -> CachedReleases:
         runs = self.runs if run in self.runs else (*self.runs, run)
         return replace(self, runs=runs, releases={**self.releases, name: release})
 
@@ -123,8 +130,8 @@ class KeptTables:
         return bool(self.releases) and all(charges.get(r.key) == r.event for r in self.releases.values())
 
 
-def save_tables(place: Path, tables: KeptTables) -> Path:
-    """Write the file of a run beside the ledger; complete and durable, or not there."""
+def save_releases(place: Path, tables: CachedReleases) -> Path:
+    """Write the file of a run next to the ledger, completely and durably or not at all."""
     folder = place / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {
@@ -146,17 +153,17 @@ def save_tables(place: Path, tables: KeptTables) -> Path:
     return path
 
 
-def load_tables(path: Path) -> KeptTables:
-    """The tables of a file, or TablesError if it is damaged or was changed."""
+def load_releases(path: Path) -> CachedReleases:
+    """The tables of a file, or CachedReleaseError if it is damaged or was changed."""
     try:
         with open(path, "rb") as opened, np.load(opened) as file:
             arrays = {name: file[name] for name in file.files}
         text, told = str(arrays.pop("facts")), str(arrays.pop("digest"))
         if _digest(text, arrays) != told:
-            raise TablesError(f"the kept tables {path.name} were changed: bring back the file, or pay anew")
+            raise CachedReleaseError(f"the cached releases {path.name} were changed: restore the file, or pay again")
         facts = json.loads(text)
         releases = {
-            name: KeptRelease(
+            name: CachedRelease(
                 found["key"],
                 Event.from_dict(found["event"]),
                 tuple(
@@ -168,7 +175,7 @@ def load_tables(path: Path) -> KeptTables:
             )
             for name, found in facts["releases"].items()
         }
-        return KeptTables(
+        return CachedReleases(
             tuple(facts["runs"]),
             facts["rank"],
             facts["schema"],
@@ -179,9 +186,11 @@ def load_tables(path: Path) -> KeptTables:
             facts.get("align", "exact"),
         )
     except (ValueError, KeyError, TypeError, OSError, EOFError, BadZipFile, zlib.error) as error:
-        if isinstance(error, TablesError):
+        if isinstance(error, CachedReleaseError):
             raise
-        raise TablesError(f"the kept tables {path.name} cannot be read: bring back the file, or pay anew") from None
+        raise CachedReleaseError(
+            f"the cached releases {path.name} cannot be read: restore the file, or pay again"
+        ) from None
 
 
 def _digest(facts: str, arrays: Mapping[str, np.ndarray]) -> str:
@@ -193,17 +202,17 @@ def _digest(facts: str, arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def known_tables(place: Path) -> list[Path]:
-    """Files of kept tables beside a ledger."""
+def cached_files(place: Path) -> list[Path]:
+    """Files of cached releases next to a ledger."""
     return sorted((place / FOLDER).glob("*.npz"))
 
 
-Keep = Callable[[str, KeptRelease], None]
+Keep = Callable[[str, CachedRelease], None]
 
 
 @dataclass(frozen=True)
 class _Around:
-    """Noise and what is published are those of the statistics inside."""
+    """Noise and what is published are those of the inner statistics."""
 
     inner: Statistics
 
@@ -223,7 +232,7 @@ class _Around:
 
 
 @dataclass(frozen=True)
-class Recorded(_Around):
+class RecordedStatistics(_Around):
     """The statistics of a run, each handed to `keep` as soon as it is opened.
 
     presence: where records overlap in secret; the noisy number of those that all have is kept with the tables.
@@ -233,68 +242,31 @@ class Recorded(_Around):
     keep: Keep
     presence: Presence | None = None
 
-    def group_sums(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
-    ) -> Tables:
-        found = self.inner.group_sums(columns, groups, counts, name, sensitivity, widths)
-        self._keep(name, found, tuple(widths) if isinstance(widths, Mapping | tuple) else ())
-        return found
-
-    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        found = self.inner.clipped_sums(columns, groups, counts, name, length)
-        numbers = {"length": length, "deviation": found.deviation, "counts": found.counts}
-        self._keep(name, found.tables, numbers=numbers)
-        return found
-
-    def residual_dependence(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str
-    ) -> tuple[dict[str, float], ...]:
-        found = self.inner.residual_dependence(columns, groups, counts, name)
-        self._keep(name, tuple({k: np.array(v) for k, v in part.items()} for part in found))
-        return found
-
-    def _keep(
-        self,
-        name: str,
-        parts: Parts,
-        features: tuple[str, ...] = (),
-        numbers: Mapping[str, float] | None = None,
-    ) -> None:
-        paid, told = self.charger.paid[name], dict(numbers or {})
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        released = self.inner.release(statistic, columns, groups, counts)
+        paid, numbers = self.charger.paid[statistic.name], dict(released.numbers)
         if self.presence is not None:
-            told[COMMON] = self.presence.count
-        self.keep(name, KeptRelease(paid.receipt.charge, paid.event, parts, features, told))
+            numbers[COMMON] = self.presence.count
+        release = CachedRelease(paid.receipt.charge, paid.event, released.tables, statistic.features, numbers)
+        self.keep(statistic.name, release)
+        return released
 
 
 @dataclass(frozen=True)
-class Replayed(_Around):
+class CachedStatistics(_Around):
     """The same seam from kept tables. Nothing is opened or charged; what was not kept is refused like by a ledger.
 
     `inner` publishes, and knows the noise: its charger must have the multiplier and the kind of the kept tables.
     """
 
-    tables: KeptTables
+    tables: CachedReleases
 
-    def group_sums(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
-    ) -> Tables:
-        kept = self._kept(name)
-        named = set(widths) if isinstance(widths, Mapping | tuple) else set()
-        if named != set(kept.features):  # their noise follows from how many
-            raise BudgetError(f"{name}: those that were kept are of {', '.join(kept.features)}; nothing is charged")
-        return tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
-
-    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        kept = self._kept(name)
-        tables = tuple(dict(part) for part in kept.parts)
-        return Clipped(tables, kept.numbers["deviation"], kept.numbers["counts"])
-
-    def residual_dependence(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str
-    ) -> tuple[dict[str, float], ...]:
-        return tuple({k: float(v) for k, v in part.items()} for part in self._kept(name).parts)
-
-    def _kept(self, name: str) -> KeptRelease:
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        name = statistic.name
         if name not in self.tables.releases:
-            raise BudgetError(f"{name}: is not among the kept tables; nothing is charged for it")
-        return self.tables.releases[name]
+            raise BudgetError(f"{name}: not among the cached releases; nothing is charged for it")
+        kept = self.tables.releases[name]
+        if set(statistic.features) != set(kept.features):  # their noise follows from how many
+            raise BudgetError(f"{name}: the cached release is of {', '.join(kept.features)}; nothing is charged")
+        tables = tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
+        return Released(tables, kept.numbers)

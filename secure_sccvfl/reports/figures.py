@@ -9,7 +9,7 @@ from typing import Any
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.reports.charts import Dot, forest, number, percent
-from secure_sccvfl.reports.compared.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
+from secure_sccvfl.reports.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
 
 SECURE = "secure"
 MODELS = {

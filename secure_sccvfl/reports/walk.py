@@ -8,8 +8,8 @@ from typing import Any
 
 from secure_sccvfl.evaluation.qualitative.explained import OURS, PLAIN
 from secure_sccvfl.reports.charts import percent, tidy
-from secure_sccvfl.reports.compared.judged import listed
-from secure_sccvfl.reports.qualitative.dictionary import Dictionary
+from secure_sccvfl.reports.dictionary import Dictionary
+from secure_sccvfl.reports.judged import listed
 
 WIDTH = 98
 ROLES = {

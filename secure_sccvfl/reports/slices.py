@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from secure_sccvfl.reports.charts import percent
-from secure_sccvfl.reports.compared.figures import RATE_WORDS
-from secure_sccvfl.reports.compared.judged import Report
+from secure_sccvfl.reports.figures import RATE_WORDS
+from secure_sccvfl.reports.judged import Report
 
 
 def slices(report: Report) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS
 from secure_sccvfl.reports.charts import number, percent
-from secure_sccvfl.reports.compared.figures import MODELS, interval
-from secure_sccvfl.reports.compared.frontier_chart import Mark, Span, frontier_chart
-from secure_sccvfl.reports.compared.judged import COMMON, Report, asked, failed, listed, mark, null_of, trusted
+from secure_sccvfl.reports.figures import MODELS, interval
+from secure_sccvfl.reports.frontier_chart import Mark, Span, frontier_chart
+from secure_sccvfl.reports.judged import COMMON, Report, asked, failed, listed, mark, null_of, trusted
 
 OURS = "scc"
 METHODS = {
