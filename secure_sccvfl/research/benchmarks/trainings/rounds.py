@@ -39,13 +39,13 @@ from secure_sccvfl.research.benchmarks.trainings import whole
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.runs.local.processes import LocalSession, session_config
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import Bounds, Grid
-from secure_sccvfl.training.descents.steps import stretches
 from secure_sccvfl.training.engine import CURVATURE, Engine, Step
+from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.handles import SharedChoices, SharedPenalty
 from secure_sccvfl.training.plain import Penalty, PlainEngine
+from secure_sccvfl.training.schedule import second_order_schedule
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Descend, Trainer, train
+from secure_sccvfl.training.trainer import Counterfactuals, Trainer, train
 
 Order = Literal["first", "second"]
 ORDERS: tuple[Order, ...] = ("second", "first")
@@ -75,22 +75,16 @@ class _Met(Exception):
 
 
 class _Posing(Trainer):
-    def reach(self, guards: Sequence[Blocks]) -> Blocks:
-        self.directions = guards
-        return super().reach(guards)
+    def fit(self, made: Counterfactuals) -> None:
+        self.made = made
+        super().fit(made)
 
-    def joint(self, penalty: Any, energy: Blocks, reach: Blocks) -> Descend:
-        self.known = energy, self.directions
-        return super().joint(penalty, energy, reach)
-
-    def fit(self, descend: Descend, check: Any) -> None:
-        self.held_out = check
-        super().fit(descend, check)
-
-    def descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
-        energy, guards = self.known
+    def train_grid(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
         labels, encodings = (self.batch.label, self.check.label), (self.encodings, self.check_encodings)
-        raise _Met(Posed(encodings, labels, (penalty, self.held_out), guards, self.flat, energy, bounds))
+        directions = self.proxy_directions(self.made.finding.roles)
+        flat = self.curvature_bound()
+        penalties = (penalty, self.made.check)
+        raise _Met(Posed(encodings, labels, penalties, directions, flat, self.made.energy, bounds))
 
 
 def posed(dataset: str) -> Posed:
@@ -112,7 +106,7 @@ def trained(engine: Engine, order: Order, problem: Posed, batches: Sequence[Any]
         grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), CURVATURE["binary"], sharpens=True)
         descent = engine.prepare_grid(batches[0], penalties[0], grid, problem.bounds)
         head = engine.head(batches[0], len(grid), "binary")
-        for count, sharp in stretches(config, "binary"):
+        for count, sharp, _ in second_order_schedule(config, "binary"):
             descent = engine.sharpen(head, descent) if sharp else descent
             head = engine.steps(head, descent, count)
         heads = engine.apart(head)
