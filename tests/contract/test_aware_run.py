@@ -207,11 +207,11 @@ def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, 
 
 
 def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
-    def broken(self, penalty, grid, energy, reach):
+    def broken(self, made, grid):
         raise RuntimeError("a fault before training")
 
     with monkeypatch.context() as patch:
-        patch.setattr(AwareTrainer, "descend_privately", broken)
+        patch.setattr(AwareTrainer, "train_private", broken)
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, secure[1])
     for log in tmp_path.glob("party-*/releases.jsonl"):

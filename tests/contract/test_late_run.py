@@ -18,9 +18,9 @@ from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.reports.collect import refreshes_of
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.descents.steps import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.schedule import WARM_STEPS
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
 from tests.support.discovery import watch_releases
@@ -104,7 +104,7 @@ def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, pr
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "refresh_late", broken)))
+        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "release_again", broken)))
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, options)
     for log in tmp_path.glob("party-*/releases.jsonl"):
