@@ -12,10 +12,22 @@ Masked opening: each party sends its share of x - a to all others, one round. `a
 opened value is uniform whatever x is. This is the only opening besides a declared release.
 
 Before a release the parties check two things, in one round and with one small tuple (`confirm`). First, they heard
-the same: every two parties compare what the others said to all (protocols/dealing/heard.py). A party that told
+the same: every two parties compare what the others said to all (protocols/dealing/party.py). A party that told
 different things to different parties is noticed. Second, all asked the dealer for the same: the dealer knows two
 secret words of each party and shares them out. Each party gets its own words back from the others' shares, which
 nobody can make up (chance 2^-128). Only then does a party send its share of what is opened.
+
+Did all parties hear the same? For every pair of parties, a tag of what the others said to both.
+
+Many rounds send the same arrays to all. A party that sent different arrays to two honest parties would make them
+compute with different numbers, and could read secrets off the result. So each pair (i, j) keeps a running Poly1305
+tag of everything that any third party k said to all, under a one-time key that only i and j know. Before anything
+is opened they show each other their tags (protocols/dealing/party.py).
+
+Why it is enough: k does not know the key. So different words to i and j have the same tag only with a chance of
+2^-103 times the number of 16-byte blocks (2^-77 for a gigabyte). The two compare over their own link, which k
+cannot touch. Every comparison ends a tag and begins another under a fresh key. With two parties there is no third,
+and the tags cover nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +38,14 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from protocols.config import SessionConfig
 from protocols.dealing.dealer import TupleSource
-from protocols.dealing.heard import TAG, Heard
-from protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
+from protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
 from protocols.dealing.tuples import Request
 from protocols.errors import PeerError
+from protocols.net.link import as_bytes
 from protocols.net.transport import Array, Spec, Transport
 from protocols.records.releases import Admission
 from protocols.ring import Words
@@ -191,3 +204,32 @@ class Party:
                 total += array
         mine = iter(totals)
         return [next(mine) if self.rank in a.release.receivers else None for a, _ in admitted]
+
+
+TAG = Spec("|u1", (16,))
+
+
+class Heard:
+    """What one party heard, by the peer with which it will compare."""
+
+    def __init__(self, streams: Mapping[int, Stream]) -> None:
+        self._streams = streams
+        self._running = {peer: _fresh(stream) for peer, stream in streams.items()}
+
+    def add(self, said: Mapping[int, Sequence[Array]]) -> None:
+        """Add what others said to all in one round; the others compare this party's own words."""
+        for rank in sorted(said):
+            for view in map(as_bytes, said[rank]):
+                for peer, running in self._running.items():
+                    if peer != rank:
+                        running.update(view)
+
+    def tags(self) -> dict[int, npt.NDArray[np.uint8]]:
+        """For each peer, the tag of what it should have heard too; later words are tagged under a new key."""
+        tags = {peer: np.frombuffer(running.finalize(), np.uint8) for peer, running in self._running.items()}
+        self._running = {peer: _fresh(stream) for peer, stream in self._streams.items()}
+        return tags
+
+
+def _fresh(stream: Stream) -> Poly1305:
+    return Poly1305(stream.draw().words((KEY_BYTES,), np.uint8).tobytes())

@@ -3,11 +3,23 @@
 A certificate has one subject alternative name: a place in the session (`urn:sccvfl:party:2`, `urn:sccvfl:dealer`).
 On several hosts each makes its own key (`enrolment`) and an authority signs (`authority`). `make_certificates` makes
 a whole set on one machine, keys included. Its authority's key lives in memory alone, so nobody can be added later.
+
+What a member of a consortium signs with the key of its certificate, and how others check it.
+
+A signature covers its purpose ("plan", "heads"), so that one made for one thing is worth nothing for another. It is
+ECDSA with SHA-256, over the purpose, a zero byte and the message.
+
+When certificates are valid, and what the clock of this host says: most often a wrong clock is the reason.
+
+OpenSSL says only that a certificate is not valid now. People need both times to see which of two clocks is wrong.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime
+import hashlib
 import os
 import re
 import ssl
@@ -16,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -236,3 +248,104 @@ def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+_CONTEXT = b"sccvfl signature 1\0"
+
+
+def fingerprint(certificate: bytes) -> str:
+    """SHA-256 of a certificate (PEM), in hexadecimal digits: what a session file pins."""
+    return hashlib.sha256(_loaded(certificate).public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+def sign(credentials: Credentials, purpose: str, message: bytes) -> str:
+    """This member's signature, in base64."""
+    key = read_key(credentials.key)
+    return base64.b64encode(key.sign(_covered(purpose, message), ec.ECDSA(hashes.SHA256()))).decode()
+
+
+def is_signed(certificate: bytes, purpose: str, message: bytes, signature: str) -> bool:
+    """Whether the holder of a certificate (PEM) signed this message for this purpose."""
+    key = _loaded(certificate).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(base64.b64decode(signature, validate=True), _covered(purpose, message), ec.ECDSA(hashes.SHA256()))
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def is_issued(certificate: bytes, authority: bytes) -> bool:
+    """Whether an authority (PEM) issued a certificate (PEM). Dates do not matter: a signature outlives them."""
+    try:
+        _loaded(certificate).verify_directly_issued_by(_loaded(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def place_in(certificate: bytes, parties: int) -> int | None:
+    """The place in a session that a certificate (PEM) names, or None."""
+    try:
+        names = _loaded(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return certified_node({"subjectAltName": [("URI", uri) for uri in uris]}, parties)
+
+
+def _loaded(certificate: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(certificate)
+    except ValueError:
+        raise ConfigError("this is not a certificate in PEM form") from None
+
+
+def _covered(purpose: str, message: bytes) -> bytes:
+    return _CONTEXT + purpose.encode() + b"\0" + message
+
+
+_NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's numbers of these two findings
+
+
+def check_own_clock(credentials: Credentials) -> None:
+    """Raise unless this process's certificate and its authority's are valid by the clock of this host."""
+    for path in (credentials.certificate, credentials.authority):
+        found = _readable(path)
+        if found is not None and not found.not_valid_before_utc <= _now() <= found.not_valid_after_utc:
+            raise ConfigError(
+                f"the clock of this host says {_said(_now())}, but {path} is {_period(found)}: "
+                "set the clock, or get a new certificate"
+            )
+
+
+def clock_words(error: Exception) -> str:
+    """What to add to the reason why a peer's certificate was not accepted, if that was about time."""
+    timely = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in (_NOT_YET_VALID, _EXPIRED)
+    return f"; the clock here says {_said(_now())}: compare the clocks of both hosts" if timely else ""
+
+
+def own_period(credentials: Credentials) -> str:
+    """When this process's certificate is valid, and the clock, in words."""
+    found = _readable(credentials.certificate)
+    return f"{_period(found)}, and the clock here says {_said(_now())}" if found is not None else "not readable"
+
+
+def _readable(path: Path) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:  # OpenSSL says what is wrong with it
+        return None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _period(certificate: x509.Certificate) -> str:
+    return f"valid from {_said(certificate.not_valid_before_utc)} to {_said(certificate.not_valid_after_utc)}"
+
+
+def _said(moment: datetime.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

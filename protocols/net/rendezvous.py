@@ -3,13 +3,19 @@
 The process at place i dials all lower places, and all higher ones dial it (the dealer has the highest, so it needs
 no open port). After the TLS handshake both sides send a fixed-size hello: their place, the digest of the
 configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. If
-not, both say which key differs (protocols/net/differences.py). A caller without a certificate of our authority is
+not, both say which key differs (protocols/net/rendezvous.py). A caller without a certificate of our authority is
 turned away, and waiting goes on. A member of the session who contradicts itself stops the session. Who notices it
 tells the others, also those that come within the next minute: they would wait for two that are gone. One that cannot
 take part meets the others all the same, only to tell them so (`refuse`).
 
 A session file may pin the certificate of every place. Then no other one is accepted, even if the authority signed it:
 a process that dials stops and says so, and a caller is turned away like any stranger.
+
+Which setting, library or package differs between two members of a session.
+
+Members compare one digest of all settings and one of the code. Where one differs, both sides send what these digests
+cover, key by key, and stop. Settings of a session are public to its members, and the peer has shown its certificate
+by then. Values are cut; a long one carries a digest of the whole, so that a difference beyond the cut is seen too.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import logging
 import queue
 import socket
@@ -24,18 +31,22 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from protocols.config import ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
-from protocols.errors import PeerError, ProtocolError, reason_for_peers
-from protocols.net.activity import Activity
-from protocols.net.certificates import Credentials, certified_node
-from protocols.net.clocks import check_own_clock, clock_words, own_period
-from protocols.net.differences import exchanged, settings_by_key, told
+from protocols.config import SOURCES, ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
+from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
+from protocols.net.certificates import (
+    Credentials,
+    certified_node,
+    check_own_clock,
+    clock_words,
+    fingerprint,
+    own_period,
+)
 from protocols.net.enrolment import SHOWN
-from protocols.net.link import Link, why
-from protocols.net.signatures import fingerprint
+from protocols.net.link import Activity, Link, why
 
 log = logging.getLogger(__name__)
 
@@ -390,3 +401,68 @@ def _reason(error: Exception) -> str:
 def _shown(sock: ssl.SSLSocket) -> str:
     """The fingerprint of the certificate that a peer has shown."""
     return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
+
+
+MOST_BYTES = 1 << 18
+"""The longest list of settings that is read from a peer."""
+_SHOWN, _KEYS, _SECONDS = 60, 3, 3.0
+_LENGTH = struct.Struct(">I")
+_ABSENT = "not set"
+
+
+def settings_by_key(config: SessionConfig) -> dict[str, str]:
+    """Every setting by its key, tables flattened (`options.seed`), each as a short text that stands for its value."""
+    found: dict[str, str] = {}
+    for key, value in asdict(config).items():
+        entries = (
+            {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
+        )
+        for name, inner in entries.items():
+            text = json.dumps(inner, sort_keys=True)
+            if len(text) > _SHOWN:
+                text = f"{text[: _SHOWN - 20]}... (digest {hashlib.sha256(text.encode()).hexdigest()[:12]})"
+            found[name] = text
+    return found
+
+
+def told(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
+    """The error about a peer that has another configuration or other code, with the keys that differ."""
+    keys = [] if theirs is None else [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
+    shown = [_difference(_clean(key), own.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
+    if len(keys) > _KEYS:
+        shown.append(f"and {len(keys) - _KEYS} more")
+    return ConfigurationMismatch(name, "connect", f"{what}: {'; '.join(shown)}" if shown else what)
+
+
+def _difference(key: str, here: str | None, there: str | None) -> str:
+    if key.startswith(SOURCES):
+        return f"other {key}"
+    return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
+
+
+def exchanged(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
+    """Send our list and read the peer's; None if it sends none that can be read."""
+    try:
+        sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words
+        text = json.dumps(dict(own)).encode()
+        sock.sendall(_LENGTH.pack(len(text)) + text)
+        (size,) = _LENGTH.unpack(_received(sock, _LENGTH.size))
+        came = json.loads(_received(sock, size)) if size <= MOST_BYTES else None
+    except (OSError, ValueError, struct.error, RecursionError):
+        return None
+    if not isinstance(came, dict) or not all(isinstance(value, str) for value in came.values()):
+        return None
+    return came
+
+
+def _received(sock: socket.socket, size: int) -> bytes:
+    came = bytearray()
+    while len(came) < size and (part := sock.recv(min(size - len(came), 1 << 16))):
+        came += part
+    return bytes(came)
+
+
+def _clean(text: str) -> str:
+    """What a peer says, as one short piece of printable text."""
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return printable if len(printable) <= 2 * _SHOWN else printable[: 2 * _SHOWN] + "..."

@@ -1,7 +1,7 @@
 """Products of rows that their owners know with one shared column, and a column under a secret sample.
 
 Callers use tensors (protocols/session/products.py). What each protocol is for, and why it is secure, stands in
-protocols/steps/weighted_sums.py and protocols/steps/sampling.py.
+protocols/steps/weighted_sums.py and protocols/steps/weighted_sums.py.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ from typing import Any
 
 from protocols.config import SessionConfig, node_folder
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import fingerprint, is_issued, is_signed, place_in, sign
+from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, place_in, sign
 from protocols.session.runtime import Session
 
 PURPOSE = "heads"

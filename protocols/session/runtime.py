@@ -48,7 +48,7 @@ from protocols.errors import (
     reason_for_peers,
     waited_for,
 )
-from protocols.net.activity import Activity
+from protocols.net.link import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
 from protocols.operations import arithmetic, comparison, noise, series, sigmoid
 from protocols.operations.noise import NoiseKind

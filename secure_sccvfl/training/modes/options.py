@@ -13,7 +13,7 @@ from protocols.alignment.seam import AlignKind
 from protocols.config import ConfigError, wrong_kind
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
-from protocols.steps.sampling import nearest_sampling
+from protocols.steps.weighted_sums import nearest_sampling
 from secure_sccvfl.data.catalogue import forget, is_benchmark
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import (
