@@ -1,45 +1,36 @@
-"""Alignment that tells nobody which of its records others hold.
+"""Alignment with a hidden intersection: no party learns which of its records others hold.
 
 | | before | after |
 |---|---|---|
-| each party | its ids | how many places there are, and the places of its own records |
-| dealer | nothing | tags without meaning, how many each party has, how many are common to which parties |
+| each party | its ids | the number of rows of the common table, and the rows of its own records |
+| dealer | nothing | keyed pseudonyms: how many each party has, how many are common to which parties |
 
-1. The parties agree on a key for this session, which the dealer does not have (protocols/alignment/hidden.py).
-2. Each party sends the dealer the tags of its ids, sorted. The dealer matches them, puts all different tags into a
-   random order, and tells each party the places of its own and its share of one bit for each place: whether all
-   parties have a record there (protocols/dealing/matching.py).
-3. The parties tell each other the number of places that they were told, a declared release, and stop if they differ.
+1. The parties agree on a key that the dealer does not have: a hash of 32 random bytes of each party, so it is uniform
+   if one of them is (one round). The pseudonym of a record is BLAKE2b of its id under this key, 128 bits; two of a
+   million ids collide with probability 2^-89. Pseudonyms of two sessions are unrelated without both keys.
+2. Each party sends the dealer the pseudonyms of its ids, sorted. The dealer matches them, puts all distinct ones into
+   a random order, and sends each party the rows of its own and its share of the membership mask: one bit for each
+   row, whether all parties have a record there (protocols/dealing/matching.py).
+3. The parties compare the number of rows that they received, a declared release, and stop if they differ.
 
-A party fills places where it has no record with zeros. What follows from the shared bits is in
-protocols/alignment/presence.py.
+A party fills rows where it has no record with zeros. protocols/alignment/presence.py says how the mask is used.
 
 Why it is secure. A party, or any m-1 of them, receives random bytes of the key, one number (the size of the union of
-all lists), uniform shares, and places: a uniformly random choice of places for the different ids that they hold
-together. So what they receive follows from their own ids and the size of the union. That size tells them how many
-records the others hold that they do not. So two alignments, with one id more in the second, tell whether anybody else
-holds that id. With `bounds` there are as many places as all bounds together, and they learn nothing at all.
+all lists), uniform shares, and rows: a uniformly random choice for the distinct ids that they hold together. So their
+view follows from their own ids and the size of the union. That size tells them how many records the others hold that
+they do not: two alignments, with one id more in the second, reveal whether anybody else holds that id. With `bounds`
+there are as many rows as all bounds together, and they learn nothing at all.
 
-The dealer receives values of a pseudorandom function in an order that follows from these values. Without the key
-they are random bytes, equal where ids are equal. It cannot try ids against them, nor compare them with those of
-another session. What remains is how many are equal: the size of each overlap. `bounds` hide the sizes of the lists
-from it, and not those of overlaps. The dealer and one party together can read which ids the others hold: as
-everywhere, the dealer works with nobody.
+The dealer receives values of a pseudorandom function in sorted order. Without the key they are random bytes, equal
+where ids are equal. It cannot test ids against them, nor compare them with those of another session. What remains is
+the size of each overlap; `bounds` hide the sizes of the lists from it, but not those of overlaps. The dealer and one
+party together can read which ids the others hold: as everywhere, the dealer must not collude.
 
-A party that deviates can send tags of ids that it does not hold a record of, if it knows these ids. It cannot claim a
-place otherwise: the dealer makes the bits from the tags alone.
+A party that deviates can send pseudonyms of ids that it has no record of, if it knows these ids. It cannot claim a
+row otherwise: the dealer computes the mask from the pseudonyms alone.
 
 Three rounds and about 230 bytes to each peer. To the dealer 16 bytes for each record, from it 4 bytes for each record
-and 8 bytes for each place.
-
-Tags of records for one session: keyed hashes of 128 bits that mean nothing to whoever lacks the key.
-
-Before: nothing. After: all parties know a key; the dealer does not. Every party sends 32 random bytes to every other
-over the channel of the two; the key is a hash of all of them, so it is uniform if one of them is. One round, 32 bytes
-to each peer. The key lives as long as the object: tags of two sessions are unrelated to whoever lacks both keys.
-
-A tag is BLAKE2b of the id under this key, a pseudorandom function. Two of a million ids have one tag with chance
-2^-89.
+and 8 bytes for each row.
 """
 
 from __future__ import annotations
@@ -57,7 +48,7 @@ from protocols.errors import PeerError, ProtocolError
 from protocols.session.runtime import Session
 
 _PATIENCE = 600.0
-"""Seconds that a party waits for the places: others may hold many more records, and nobody tells how many."""
+"""Seconds that a party waits for the rows: others may hold many more records, and nobody tells how many."""
 
 
 class HiddenAlignment:
@@ -70,15 +61,15 @@ class HiddenAlignment:
         names, session = checked(ids), self._session
         with session.measure("alignment"), session.deadline(_PATIENCE):
             tags = SessionTags.agreed(session).of(names)
-            found = session.match(tags, self._bounds)
-            told = session.announce({f"party {session.rank}": found.size}, session.declared(UNION))
-        if len(set(told.values())) > 1:
+            result = session.match(tags, self._bounds)
+            sizes = session.announce({f"party {session.rank}": result.size}, session.declared(UNION))
+        if len(set(sizes.values())) > 1:
             raise PeerError("dealer", UNION, "told the parties different numbers of places")
-        return Aligned(found.size, found.places, found.shares)
+        return Aligned(result.size, result.places, result.shares)
 
 
 class SessionTags:
-    """Makes tags; shows nothing of its key."""
+    """Makes pseudonyms; shows nothing of its key."""
 
     __slots__ = ("_key",)
 

@@ -1,21 +1,19 @@
-"""A member's own part in getting a certificate: its key is made on its host and never leaves it.
+"""How members of a consortium get certificates: requests, the authority that signs them, and pins in session files.
 
 | step | who | holds before | sends | learns |
 |---|---|---|---|---|
-| `make_request` | a member | nothing | its public key, place and name, signed with the new key | nothing |
-| `authority.sign` | the authority | its own key | the certificate, public | which key is at which place |
+| `make_request` | a member | nothing | its public key, node and name, signed with the new key | nothing |
+| `Authority.sign` | the authority | its own key | the certificate, public | which key belongs to which node |
 | `install` | the member | its key | nothing | whether the certificate is for this key |
 
-What crosses is public; it may travel by mail. The fingerprint of the key is there to be compared by voice, so that
-nobody's request is taken for another's. A renewal makes a new key beside the old one. The old one stays in use until
-the new certificate is installed.
+Keys never leave their host. What crosses is public and may travel by mail; people compare the fingerprint of the key
+by voice, so that nobody's request is taken for another's. A renewal makes a new key next to the old one, which stays
+in use until the new certificate is installed.
 
-The consortium's authority: at one place, with one key, it signs requests of members and nothing else.
-
-It is trusted to give each place to the right organisation when a session file is first written, and with nothing
-afterwards. A session file pins the fingerprint of every certificate, so one that the authority makes for itself later
-is accepted nowhere (`rendezvous`). Its register says what it signed and what was revoked. A key that was ever signed
-is never signed again. That binds this program; what binds the authority itself are the pins.
+The authority is trusted to assign each node to the right organisation when a session file is first written, and with
+nothing afterwards: a session file pins the fingerprint of every certificate, so one that the authority makes for
+itself later is accepted nowhere. Its register lists what it signed and what was revoked. A key that was ever signed
+is never signed again.
 """
 
 from __future__ import annotations
@@ -136,12 +134,12 @@ def make_request(folder: Path, place: str, name: str, *, renew: bool = False) ->
 
 def install(certificate: Path, authority: Path, folder: Path) -> Member:
     """Put a signed certificate beside its key, and the authority's into the folder; refuse what does not fit."""
-    made, signer = read_certificate(certificate), read_certificate(authority)
-    member = Member.of(made)
+    output, signer = read_certificate(certificate), read_certificate(authority)
+    member = Member.of(output)
     if not _is_authority(signer):
         raise ConfigError(f"{authority} is no certificate of an authority")
     try:
-        made.verify_directly_issued_by(signer)
+        output.verify_directly_issued_by(signer)
     except (InvalidSignature, ValueError, TypeError):
         raise ConfigError(f"{certificate} was not signed by {authority}") from None
     if not member.valid(datetime.datetime.now(datetime.UTC)):
@@ -155,7 +153,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
         raise ConfigError(f"no key in {own} fits {certificate}: it was made for another request")
     if fitting[0].name == NEXT_KEY:
         os.replace(fitting[0], own / KEY)
-    (own / CERTIFICATE).write_bytes(pem(made))
+    (own / CERTIFICATE).write_bytes(pem(output))
     known.write_bytes(pem(signer))
     _request_of(folder, member.place).unlink(missing_ok=True)
     return member
@@ -165,10 +163,10 @@ def members(path: Path) -> list[Member]:
     """Whom a certificate, or every certificate in a folder, is for."""
     if path.is_file():
         return [Member.of(read_certificate(path))]
-    found = [*path.glob(f"*/{CERTIFICATE}"), *path.glob("issued/*.pem")]
-    if not found:
+    result = [*path.glob(f"*/{CERTIFICATE}"), *path.glob("issued/*.pem")]
+    if not result:
         raise ConfigError(f"{path} holds no certificate of a member")
-    return sorted((Member.of(read_certificate(one)) for one in found), key=lambda member: member.place)
+    return sorted((Member.of(read_certificate(one)) for one in result), key=lambda member: member.place)
 
 
 def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
@@ -185,15 +183,15 @@ def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
     kept = {place: print_ for place, print_ in known.items() if place not in drop}
     kept |= {member.place: member.fingerprint for member in add}
     order = sorted(kept, key=lambda place: (place == "dealer", len(place), place))
-    made = "[certificates]\n" + "".join(f'{place} = "{kept[place]}"\n' for place in order)
+    output = "[certificates]\n" + "".join(f'{place} = "{kept[place]}"\n' for place in order)
     if table is None:
-        return f"{text.rstrip()}\n\n{made}".lstrip()
+        return f"{text.rstrip()}\n\n{output}".lstrip()
     after = text[table.end() :]
-    return text[: table.start()] + made + (f"\n{after}" if after.strip() else "")
+    return text[: table.start()] + output + (f"\n{after}" if after.strip() else "")
 
 
 def _request_of(folder: Path, place: str) -> Path:
-    """It is to be sent, so it lies beside the folder with the key, and no two members' have the same name."""
+    """It is to be sent, so it lies next to the folder with the key, and no two members' have the same name."""
     return folder / f"request-{place}.pem"
 
 
@@ -229,7 +227,7 @@ class Asked:
 def read_request(path: Path) -> Asked:
     """A request that may be signed, or ConfigError.
 
-    Its sender must hold the key (P-256), and it must ask for one place of a session and for nothing else.
+    Its sender must hold the key (P-256), and it must ask for one node of a session and for nothing else.
     """
     try:
         request = x509.load_pem_x509_csr(path.read_bytes())
@@ -304,18 +302,18 @@ class Authority:
         for one in asked:
             self._check(one, key, renew)
         (self.folder / ISSUED).mkdir(exist_ok=True, mode=0o700)
-        made = []
+        output = []
         for one in asked:
             certificate = certify(self.certificate, key, one.key, one.place, one.name, days)
             member = Member.of(certificate)
             self._write("signed", {**member.as_record(), "until": member.end.isoformat()})
             path = self.folder / ISSUED / f"{one.place}.pem"
             path.write_bytes(pem(certificate))
-            made.append((member, path))
-        return made
+            output.append((member, path))
+        return output
 
     def revoke(self, print_: str) -> dict[str, Any]:
-        """Note that a certificate is revoked: its key is never signed again, and its place is free for another."""
+        """Note that a certificate is revoked: its key is never signed again, and its node is free for another."""
         signed = [line for line in self.register if line["kind"] == "signed" and line["fingerprint"] == print_]
         if not signed:
             raise ConfigError(f"this authority did not sign a certificate {print_[:SHOWN]}...")

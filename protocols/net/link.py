@@ -1,15 +1,10 @@
-"""One authenticated connection, as frames.
+"""One authenticated connection, as frames, and the state of all connections for people who watch a run.
 
 A frame: kind (1 byte), length of the description (2), sequence number (8), length of the payload (8), description,
 payload. The description names the step and the types and shapes that follow. It must equal, byte for byte, what the
-receiver expects. So a wrong shape, a replayed or missing frame, or two programs out of step are seen before a byte
-of payload is read. While nothing is expected, at most one header is read ahead. That is how a process notices a
+receiver expects. So a wrong shape, a replayed or missing frame, or two programs out of step are detected before a
+byte of payload is read. While nothing is expected, at most one header is read ahead: that is how a process notices a
 dead peer or an abort wherever it waits.
-
-What a process does on its links right now, for people who watch it.
-
-The thread of the session writes, any thread may read. It holds names, steps, times and counts, and nothing of what
-is sent. One `Activity` may follow several sessions, one after the other; its counts go on.
 """
 
 from __future__ import annotations
@@ -68,7 +63,7 @@ class Frame:
 
 @dataclass
 class Want:
-    """What a link waits for; `begin` checks the header and description and gives the buffers."""
+    """What a link waits for; `begin` checks the header and description and returns the buffers."""
 
     step: str
     kind: int
@@ -153,7 +148,7 @@ class Link:
         return bool(self._unread) or self.sock.fileno() < 0 or self.sock.pending() > 0
 
     def read(self, step: str) -> None:
-        """Advance the incoming frame by what the socket gives."""
+        """Advance the incoming frame by what the socket has."""
         self._step = step
         try:
             if self.want is not None and self._untouched and self._take_whole(self.want, step):
@@ -348,7 +343,7 @@ class Activity:
         return Cost(**{f.name: getattr(self._past, f.name) + getattr(now, f.name) for f in fields(Cost)})
 
     def peers(self) -> list[PeerSeen]:
-        """Every peer, in the order of places."""
+        """Every peer, in the order of nodes."""
         now, seen = time.monotonic(), []
         for node, name in sorted(self._names.items()):
             link = self._links.get(node)

@@ -1,17 +1,14 @@
-"""This party's share of a tensor as an array for a file, and back: the only way of a share out of a session.
+"""The only ways of a share out of a session: files of its owner, and the share-distinguishing game.
 
-A saved share is as secret as the share itself. It is uniform, so it tells nothing without those of all other parties;
-whoever has the files of all parties has the value. Files are written with the owner's permissions alone
-(protocols/records/private.py). CrypTen's own `save`, pickling and printing of tensors raise.
+A saved share is as secret as the share itself. It is uniform, so it reveals nothing without those of all other
+parties; whoever has the files of all parties has the value. Files are written with owner-only permissions
+(protocols/records/private.py). CrypTen's own `save`, pickling and printing of tensors raise. The number of fractional
+bits is not part of the array: the caller that restores it names the same number. Nothing is sent.
 
-The fraction is not part of the array: who restores it names the same number of fractional bits. Nothing is sent.
-
-What a party holds of a secret and of its square, for the share-distinguishing game.
-
-Who may call it: the security evaluation alone (secure_sccvfl/audit/share_probe.py), whose secrets are constants
-that everybody knows. Why it is safe: a view of such a secret tells nothing about any other. The secrets of the game
-are shared, masked, opened and squared by the functions that serve every secret, with tuples of their own, so the game
-judges the protocol that runs are made with. Nothing of it is printed or logged.
+`views_of_a_square` serves the security evaluation alone (secure_sccvfl/audit/share_probe.py), whose secrets are
+constants that everybody knows, so the views reveal nothing about any other secret. The secrets of the game are
+shared, masked, opened and squared by the kernels that serve every secret, so the game tests the protocol that runs
+use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Choices made in secret: does a ratio meet a target, the first that does, some bit of many, a temperature.
+"""Choices under MPC: does a ratio meet a target, the first that does, a temperature, results that are withheld.
 
 Before: the parties hold shares of the values to compare, or of bits. Targets and temperatures are public. After:
-they hold shares of the choice, or of the chosen value. Nobody learns anything: only comparisons and products are
-opened on the way, under fresh uniform masks (protocols/operations/comparison.py,
-protocols/operations/arithmetic.py).
+they hold shares of the choice, or of the chosen value. Nobody learns anything: only masked values of comparisons and
+products are opened (protocols/operations/comparison.py, protocols/operations/arithmetic.py).
 
 | step | rounds | bytes to each peer |
 |---|---|---|
@@ -11,32 +10,22 @@ protocols/operations/arithmetic.py).
 | `first_kept`: keep the first for which a bit is 1, or the last | 1 | 8 x (values + 2) |
 | `some`: is one of the bits 1? | 6 | 15 |
 | `inverse_temperature`: 1 / T where the loss begins to rise | 0 | 0 |
+| `withheld`: results of records that no party refuses | log2(parties) + 2 | about 18 for each record and number |
 
-How exact `meets` is: target^2 is a fraction with at least 15 significant bits (relative error 2^-15). The product
+Precision of `meets`: target^2 is a fraction with at least 15 significant bits (relative error 2^-15). The product
 with the variance is cut to the unit of the shares, 2^-32, with an error of one unit. So the answer is right unless
 square and target^2 * variance differ by less than 2^-15 of the latter and two units.
 
-Withhold the results of some new records: unreadable at a party, or answered before.
-
-Before: the parties hold the same records in the same order. Each party marks the records whose own cells it can read
-and that it has not seen with other values (`readable`), and those that it has no earlier answer for on record
-(`fresh`). It puts any values of the public range in place of cells that it cannot read. The parties hold shares of a
-result for every record.
-
-A result is shown if all parties' marks of both kinds are 1. A party's own mark is its share of a bit, and the others'
-shares of it are 0, so nothing is sent to share them. The products over the parties are taken under MPC with masks
-that are used once (protocols/operations/comparison.py), turned into a number, and multiplied with the result.
-
-After: shares of the result, which is 0 where it is withheld, and of one mark for each record: SHOWN, REFUSED (a party
-says that the record is not readable) or REPEATED (readable everywhere, but a party has answered for it before). Both
-are then opened to the receiver alone. It learns which records were withheld and which of the two reasons holds. It
-learns neither which party said so (unless there are two parties, or it knows of all others that they did not) nor
-anything of a withheld result. The other parties learn nothing, not even whether a record was withheld: everybody
-sends the same number of uniform ring elements, and the dealer is told shapes alone.
-
-An honest party's marks decide alone: no party can undo the 0 of another one.
-
-log2(parties) + 2 rounds, rounded up; about 18 bytes for each record and number to each peer.
+`withheld`. The parties hold the same records in the same order. Each party marks the records whose own cells it can
+read and has not seen with other values (`readable`), and those for which it has no earlier answer on record
+(`fresh`); it puts any values of the public range in place of cells that it cannot read. A result is shown if all
+parties' marks of both kinds are 1. A party's own mark is its share of a bit and the others' shares are 0, so nothing
+is sent to share them. The products over the parties are computed under MPC and multiplied with the result. Result
+and mark (SHOWN, REFUSED: some party cannot read the record, or REPEATED: some party has answered for it before) are
+then opened to the receiver alone. It learns which records were withheld and which reason holds, but neither which
+party said so (unless there are two parties, or it knows the marks of all others) nor anything of a withheld result.
+The other parties learn nothing: everybody sends the same number of uniform ring elements. An honest party's marks
+decide alone: no party can undo the 0 of another one.
 """
 
 from __future__ import annotations
@@ -81,9 +70,9 @@ def first_kept(found: Any, kept: Any, new: Any, met: Any) -> tuple[Any, Any]:
 
 def first_of(values: Sequence[Any], met: Any) -> Any:
     """The first value for which its bit is 1, or the last one."""
-    found, kept = met[:1], values[0]
+    result, kept = met[:1], values[0]
     for at in range(1, len(values)):
-        found, kept = first_kept(found, kept, values[at], met[at : at + 1])
+        result, kept = first_kept(result, kept, values[at], met[at : at + 1])
     return kept
 
 
