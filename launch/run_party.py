@@ -32,6 +32,7 @@ from typing import Any
 from launch.arguments import Parser, add_status, watching
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.runs.console import OK, documented, guarded
 from secure_sccvfl.runs.local.screens import show_concerns
 from secure_sccvfl.runs.process import PartyProcess
@@ -89,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
     session: SessionConfig | None = None
     with contextlib.suppress(InputError, ConfigError):  # the process itself says what is wrong
-        session = SessionConfig.load(options.config)
+        session = load_session(options.config)
         if "train" in (session.jobs or (session.job,)) and options.job is None:
             show_concerns(session.options)
     approvals: list[dict[str, Any]] = []
@@ -125,7 +126,7 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
 
 def _approved(options: argparse.Namespace, found: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
-    config = SessionConfig.load(options.config)
+    config = load_session(options.config)
     from secure_sccvfl.runs.member.approvals import approvals_beside, check_approvals  # slow to import
 
     found += check_approvals(config, approvals_beside(options.config), options.require_approval)

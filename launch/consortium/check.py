@@ -35,12 +35,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from secure_sccvfl.data.cells import counted
     from secure_sccvfl.data.drafts.check import check
-    from secure_sccvfl.data.tables.problems import counted
 
     found = check(options.description, options.party, options.file)
     if options.json:
-        print(json.dumps(found.told()))
+        print(json.dumps(found.as_record()))
         return WRONG_USE if found.problems else OK
     say(f"{found.file} as {found.party}: {found.records} records, {found.columns} columns")
     for number, problem in enumerate(found.problems, 1):

@@ -1,40 +1,67 @@
-"""A user's own files: the TOML description of a data set and the tables of its parties.
+"""Files of a data set: its TOML description, the tables of its parties, and the records that they hold.
 
-Every error in such a file has a one-line message. It names the file and the entry and says what is wanted.
+A description names one CSV or parquet file per party, the id column, who holds the label and the protected
+attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the order of rows in a
+file has no meaning. Every error has a one-line message that names the file and the entry and says what is expected.
 """
 
 from __future__ import annotations
 
 import difflib
 import gzip
+import json
 import tomllib
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from accounting.plain_text import plain
 from protocols.alignment.ids import IdRule
 from protocols.errors import InputError
-from secure_sccvfl.data.features import check_entries
-from secure_sccvfl.data.tables.cells import WRITING
-from secure_sccvfl.data.tables.problems import SHOWN, DataError, Finding, cut, refuse, short, some, whole_column
+from secure_sccvfl.data.cells import (
+    SHOWN,
+    WRITING,
+    CellProblem,
+    DataError,
+    cut,
+    refuse,
+    short,
+    some,
+    whole_column,
+)
+from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
+from secure_sccvfl.data.features import Feature, check_entries, dictionary
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
+_WORDS: dict[str, Any] = {"meaning": str, "labels": list, "file": str}
+
+_ABOUT = """\
+# The description of {name}, the same for every party. All of it is public among them: ranges, categories, classes,
+# groups and marks. Each party's people approve their part before it is used.
+"""
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """The public part of a data set: everything in its TOML file, the shape of each entry checked."""
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The content of a TOML file, whatever is in it."""
     try:
-        spec: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise DataError(f"cannot read the description {path}: {error.strerror}") from None
+        raise DataError(f"cannot read the {what} {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DataError(f"{path.name} is not saved as UTF-8; save it so") from None
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The public part of a data set: everything in its TOML file, the shape of each entry checked."""
+    spec = read_toml(path, "description")
     check_description(spec, path.name)
     return spec
 
@@ -52,7 +79,7 @@ def check_description(spec: Mapping[str, Any], file: str) -> None:
         where, wanted = f"{file}: party {cut(name)}", {"file": str, "features": list}
         check_entries(where, party, wanted, WRITING)
         if odd := sorted(set(party) - {*wanted, *WRITING}):
-            raise DataError(f"{where}: unknown keys {odd}; there is {', '.join([*wanted, *WRITING])}")
+            raise DataError(f"{where}: unknown keys {odd}; available: {', '.join([*wanted, *WRITING])}")
         if not party["features"]:
             raise DataError(f"{file}: party {name!r} has no feature")
     _check_label(file, spec)
@@ -61,8 +88,7 @@ def check_description(spec: Mapping[str, Any], file: str) -> None:
 
 def _check_label(file: str, spec: Mapping[str, Any]) -> None:
     wanted = {"low": float, "high": float} if spec["task"] == "regression" else {"classes": list}
-    words = {"meaning": str, "labels": list, "file": str}
-    check_entries(f"{file}: label", spec["label"], {"party": str, "column": str, **wanted}, words)
+    check_entries(f"{file}: label", spec["label"], {"party": str, "column": str, **wanted}, _WORDS)
     _is_party(spec, spec["label"], "label")
     classes = [str(c) for c in spec["label"].get("classes", ())]
     if len(set(classes)) != len(classes):
@@ -75,9 +101,7 @@ def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
     if not spec["protected"]:
         raise DataError(f"{file}: no protected attribute is named")
     for entry in spec["protected"]:
-        wanted = {"party": str, "column": str, "groups": list}
-        words = {"meaning": str, "labels": list, "file": str}
-        check_entries(f"{file}: protected attribute", entry, wanted, words)
+        check_entries(f"{file}: protected attribute", entry, {"party": str, "column": str, "groups": list}, _WORDS)
         what, groups = f"protected attribute {entry['column']!r}", [str(g) for g in entry["groups"]]
         _is_party(spec, entry, what)
         if len(set(groups)) != len(groups) or len(groups) < 2:
@@ -87,7 +111,7 @@ def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
 def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> None:
     if entry["party"] not in spec["parties"]:
         known = ", ".join(spec["parties"])
-        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; there is {known}")
+        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; available: {known}")
 
 
 def id_rule(entry: Any, file: str) -> IdRule:
@@ -127,34 +151,33 @@ def open_table(path: Path, owner: str, id_column: str | None = None) -> pd.DataF
 def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> None:
     """Raise DataError unless every record of a text table has an id, and no id occurs twice."""
     if id_column not in table:
-        raise DataError(f"{owner}: {name!r} has no id column {cut(id_column)}; it has {named(table)}")
+        raise DataError(f"{owner}: {name!r} has no id column {cut(id_column)}; it has {column_names(table)}")
     if table.empty:
         raise DataError(f"{owner}: {name!r} has no records, only a header")
-    refuse(owner, id_findings(table[id_column], name), pd.RangeIndex(1, len(table) + 1))
+    refuse(owner, id_problems(table[id_column], name), pd.RangeIndex(1, len(table) + 1))
 
 
-def id_findings(ids: pd.Series, name: str) -> list[Finding]:
-    """Records without an id, and ids that occur twice, in a table of this name."""
-    column, found = str(ids.name), []
+def id_problems(ids: pd.Series, name: str) -> list[CellProblem]:
+    """Records without an id, too long ids, and ids that occur twice, in a table of this name."""
     empty = (ids.isna() | (ids.str.strip() == "")).to_numpy(bool)
-    if empty.any():
-        found.append(Finding(column, f"missing in {name!r}", "give every record its own id", empty))
     long = (ids.str.len() > LONGEST_ID).fillna(False).to_numpy(bool)
-    if long.any():
-        found.append(
-            Finding(column, f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long)
-        )
     twice = ids.duplicated().to_numpy(bool) & ~empty
-    if twice.any():
-        seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
-        found.append(Finding(column, f"repeated in {name!r}", "keep one record of each id", twice, seen))
-    return found
+    seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
+    column, where = str(ids.name), f"in {name!r}"
+    problems = (
+        CellProblem(column, f"missing {where}", "give every record its own id", empty),
+        CellProblem(
+            str(ids.name), f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long
+        ),
+        CellProblem(column, f"repeated {where}", "keep one record of each id", twice, seen),
+    )
+    return [problem for problem in problems if problem.count]
 
 
-def absent(column: str, name: str, table: pd.DataFrame) -> Finding:
+def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
     """A column that a table of this name should have."""
     close = difflib.get_close_matches(column, map(str, table.columns), 1)
-    hint = f"did you mean {cut(close[0])}?" if close else f"it has {named(table)}"
+    hint = f"did you mean {cut(close[0])}?" if close else f"it has {column_names(table)}"
     return whole_column(column, f"{name!r} has no column {cut(column)}", hint, len(table))
 
 
@@ -199,6 +222,265 @@ def _parquet(path: Path, owner: str) -> pd.DataFrame:
         raise DataError(f"{owner}: {path.name!r} is not a parquet file") from None
 
 
-def named(table: pd.DataFrame) -> str:
+def column_names(table: pd.DataFrame) -> str:
     """The names of a table's columns, only the first ones if there are many."""
     return ", ".join(short(str(name)) for name in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
+
+
+def codes_of(column: pd.Series, values: tuple[str, ...], what: str, owner: str = "the table") -> np.ndarray:
+    """The index of each cell among the declared values; DataError for any other."""
+    codes, problems = look_at_codes(column, values, what)
+    refuse(owner, problems, column.index)
+    return codes
+
+
+def look_at_codes(column: pd.Series, values: tuple[str, ...], what: str) -> tuple[np.ndarray, list[CellProblem]]:
+    """The index of each cell among the declared values, and the cells with others (which read as 0)."""
+    text = column.astype("string").str.strip().str.removesuffix(".0")
+    codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
+    bad = np.isnan(codes)
+    if not bad.any():
+        return codes.astype(int), []
+    seen = some(sorted({str(value) for value in column[bad].fillna("")}))
+    reason = f"not among {short(str(list(values)))} of the {what}"
+    todo = "leave such records out, put them right, or declare the value if all may know that it occurs"
+    return np.where(bad, 0, codes).astype(int), [CellProblem(str(column.name), reason, todo, bad, seen)]
+
+
+def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[CellProblem]:
+    """A class or group without a record, where its records are no secret."""
+    present = np.unique(codes)
+    if len(present) < 2:
+        reason = f"the {what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
+        return [whole_column(column, reason, "bring records of both", len(codes))]
+    if lost := [v for i, v in enumerate(values) if i not in present]:
+        reason = f"the {what}: no record of {lost}"
+        return [whole_column(column, reason, "bring some, or do not declare it", len(codes))]
+    return []
+
+
+def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str, owner: str) -> None:
+    """Warn the holder alone that a group has no record: a refusal would tell the others about s, uncharged."""
+    sizes = np.bincount(codes, minlength=len(groups))
+    if lost := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
+        warnings.warn(
+            f"{owner}: protected attribute {name!r}: no training record of {lost}; what is released of it is noise",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def warn_constant(table: PartyTable) -> None:
+    """Warn about columns that are constant."""
+    for feature, values in zip(table.features, table.values.T, strict=True):
+        if len(np.unique(values[~np.isnan(values)])) < 2:
+            message = f"{table.name}: column {feature.name!r} is constant and carries nothing"
+            warnings.warn(message, DataWarning, stacklevel=3)
+
+
+class Tables:
+    """Tables by file name, each read once, indexed by id."""
+
+    def __init__(self, folder: Path, rule: IdRule) -> None:
+        self.folder, self.rule = folder, rule
+        self.tables: dict[str, pd.DataFrame] = {}
+
+    def get(self, name: str, owner: str) -> pd.DataFrame:
+        if name not in self.tables:
+            path = self.folder / name
+            if not path.is_file():
+                raise DataError(f"{owner}: no file {name!r} next to the description")
+            table = read_table(path, self.rule, owner)
+            self.tables[name] = table.set_index(self.rule.name).sort_index()
+        return self.tables[name]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Everything that one party holds: its columns, and its label and protected attributes (by number), if any."""
+
+    table: PartyTable
+    label: Label | None
+    protected: dict[int, Protected]
+
+
+class Reader:
+    """Reads what single parties hold, file by file, and checks that ids match among what was read."""
+
+    def __init__(self, spec: dict[str, Any], tables: Tables) -> None:
+        self.spec, self.tables = spec, tables
+        self.features = dictionary(self.spec["parties"])
+        self.ids: pd.Index | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Reader:
+        """A reader for the files next to a description."""
+        spec = read_description(path)
+        return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(c) for c in self.spec["label"].get("classes", ()))
+
+    @property
+    def id_array(self) -> np.ndarray:
+        return np.zeros(0, str) if self.ids is None else self.ids.to_numpy(str)
+
+    def table(self, name: str) -> PartyTable:
+        """A party's columns; DataError for all cells that cannot be used."""
+        problems: list[CellProblem] = []
+        table = self._features(name, problems)
+        self._refuse(name, problems)
+        return table
+
+    def held(self, name: str, *, all_present: bool = False) -> Held:
+        """All that a party holds; one DataError for everything in it that cannot be used.
+
+        all_present: refuse a group without a record. In a run that would reveal something of s, uncharged.
+        """
+        held, problems = self.look(name, all_present=all_present)
+        self._refuse(name, problems)
+        return held
+
+    def look(self, name: str, *, all_present: bool = False) -> tuple[Held, list[CellProblem]]:
+        """All that a party holds, and everything in it that cannot be used."""
+        problems: list[CellProblem] = []
+        table = self._features(name, problems)
+        label = self._label(problems) if self.spec["label"]["party"] == name else None
+        protected = {
+            number: self._protected(entry, problems, all_present)
+            for number, entry in enumerate(self.spec["protected"])
+            if entry["party"] == name
+        }
+        return Held(table, label, protected), problems
+
+    def _refuse(self, name: str, problems: list[CellProblem]) -> None:
+        refuse(name, problems, pd.Index([]) if self.ids is None else self.ids)
+
+    def _features(self, name: str, problems: list[CellProblem]) -> PartyTable:
+        features, file = self.features[name], self.spec["parties"][name]["file"]
+        frame = self._frame(file, name, name)
+        columns = []
+        for feature in features:
+            values, odd = np.full(len(frame), np.nan), [absent(feature.name, file, frame)]
+            if feature.name in frame:
+                values, odd = feature.look(frame[feature.name])
+            columns.append(values)
+            problems += odd
+        return PartyTable(name, features, np.column_stack(columns) if columns else np.zeros((len(frame), 0)))
+
+    def _label(self, problems: list[CellProblem]) -> Label:
+        entry = self.spec["label"]
+        party, meaning = entry["party"], entry.get("meaning", "")
+        column = self._column(entry, "label", problems)
+        if self.spec["task"] == "regression":
+            bounds = {"name": entry["column"], "kind": "number", "low": entry["low"], "high": entry["high"]}
+            label = Feature.of(bounds, self.spec["parties"][party])
+            values, odd = label.look(column) if column.name is not None else (np.zeros(len(column)), [])
+            problems += odd
+            return Label(party, (values - label.low) / (label.high - label.low), (), meaning)
+        return Label(party, self._codes(column, self.classes, "label", problems, True), self.classes, meaning)
+
+    def _protected(self, entry: dict[str, Any], problems: list[CellProblem], all_present: bool) -> Protected:
+        groups, what = tuple(str(g) for g in entry["groups"]), "protected attribute"
+        codes = self._codes(self._column(entry, what, problems), groups, what, problems, all_present)
+        return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
+
+    @staticmethod
+    def _codes(
+        column: pd.Series, values: tuple[str, ...], what: str, problems: list[CellProblem], all_present: bool
+    ) -> np.ndarray:
+        if column.name is None:
+            return np.zeros(len(column), int)
+        codes, odd = look_at_codes(column, values, what)
+        problems += odd or (_not_present(codes, values, what, str(column.name)) if all_present else [])
+        return codes
+
+    def _column(self, entry: dict[str, Any], what: str, problems: list[CellProblem]) -> pd.Series:
+        """The column of an entry; one without a name if the file lacks it."""
+        file, column = entry.get("file", self.spec["parties"][entry["party"]]["file"]), entry["column"]
+        frame = self._frame(file, entry["party"], f"{entry['party']} ({what})")
+        if column in {f.name for features in self.features.values() for f in features}:
+            todo = "take it out of the features"
+            problems.append(whole_column(column, f"the {what} is also listed as a feature", todo, len(frame)))
+        if column not in frame:
+            problems.append(absent(column, file, frame))
+            return pd.Series([None] * len(frame), frame.index, dtype="string")
+        return frame[column]
+
+    def _frame(self, file: str, party: str, who: str) -> pd.DataFrame:
+        """A table, whose ids must be those of the first table."""
+        frame = self.tables.get(file, party)
+        ids, other = frame.index if self.ids is None else self.ids, frame.index
+        self.ids = ids
+        if len(ids) != len(other) or not bool((ids == other).all()):
+            odd = list(ids.symmetric_difference(other))
+            raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")
+        return frame
+
+
+def load_toml(path: Path) -> Dataset:
+    """Read a whole data set from its description; relative files are looked for next to it."""
+    return read_whole(Reader.of(path), path.name)
+
+
+def read_whole(reader: Reader, name: str) -> Dataset:
+    """Everything that a reader can read; `name` stands for the description in messages."""
+    spec = reader.spec
+    held = [reader.held(party, all_present=True) for party in spec["parties"]]
+    if not held:
+        raise DataError(f"{name}: no party")
+    label = next(one.label for one in held if one.label is not None)
+    attributes = {number: attribute for one in held for number, attribute in one.protected.items()}
+    protected = tuple(attributes[number] for number in sorted(attributes))
+    data = Dataset(spec["name"], spec["task"], reader.id_array, tuple(one.table for one in held), label, protected)
+    for table in data.parties:
+        warn_constant(table)
+    return data
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it, on one line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key_text(key)} = {toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return json.dumps(int(value) if whole else value)
+
+
+def key_text(key: str) -> str:
+    """A plain key, in quotes only where TOML needs them."""
+    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else toml(key)
+
+
+def description_text(spec: Mapping[str, Any]) -> str:
+    """A description as a file, one line for each feature."""
+    lines = [_ABOUT.format(name=plain(spec["name"]))]
+    lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
+    lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
+    for party, own in spec["parties"].items():
+        lines += ["", f"[parties.{key_text(party)}]"]
+        lines += [f"{key} = {toml(value)}" for key, value in own.items() if key != "features"]
+        lines += ["features = [", *(f"  {toml(entry)}," for entry in own["features"]), "]"]
+    return "\n".join(lines) + "\n"
+
+
+def read(name: str) -> Dataset:
+    """Loader of the catalogue: the data set whose description has this path."""
+    return load_toml(Path(name))
+
+
+def words(name: str) -> dict[str, Any]:
+    """Loader of the catalogue: names of the label and the protected attributes."""
+    return read_description(Path(name))
+
+
+def files(name: str) -> list[Path]:
+    """Loader of the catalogue: the description, and every file that it names."""
+    spec, path = words(name), Path(name)
+    entries = [*spec["parties"].values(), spec["label"], *spec["protected"]]
+    tables = {entry["file"] for entry in entries if "file" in entry}
+    return [path, *(path.parent / table for table in sorted(tables))]

@@ -29,8 +29,7 @@ from secure_sccvfl.metrics.batching import Shared
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES
 from secure_sccvfl.metrics.intervals import wilson
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import SLICES
+from secure_sccvfl.releases.catalogue import SLICES, Facts
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,13 @@ class Crossed:
             return None
         for attribute in schema.protected[1:]:
             if attribute.name == name:
-                return cls(name, attribute.holder, attribute.groups)
+                return cls(name, schema.parties.index(attribute.holder), attribute.groups)
         for rank, own in enumerate(schema.features):
             for feature in own:
                 if feature.name == name:
                     return cls(name, rank, _values(feature))
         known = ", ".join(f.name for own in schema.features for f in own)
-        raise ConfigError(f"slices: no column {name!r}; there is {known}")
+        raise ConfigError(f"slices: no column {name!r}; available: {known}")
 
     @classmethod
     def opened(cls, schema: Schema, name: str, *, pooled: bool, exact: bool) -> Crossed | None:

@@ -16,10 +16,9 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.aware_baselines import aware_predictor
-from secure_sccvfl.evaluation.harness import hand_out, judges_of
+from secure_sccvfl.evaluation.baselines import aware_predictor
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
+from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.policy.aware_entry import USES_S
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.runs.model_files import load_model
@@ -32,6 +31,7 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
+from tests.support.discovery import watch_releases
 from tests.support.harness import Recorded
 from tests.support.private import Silent, silence
 
@@ -41,21 +41,13 @@ SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 0, "wa
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
     """A finished run: its folder and settings, what it found, its tables, and the scale of their noise."""
-    folder, tables, scales = tmp_path_factory.mktemp("aware"), {}, set()
+    folder = tmp_path_factory.mktemp("aware")
     options = {**SHORT, "card": str(write_card(folder / "card.toml"))}
-    plain = SecureStatistics.group_sums
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = plain(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(self.deviation(sensitivity))
-        return found
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        tables, noise = watch_releases(patch)
         silence(patch)
         results = run_jobs(TrainJob, folder / "run", options)
-    return folder / "run", options, results, tables, scales.pop()
+    return folder / "run", options, results, tables, noise.pop()[0]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +82,7 @@ def secret(secure, plain):
 def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, secret):
     results, (data, _, model) = secure[2], plain
     assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
-    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).lambdas[0]
+    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).training.lambdas[0]
     inputs, codes = np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes
     expected, found = aware_predictor(model, make_parties(data)).of(inputs, codes), secret.of(inputs, codes)
     assert np.abs(found - expected).max() <= 0.02
@@ -122,7 +114,7 @@ def _shown(inputs, codes, copies):
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret):
     folder, options, results, *_ = secure
     data, split, _ = plain
-    judges = judges_of(data, split, Roles(results[0]["roles"]), 0)
+    judges = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
     hand_out(data, judges, folder)
     with np.load(folder / "party-0" / "judge-all.npz") as file:
         assert "target" not in file, "groups of edited records go to the holder of s alone"

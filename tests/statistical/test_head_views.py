@@ -22,7 +22,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, words_of
 from protocols.steps import weighted_sums
 from protocols.steps.second_order import room_to_settle
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.secure import SecureEngine
@@ -92,7 +92,7 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
         trained, made = engine.head(batch, 1, "binary"), []
-        descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, "squared", 0.3), own.curvature)
+        descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), own.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
             engine.check_range([trained], batch)

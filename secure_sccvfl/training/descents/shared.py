@@ -29,7 +29,7 @@ from protocols.steps.second_order import (
     Shared,
     Slope,
 )
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.descents.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,

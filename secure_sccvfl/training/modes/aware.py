@@ -14,7 +14,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.heads import HeadPlan
+from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import check_budget, check_sampling
@@ -64,8 +64,8 @@ class Aware(Sealed):
                 f"mode aware needs a card that decides every column; {left[0]!r} is left to discovery. The size of "
                 "the model follows from the roles, and would tell the dealer what discovery found"
             )
-        if options.encoder != "plain":
-            raise ConfigError(f"mode aware needs the plain encoder, not {options.encoder}")
+        if options.model.encoder != "plain":
+            raise ConfigError(f"mode aware needs the plain encoder, not {options.model.encoder}")
         if len(schema.protected) != 1:
             raise ConfigError(f"mode aware takes one protected attribute; {schema.name} has {len(schema.protected)}")
         check_budget(options, schema)

@@ -10,7 +10,7 @@ import pytest
 from secure_sccvfl.data.catalogue import EMBEDDED, load
 from secure_sccvfl.data.census import TASKS
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.policy.card import PolicyCard, named_card, read_card, shipped_card
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.roles import PolicyError, Roles
@@ -201,7 +201,7 @@ def test_cards_of_earlier_versions_are_read():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; there is affected, board"),
+        ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; available: affected, board"),
         ({"owners": [{"kind": "board"}]}, "an owner needs a name"),
         ({"owners": [{"name": "x", "mail": "y"}]}, "an owner is a text, or a table of texts with name, kind"),
         ({"owners": "board"}, "owners of a card are a list"),
