@@ -33,7 +33,7 @@ from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
-from protocols.steps.refusals import SHOWN, withheld
+from protocols.steps.choice import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
