@@ -15,8 +15,7 @@ kind of release that the run was charged for, and tests the noise that was drawn
 only if all promises, targets and controls hold. The program writes security.json, security.md and
 pictures into RUN, and makes its page (report.html) anew.
 
-It needs data that may be pooled: transcripts of all parties in one place give every secret away. On
-your own pooled data the audit is left out, and the report says why.
+It needs data that may be pooled: transcripts of all parties in one place give every secret away.
 """
 
 from __future__ import annotations

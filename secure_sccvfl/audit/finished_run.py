@@ -34,7 +34,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
-from secure_sccvfl.releases.releases import GRADIENT
+from secure_sccvfl.releases.catalogue import GRADIENT
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.modes import MODES

@@ -13,31 +13,18 @@ from matplotlib import pyplot as plt
 
 from accounting.plain_text import markdown as marked
 from accounting.plain_text import plain
-from secure_sccvfl.audit.attacks.catalogue import ATTACKS, on_models_first
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, TARGET, on_models_first
 from secure_sccvfl.audit.bounds import Audit
-from secure_sccvfl.audit.canaries import canaries_of, charged_kinds, without_canary
-from secure_sccvfl.audit.evaluation import (
-    BOUND,
-    CONTROL,
-    ERROR,
-    LEAKS,
-    NO_GAIN,
-    NOT_KEPT,
-    PRECISE,
-    ROUGH,
-    TARGET,
-    VERDICT,
-    Row,
-)
+from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
+from secure_sccvfl.audit.evaluation import CONTROL, ERROR, LEAKS, NOT_KEPT, OURS, PRECISE, ROUGH, VERDICT, Row
 from secure_sccvfl.audit.finished_run import FinishedRun
-from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.reports.attacks import NOT_AUDITED, audits_of
 from secure_sccvfl.reports.tables import paper_figures
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 RADIUS = 0.2
 """Where the target of PGD is: no more flips than plain training. A model that uses mediators can be moved by them."""
-OURS, PLAIN = "white box of this run", "white box of erm"
+PLAIN = "white box of erm"
 GUESSED = {name: attack.guessed for name, attack in ATTACKS.items() if attack.guessed}
 Data = Mapping[str, Any]
 
@@ -81,13 +68,10 @@ def checks(rows: Sequence[Row], audits: Mapping[str, Audit], missing: Sequence[s
 
 
 def not_audited(run: FinishedRun, audits: Mapping[str, Audit]) -> list[str]:
-    """Kinds that the run was charged for and that were not audited, where audits are made at all."""
-    if not is_benchmark(run.options.data.dataset):
-        return []
+    """Kinds that the run was charged for and that were not audited."""
     schema = run.options.schema(len(run.parties))
-    kinds = charged_kinds(run.options, schema)
-    known = [canary.name for canary in canaries_of(kinds, run.options, schema)]
-    return [*without_canary(kinds), *(name for name in known if name not in audits)]
+    canaries = canaries_of(charged_kinds(run.options, schema), run.options, schema)
+    return [canary.name for canary in canaries if canary.name not in audits]
 
 
 def _check(name: str, kind: str, value: float | None, limit: float | None, holds: bool) -> dict[str, Any]:

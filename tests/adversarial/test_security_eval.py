@@ -18,8 +18,9 @@ from protocols.net.link import HEADER
 from protocols.net.transport import describe
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import LIMIT, Transcript, read_transcript
+from secure_sccvfl.audit.attacks.catalogue import NO_GAIN
 from secure_sccvfl.audit.bounds import audit
-from secure_sccvfl.audit.evaluation import ATTACK, NO_GAIN, Row, ViewAttacks
+from secure_sccvfl.audit.evaluation import ATTACK, Row, ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, Target, write_records
 from secure_sccvfl.audit.inference import Inference, dependence, folds, gain_interval, infer
 from secure_sccvfl.audit.report import assemble, checks, draw_curves, draw_views, markdown

@@ -504,6 +504,8 @@ def test_every_program_has_an_example() -> None:
     """And what is parsed only is a program."""
     commands = [found for text in SINGLE if (found := program_of(shlex.split(text))) is not None]
     named = {program for program, _ in commands}
-    named |= {cli.COMMANDS[words[0]][0] for program, words in commands if program == "cli" and words[0] in cli.COMMANDS}
+    named |= {
+        cli.COMMANDS[words[0]][0] for program, words in commands if program == "cli" and words[0] in cli.COMMANDS
+    }
     assert {path.stem for path in programs()} <= named
     assert set(PARSED) <= named

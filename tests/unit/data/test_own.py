@@ -6,12 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.audit.dp_audit import CanaryAudit
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.research.reproduction import experiments
-from secure_sccvfl.research.reproduction.seeds import reproduce
 from secure_sccvfl.research.reproduction.summary import short_name
+from secure_sccvfl.research.reproduction.tables import Part, reproduce
 
 LABELS = {
     "binary": 'classes = ["no", "yes"]',
@@ -77,7 +75,8 @@ features = [ {{ name = "happy", kind = "category", categories = [1, 2, 3, 4, 5] 
 def test_own_data_goes_through_the_whole_harness(tmp_path, monkeypatch, task):
     few = {k: METHODS.get(k) for k in ("majority", "logreg", "erm", "drop_m", "scc")}
     monkeypatch.setattr(experiments, "methods_of", lambda experiment: few)
-    rows = reproduce("main", [write(tmp_path, task)], ["iid"], range(2), 1, tmp_path / "out", "local")
+    part = Part("out", "main", (write(tmp_path, task),), seeds=range(2))
+    rows = reproduce(part, tmp_path / "out")
     got = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in rows}
     assert json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]["dataset"] == "shops"
     assert {m for (_, _, m) in got} >= {"scg_region", "scg_norm_region"}, "both protected attributes are judged"
@@ -93,10 +92,3 @@ def test_a_path_never_reaches_the_results():
     assert short_name("some/dir/loans.toml") == "loans"
     assert short_name("acs-income:some/dir/psam.csv") == "acs-income"
     assert short_name("acs-mobility@CA-2018") == "acs-mobility" and short_name("german") == "german"
-
-
-def test_the_canary_audit_takes_no_data_that_need_a_ledger(tmp_path):
-    """It releases a thousand sketches, each on a budget of its own: on public data alone."""
-    options = {"dataset": write(tmp_path, "binary"), "releases": 10}
-    with pytest.raises(ConfigError, match="public benchmark data"):
-        CanaryAudit(SessionConfig(("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), options=options), 0)
