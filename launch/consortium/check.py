@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = check(options.description, options.party, options.file)
     if options.json:
-        print(json.dumps(found.told()))
+        print(json.dumps(found.as_record()))
         return WRONG_USE if found.problems else OK
     say(f"{found.file} as {found.party}: {found.records} records, {found.columns} columns")
     for number, problem in enumerate(found.problems, 1):

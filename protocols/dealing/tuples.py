@@ -1,14 +1,14 @@
-"""Correlated randomness: what each kind of tuple holds, written once for dealer and parties.
+"""Correlated randomness: the fields of each kind of tuple, defined once for dealer and parties.
 
-A tuple has *free* and *bound* fields. Every party expands its share of a free field from the key that it shares
-with the dealer. A bound field is a function of the free ones. All parties but one expand a random share of it too.
-That one, the receiver (the counter modulo m), gets its share from the dealer as a correction. So the dealer sends
-one share of the bound fields per tuple, and nothing for the rest.
+A tuple has *free* and *bound* fields. Every party expands its share of a free field from the key that it shares with
+the dealer. A bound field is a function of the free ones. All parties but one expand a random share of it too. That
+one, the receiver (the counter modulo m), gets its share from the dealer as a correction. So the dealer sends one
+share of the bound fields per tuple, and nothing for the rest.
 
-Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and the dealer know. The
+Why it is secure: a party's expanded randomness is a ChaCha20 stream under a key that only it and the dealer know. The
 correction is the bound value minus at least one such stream unknown to the receiver. So any m-1 parties see uniform
-words. Words are bound to the whole request: if the dealer were told another kind, shape, deviation or owner than a
-party has in mind, its words and that party's would be unrelated. The dealer sees only requests: kinds, shapes and
+ring elements. The streams are bound to the whole request: if the dealer were given another kind, shape, deviation or
+owner than a party, its stream and that party's would be unrelated. The dealer sees only requests: kinds, shapes and
 the rank that owns a mask.
 
 A field with an owner is random at that party and zero elsewhere: the owner knows the whole value (the mask of its
@@ -28,7 +28,6 @@ import numpy as np
 from protocols import ring
 from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import Draw
-from protocols.dealing.waves import waves
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array, Spec
 from protocols.ring import Shape
@@ -68,15 +67,15 @@ class Field:
 
     def correction(self, value: Array, others: Iterable[Array]) -> Array:
         """The share that completes `others` to `value`; takes one of them after the other."""
-        found = np.array(value, self.dtype)  # also of a product without dimensions, which NumPy gives as a scalar
+        result = np.array(value, self.dtype)  # also of a product without dimensions, which NumPy gives as a scalar
         for other in others:
-            (np.subtract if self.how == "add" else np.bitwise_xor)(found, other, out=found)
-        return found
+            (np.subtract if self.how == "add" else np.bitwise_xor)(result, other, out=result)
+        return result
 
 
 @dataclass(frozen=True)
 class Request:
-    """A kind of tuple and its public arguments: all that the dealer is told."""
+    """A kind of tuple and its public arguments: all that the dealer is sent."""
 
     kind: str
     arguments: tuple[Any, ...]
@@ -86,7 +85,7 @@ class Request:
 
     @cached_property
     def use(self) -> bytes:
-        """A description of what this tuple's words are for, the same at dealer and parties."""
+        """A description of what this tuple's ring elements are for, the same at dealer and parties."""
         return json.dumps(self.to_json()).encode()
 
     @classmethod
@@ -125,7 +124,7 @@ def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()] = ()) -
 
 
 def scaled_bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()], divisor: int) -> Recipe:
-    """For a product that is divided at once: m = op(a, b) + r, and the fields that `truncation` gives for r."""
+    """For a product that is divided at once: m = op(a, b) + r, and the fields of `truncation` for r."""
     out = ring.shape_of(op, shape_a, shape_b)
     divided = truncation(out, divisor)
 
@@ -261,7 +260,7 @@ def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
 
 
 def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
-    """m = (a @ a, b @ a) + r for symmetric a and b, and the fields that `truncation` gives for r; upper triangles."""
+    """m = (a @ a, b @ a) + r for symmetric a and b, and the fields of `truncation` for r; upper triangles."""
     shape = (matrices, columns * (columns + 1) // 2)
     divided = truncation((2, *shape), divisor)
 
@@ -316,9 +315,9 @@ def noise(shape: Shape, sigma: float) -> Recipe:
 
 
 def confirmation(parties: int) -> Recipe:
-    """c[p] = t_p: two words for every party, which it alone knows. Opened to it, they are the dealer's word.
+    """c[p] = t_p: two ring elements for every party, which it alone knows. Opened to it, they confirm the request.
 
-    Nobody else finds a party's row of c without the dealer. The dealer gives it only if all parties asked for the
+    Nobody else finds a party's row of c without the dealer. The dealer provides it only if all parties asked for the
     same.
     """
     free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
@@ -342,7 +341,9 @@ def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
 
 
 def sampled(rows: int, chance: int) -> Recipe:
-    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked weight."""
+    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked
+    weight.
+    """
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         taking = (free["u"] < chance).astype(np.int64)
@@ -426,20 +427,20 @@ def split_step(
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         low = (1 << dither_bits) - 1
-        made = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
-        made["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
-        made["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
+        output = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
+        output["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
+        output["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
         for rank, width in enumerate(widths):
             here = slice(starts[rank], starts[rank] + width)
-            made["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
-            made["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
+            output["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
+            output["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
             if directions and rank in editing:
-                made["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
-                made["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
+                output["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
+                output["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
         if directions:
             one_hot = np.concatenate([free[f"s{a}"] for a in range(len(attributes))], axis=1)
-            made["sv"] = one_hot[:, :, None] * free["v"]
-        return made
+            output["sv"] = one_hot[:, :, None] * free["v"]
+        return output
 
     return Recipe(free, bound, compute)
 
@@ -456,3 +457,23 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
 
 def _frozen(item: Any) -> Any:
     return tuple(_frozen(part) for part in item) if isinstance(item, list) else item
+
+
+_AT_ONCE = 1 << 13
+"""So many values at a time stay in the cache."""
+
+
+def waves(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
+    """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., where 2^period_bits is one period; of this dtype."""
+    output = {name: np.empty((terms, t.size), f"<i{word[2]}") for name in ("cos", "sin")}
+    for start in range(0, t.size, _AT_ONCE):
+        here = slice(start, start + _AT_ONCE)
+        angle = (t[here] & ((1 << period_bits) - 1)).astype(np.float64)
+        step = np.exp(2j * np.pi * angle / (1 << period_bits))
+        turn = step * (1 << fraction_bits)
+        step *= step
+        for k in range(terms):
+            np.rint(turn.real, out=output["cos"][k, here], casting="unsafe")
+            np.rint(turn.imag, out=output["sin"][k, here], casting="unsafe")
+            turn *= step
+    return {name: wave.view(word) for name, wave in output.items()}

@@ -270,6 +270,6 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
     """Settings in the form of a run in secret, checked in the same place."""
     if unknown := sorted(set(settings) - set(known)):
-        raise ConfigError(f"no setting {unknown[0]!r}; there is {', '.join(sorted((*known, *given)))}")
+        raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})
     return options.changed(dataset=data.dataset.name)

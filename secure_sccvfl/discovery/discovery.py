@@ -20,11 +20,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
 from secure_sccvfl.discovery.gains import Halves, release_halves
-from secure_sccvfl.discovery.noisy_tables import (
-    NoisyTables,
-    release_tables,
-    residual_scores,
-)
+from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
 from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore
 from secure_sccvfl.discovery.statistics import Opened, Statistics

@@ -55,7 +55,7 @@ class Crossed:
                 if feature.name == name:
                     return cls(name, rank, _values(feature))
         known = ", ".join(f.name for own in schema.features for f in own)
-        raise ConfigError(f"slices: no column {name!r}; there is {known}")
+        raise ConfigError(f"slices: no column {name!r}; available: {known}")
 
     @classmethod
     def opened(cls, schema: Schema, name: str, *, pooled: bool, exact: bool) -> Crossed | None:

@@ -19,7 +19,6 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.runs import checkpoints
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.engine import Target
@@ -30,6 +29,7 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train
 from tests.contract.engines import Problem, releases
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
+from tests.support.discovery import watch_releases
 from tests.support.harness import Recorded, results, run_session
 
 UNIT = 2.0**-32
@@ -216,14 +216,8 @@ class Following(PlainEngine):
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory):
     """A run in which the third of four lambdas meets the rule, with all its checkpoints, tables and secret bits."""
-    folder, tables, scales, bits = tmp_path_factory.mktemp("noisy"), {}, set(), {}
-    sums, meets = SecureStatistics.group_sums, SecureEngine._meets
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = sums(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(self.deviation(sensitivity))
-        return found
+    folder, bits = tmp_path_factory.mktemp("noisy"), {}
+    meets = SecureEngine._meets
 
     def judges(self, *arguments):
         found = meets(self, *arguments)
@@ -231,11 +225,11 @@ def noisy(tmp_path_factory):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        tables, noise = watch_releases(patch)
         patch.setattr(SecureEngine, "_meets", judges)
         patch.setattr(checkpoints, "KEPT", 10**6)
         told = run_jobs(TrainJob, folder, OPTIONS)
-    return folder, told, tables, scales.pop(), sum(bits.values()).tolist()
+    return folder, told, tables, noise.pop()[0], sum(bits.values()).tolist()
 
 
 def logits_in(folder):

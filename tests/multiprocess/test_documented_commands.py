@@ -502,6 +502,10 @@ def test_a_block_that_cannot_be_read_is_found() -> None:
 
 def test_every_program_has_an_example() -> None:
     """And what is parsed only is a program."""
-    named = {found[0] for text in SINGLE if (found := program_of(shlex.split(text))) is not None}
+    commands = [found for text in SINGLE if (found := program_of(shlex.split(text))) is not None]
+    named = {program for program, _ in commands}
+    named |= {
+        cli.COMMANDS[words[0]][0] for program, words in commands if program == "cli" and words[0] in cli.COMMANDS
+    }
     assert {path.stem for path in programs()} <= named
     assert set(PARSED) <= named

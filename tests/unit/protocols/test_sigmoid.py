@@ -5,8 +5,7 @@ import pytest
 from scipy.special import expit
 
 from protocols.dealing import tuples
-from protocols.dealing.tuples import Request, recipe
-from protocols.dealing.waves import waves
+from protocols.dealing.tuples import Request, recipe, waves
 from protocols.errors import RangeError
 from protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
 from protocols.records.releases import ReleasePlan

@@ -73,7 +73,7 @@ def test_coverage_is_stated_for_every_release() -> None:
     ("card", "sentence"),
     [
         ("", "Alone, the tables cost {tables:.2f} and the head {head:.2f}"),
-        ("german-full", "these then cost {tables:.2f} alone and the head {head:.2f}"),
+        ("german-full", "where a policy card decides every column, {tables:.2f} and {head:.2f}."),
     ],
 )
 def test_the_figures_of_security_md_are_those_of_the_accountant(card: str, sentence: str) -> None:
