@@ -17,7 +17,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
