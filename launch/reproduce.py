@@ -173,7 +173,7 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.reports.qualitative.dictionary import Dictionary
+    from secure_sccvfl.reports.dictionary import Dictionary
     from secure_sccvfl.research.qualitative.methods import of_methods
     from secure_sccvfl.research.qualitative.results import write_qualitative
     from secure_sccvfl.runs.description import describe

@@ -26,8 +26,8 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
-from secure_sccvfl.reports.compared.figures import interval
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.figures import interval
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
 from secure_sccvfl.runs.local.whole_run import WholeRun, with_usual_epsilon
@@ -213,7 +213,7 @@ def run_local(
     place = place.resolve()
     options = dict(settings)
     options["dataset"], natural = _dataset(data, place, options)
-    if transcript and not RunOptions.of(options).pooled:
+    if transcript and not RunOptions.of(options).data.pooled:
         raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
     config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
     whole = WholeRun(place, config, None, _events(progress), False, transcript)

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from accounting.tables import Table, page
 from secure_sccvfl.api.frames import read_records
-from secure_sccvfl.data.dataset import codes_of
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.files import codes_of
 from secure_sccvfl.evaluation.baselines import majority, predictor_of
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
 from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of

@@ -41,10 +41,10 @@ from protocols.steps.second_order import noise_of_heads
 from protocols.steps.weighted_sums import WEIGHT_BITS, clipped
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, AtHolder, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.noisy_tables import release_moments, residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
-from secure_sccvfl.discovery.sketches import release_moments, residual_scores
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
@@ -138,7 +138,7 @@ def release_often(
     records = RecordSet(np.arange(canary.rows, dtype=np.uint64))
     epsilon, delta = terms_of(canary, options)
     if canary.kind is EVALUATION:
-        multiplier = noise_multiplier(epsilon, delta, options.evaluations)
+        multiplier = noise_multiplier(epsilon, delta, options.evaluation.planned)
     if isinstance(canary, OutputCanary):
         multiplier = canary.multiplier
     seen = []
@@ -156,8 +156,8 @@ def release_often(
 def terms_of(canary: Constructed, options: RunOptions) -> tuple[float, float]:
     """Epsilon and delta of the ledger that pays for the release."""
     if canary.kind is EVALUATION:
-        return options.evaluation_epsilon, options.evaluation_delta
-    return options.epsilon, options.delta
+        return options.evaluation.epsilon, options.evaluation.delta
+    return options.privacy.epsilon, options.privacy.delta
 
 
 @dataclass(frozen=True)
@@ -176,15 +176,6 @@ class _Columns:
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         return dict(self.blocks)
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """A protected attribute with two groups."""
-
-    codes: AtHolder
-    name: str = "s"
-    groups: tuple[str, ...] = ("0", "1")
 
 
 def _names(parties: int, each: int) -> dict[int, list[str]]:
@@ -211,7 +202,7 @@ class _OfGroups:
         return made
 
     def _attribute(self, session: Session, world: str) -> Attribute:
-        return _Groups(self.codes(world) if session.rank == GROUP_HOLDER else None)
+        return Attribute("s", "", ("0", "1"), self.codes(world) if session.rank == GROUP_HOLDER else None)
 
     def _statistics(
         self, session: Session, charger: Charger, width: int, presence: Presence | None = None

@@ -36,7 +36,7 @@ from secure_sccvfl.evaluation.baselines import affine_white_box
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder
 from secure_sccvfl.models.mlp import MlpEncoder
 from secure_sccvfl.releases.releases import GRADIENT
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
@@ -63,12 +63,12 @@ class FinishedRun:
         session = kept.session()
         kept.must_hold_all("attacks need what every place saw")
         options = RunOptions.of(session.options)
-        if session.job != "train" or not options.pooled:
+        if session.job != "train" or not options.data.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
         if options.train_config().module is not None:
-            raise ConfigError(f"attacks are on linear heads, and this run has head {options.head}")
-        data = pooled(options.dataset, len(session.parties))
-        return cls(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
+            raise ConfigError(f"attacks are on linear heads, and this run has head {options.model.head}")
+        data = pooled(options.data.dataset, len(session.parties))
+        return cls(folder, options, data, make_split(data, options.data.split, options.data.seed), make_parties(data))
 
     @property
     def trained(self) -> np.ndarray:
@@ -82,7 +82,7 @@ class FinishedRun:
     @property
     def rows(self) -> np.ndarray:
         """The attacked training records, by their place among all training records."""
-        drawn = stream(self.options.seed, "security records").permutation(self.records)
+        drawn = stream(self.options.data.seed, "security records").permutation(self.records)
         return np.sort(drawn[:MOST_RECORDS])
 
     def holder(self, target: Target) -> int:
@@ -122,7 +122,7 @@ class FinishedRun:
 
     def signals(self, members: Sequence[int]) -> np.ndarray:
         """What opened gradients say of each record, pass by pass, those of all members beside each other."""
-        found = [self._signals(rank) for rank in members if MODES.get(self.options.mode).groups == "shown"]
+        found = [self._signals(rank) for rank in members if MODES.get(self.options.training.mode).groups == "shown"]
         return np.hstack([np.zeros((len(self.rows), 0)), *found])
 
     def evidence(self, members: Sequence[int]) -> np.ndarray:

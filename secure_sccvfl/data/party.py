@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from protocols.alignment.presence import Presence
-from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
+
+if TYPE_CHECKING:
+    from secure_sccvfl.data.dataset import Dataset
 
 KERNEL_FEATURES = 8
 MOMENTS = 3
@@ -24,10 +26,10 @@ AtHolder = np.ndarray | None
 
 @dataclass(frozen=True)
 class Party:
-    """One feature party: rank, public layout, and its own rows in input space.
+    """One party: rank, public layout, and its own rows in input space.
 
-    present: at which rows of a common table this party has a record; None where it has one at every row. The others
-    are zero in all that leaves this class.
+    present: rows of a common table at which this party has a record; None if it has one at every row. All other rows
+    are zero in everything that leaves this class.
     """
 
     rank: int
@@ -110,33 +112,21 @@ class Party:
         return np.hstack([np.ones((len(rest), 1)), rest]), own
 
 
-def make_parties(data: Dataset) -> tuple[Party, ...]:
-    """The harness hands each party its own columns."""
-    parties = []
-    for rank, table in enumerate(data.parties):
-        layout = Layout.of(table.features)
-        parties.append(Party(rank, table.name, layout, layout.encode(table.values)))
-    return tuple(parties)
+@dataclass(frozen=True)
+class Attribute:
+    """A protected attribute: who holds it, its public groups, and its group codes (None except at the holder)."""
 
-
-class Attribute(Protocol):
-    """A protected attribute as a process sees it: `codes` is None where it is not the holder."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def groups(self) -> tuple[str, ...]: ...
-
-    @property
-    def codes(self) -> AtHolder: ...
+    name: str
+    holder: str
+    groups: tuple[str, ...]
+    codes: AtHolder
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the split as this process holds it: its parties, and label and s where it is the holder.
+    """Records as one process holds them: its parties, and label and s where it is the holder.
 
-    presence: at which rows all parties have a record, in secret; None where they do at every row.
+    presence: the secret membership mask of the rows at which all parties have a record; None if all rows have one.
     """
 
     parties: tuple[Party, ...]
@@ -155,12 +145,26 @@ class Part:
 
     def mean(self, rows: np.ndarray) -> np.ndarray:
         """The sum of rows of this part over `count`: the mean, where all parties have a record at every row."""
-        found: np.ndarray = rows.sum(axis=0) / self.count
-        return found
+        mean: np.ndarray = rows.sum(axis=0) / self.count
+        return mean
+
+    def take(self, rows: np.ndarray) -> Part:
+        """These rows of a part without a membership mask."""
+        label = None if self.label is None else self.label[rows]
+        protected = tuple(replace(a, codes=None if a.codes is None else a.codes[rows]) for a in self.protected)
+        return Part(tuple(party.take(rows) for party in self.parties), label, protected)
+
+
+def make_party(rank: int, name: str, layout: Layout, values: np.ndarray) -> Party:
+    """A party with these cells (records x features)."""
+    return Party(rank, name, layout, layout.encode(values))
+
+
+def make_parties(data: Dataset) -> tuple[Party, ...]:
+    """All parties of a pooled data set."""
+    return tuple(make_party(k, t.name, Layout.of(t.features), t.values) for k, t in enumerate(data.parties))
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:
-    """The harness hands out one part of the split."""
-    whole = make_parties(data) if parties is None else parties
-    chosen = data.take(rows)
-    return Part(tuple(p.take(rows) for p in whole), chosen.label.values, chosen.protected)
+    """These records of a pooled data set; `parties`: those of `make_parties`, if they exist already."""
+    return Part(make_parties(data) if parties is None else parties, data.label.values, data.protected).take(rows)

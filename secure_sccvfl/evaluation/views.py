@@ -22,7 +22,7 @@ from secure_sccvfl.audit.attacks.view import RADII, Columns, TorchLogits, View, 
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.models.edits import EncodedEdits

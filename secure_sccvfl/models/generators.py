@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from secure_sccvfl.data.layout import Layout
-    from secure_sccvfl.discovery.discovery import Moments
+    from secure_sccvfl.discovery.noisy_tables import Moments
     from secure_sccvfl.policy.roles import Roles
 
 Source = Literal["tables", "moments"]

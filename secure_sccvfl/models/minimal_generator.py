@@ -1,7 +1,7 @@
 """The `minimal` generator: shrunken tables, and edits that move as few records as possible.
 
 Each group's distribution is shrunk towards the pooled one by as much as noise explains
-(`secure_sccvfl.discovery.shrinkage`). Where nothing but noise is left, nothing is edited.
+(`secure_sccvfl.discovery.scores`). Where nothing but noise is left, nothing is edited.
 
 A category moves by the maximal coupling of two shrunken distributions. A number moves by the comonotone coupling of
 their bins: who stays in its bin is unchanged, and who moves keeps its place inside the bin. `thinning` is not used.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.layout import Block, unit_cuts
-from secure_sccvfl.discovery.shrinkage import group_sizes, shrunken
+from secure_sccvfl.discovery.scores import group_sizes, shrunken
 from secure_sccvfl.models.generators import GeneratorKind
 from secure_sccvfl.models.quantile_generator import moved_categories
 from secure_sccvfl.models.table_generator import TableGenerator

@@ -11,7 +11,7 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.discovery import Moments
+from secure_sccvfl.discovery.noisy_tables import Moments
 from secure_sccvfl.models.generators import GeneratorConfig, GeneratorKind
 from secure_sccvfl.models.table_generator import TableGenerator
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Block, Layout, unit_cuts
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.models.aware import AwareEncoder
 from secure_sccvfl.models.encoders import FeatureEncoder, PlainEncoder, plain_block, plain_columns
 from secure_sccvfl.models.generators import Generator

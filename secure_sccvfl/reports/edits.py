@@ -18,8 +18,8 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.models.table_generator import FLOOR
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.reports.finished.folders import RunFolder
-from secure_sccvfl.runs.model_files import model_digest
+from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.runs.paths import model_digest
 
 
 def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str, list[str]]) -> list[dict[str, Any]]:

@@ -21,19 +21,19 @@ from markupsafe import Markup
 
 from accounting.account import GRAM, HEAD, part_of
 from accounting.plots import cost_plot, running_plot
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.reports import sections
+from secure_sccvfl.reports import figures, judged, sections
+from secure_sccvfl.reports import qualitative_sections as qualitative
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.reports.charts import tidy
-from secure_sccvfl.reports.compared import figures, judged
-from secure_sccvfl.reports.compared.frontier import frontier, gain
-from secure_sccvfl.reports.compared.slices import slices
 from secure_sccvfl.reports.edits import own_edits
-from secure_sccvfl.reports.finished.folders import RunFolder, in_order
+from secure_sccvfl.reports.folders import RunFolder, in_order
+from secure_sccvfl.reports.frontier import frontier, gain
 from secure_sccvfl.reports.policy_card import CARD, governance
-from secure_sccvfl.reports.qualitative import sections as qualitative
+from secure_sccvfl.reports.slices import slices
 from secure_sccvfl.runs.audit_log import read_audit
 from secure_sccvfl.training.modes import MODES
 
@@ -147,7 +147,7 @@ def _json(text: str, path: Path) -> dict[str, Any]:
 
 def _one_machine(session: Path) -> bool:
     """Whether all parties ran on one host, according to the run's own settings."""
-    return session.exists() and all(a.startswith("127.0.0.1:") for a in SessionConfig.load(session).parties)
+    return session.exists() and all(a.startswith("127.0.0.1:") for a in load_session(session).parties)
 
 
 def _template(name: str) -> str:

@@ -28,9 +28,9 @@ from protocols.session.runtime import Session
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.handles import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.modules import HeadSpec
@@ -184,9 +184,9 @@ class Checkpoints:
         found = facts["finding"]
         return State(
             head=head("head"),
-            sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
+            sketches=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            finding=None if found is None else Finding.of_record(found),
+            finding=None if found is None else RoleAssignment.of_record(found),
             conditional=None
             if facts["conditional"] is None
             else tuple(Conditional(**measure) for measure in facts["conditional"]),

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from protocols.alignment.seam import AlignKind
-from protocols.errors import InputError
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
@@ -34,15 +31,10 @@ from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.models.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
+from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
-
-
-class ModelError(InputError):
-    """A model that cannot be used; the message says why."""
-
-    for_operator = True
 
 
 @dataclass(frozen=True)
@@ -90,7 +82,7 @@ class PartyModel:
     seed: int
     held_out: HeldOut
     encoder: Encoder
-    sketches: tuple[Sketch, ...]
+    sketches: tuple[NoisyTables, ...]
     weight: Shared
     bias: Shared
     moments: tuple[Moments, ...] = ()
@@ -225,7 +217,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["charged"] = model.charged
     if model.module is not None:
         facts["module"] = asdict(model.module)
-    facts["digest"] = _digest(facts, arrays)
+    facts["digest"] = digest_of(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
@@ -240,14 +232,9 @@ def model_folder(root: str, rank: int) -> Path:
     return near[0] if near else path / f"party-{rank}" / "model"
 
 
-def model_digest(folder: Path) -> str:
-    """The digest of a saved model, checked; ModelError if a file is missing or was changed."""
-    return str(_read(folder)[0]["digest"])
-
-
 def load_model(folder: Path, layout: Layout) -> PartyModel:
     """A party's part of a model, for the party with this public layout."""
-    facts, arrays = _read(folder)
+    facts, arrays = read_model(folder)
     if "held_out" not in facts:
         raise ModelError(
             "the model is of an earlier version, which did not say what records it was made on: train again"
@@ -260,7 +247,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
     proxies: Proxies = facts.get("proxies", "guard")
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
-        Sketch(
+        NoisyTables(
             s["attribute"],
             {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
             s["deviation"],
@@ -307,31 +294,6 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
             if name.startswith("head ")
         },
     )
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    place = f"{folder.parent.name}/{folder.name}"
-    try:
-        facts = json.loads((folder / "model.json").read_text())
-        with np.load(folder / "model.npz") as file:
-            arrays = {name: file[name] for name in file.files}
-        told = facts.pop("digest")
-    except FileNotFoundError as error:
-        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
-        raise ModelError(f"the model in {place} cannot be read; train again") from None
-    if _digest(facts, arrays) != told:
-        raise ModelError(f"the model in {place} was changed after training; train again")
-    return {**facts, "digest": told}, arrays
-
-
-def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _packed(encoder: Encoder) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Part, Party
-from secure_sccvfl.discovery.discovery import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.table_gram import TableGram, table_gram
@@ -54,7 +54,7 @@ class AwareTrainer(Trainer):
     def warming(self) -> Callable[[Any, int], Any]:
         return lambda head, count: head
 
-    def learned(self, finding: Finding) -> None:
+    def learned(self, finding: RoleAssignment) -> None:
         sketch, engine = self.state.sketches[0], self.engine
         self.aware = {
             p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles, self.config.private)
@@ -70,7 +70,7 @@ class AwareTrainer(Trainer):
             self.go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
             self.hooks.keep(self.state)
 
-    def refresh_late(self, number: int) -> Finding | None:
+    def refresh_late(self, number: int) -> RoleAssignment | None:
         """The same; encodings follow from tables, so a head on the old ones is of no use: the next is warmed up."""
         found = super().refresh_late(number)
         if found is not None:

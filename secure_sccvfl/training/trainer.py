@@ -25,7 +25,7 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.decisions import Finding, interventional_check
+from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.edits import EncodedEdits, Validity, movement, validity
@@ -70,7 +70,7 @@ Phase = Callable[[str], AbstractContextManager[None]]
 class _Edited:
     """A checked finding, its generators, the penalty of its edits with curvature bounds, and edits of validation."""
 
-    finding: Finding
+    finding: RoleAssignment
     generators: Mapping[str, Mapping[int, Generator]]
     penalty: Any
     energy: Blocks
@@ -201,11 +201,11 @@ class Trainer(Descents):
             self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
 
-    def judge(self, finding: Finding) -> Finding:
+    def judge(self, finding: RoleAssignment) -> RoleAssignment:
         """The same with the confidence of its proposed roles, after the last release. Every process calls this."""
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self.go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
+            self.go_on(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
         return finding if self.state.finding is None else replace(finding, confidence=self.state.finding.confidence)
 
@@ -215,7 +215,7 @@ class Trainer(Descents):
             self.go_on(records=self.train.count)
             self.limit()
 
-    def refresh_late(self, number: int) -> Finding | None:
+    def refresh_late(self, number: int) -> RoleAssignment | None:
         """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.
 
         Returns the new finding: its caller makes generators and edits anew, which follow from roles and tables. If
@@ -241,8 +241,8 @@ class Trainer(Descents):
         self._read()
 
     def generate(
-        self, finding: Finding, decided: Collection[str] | None = None
-    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+        self, finding: RoleAssignment, decided: Collection[str] | None = None
+    ) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check.
 
         `decided`: features whose roles stay, whether or not they respond; by default those of the card.
@@ -341,11 +341,11 @@ class Trainer(Descents):
         known, floor = self.validation.protected, self.config.min_group
         return leaks(self.engine, self.guessers, self.check, known, floor, self.hooks.audit)
 
-    def learned(self, finding: Finding) -> None:
+    def learned(self, finding: RoleAssignment) -> None:
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
 
     def penalties(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it.
 
@@ -363,7 +363,7 @@ class Trainer(Descents):
         return self._penalties_of_records(finding, generators)
 
     def _released(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, dict[int, np.ndarray]]:
         """The penalty under the noisy Gram matrix of records' edits, and the diagonal of each owner's part.
 
@@ -420,7 +420,7 @@ class Trainer(Descents):
         return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _expected(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, dict[int, np.ndarray]]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
@@ -453,13 +453,13 @@ class Trainer(Descents):
             found[party.rank] = np.concatenate([plain, np.full(more, radius)])
         return found
 
-    def _edits_of_validation(self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]) -> Any:
+    def _edits_of_validation(self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]) -> Any:
         """Edits of validation records, selected by their s."""
         joined = self._edits_of_parts(finding, generators, [(self.validation, self.check_encodings)])
         return joined[0][0]
 
     def _penalties_of_records(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, Any, Blocks]:
         parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
         joined, energy = self._edits_of_parts(finding, generators, parts)
@@ -467,7 +467,7 @@ class Trainer(Descents):
 
     def _edits_of_parts(
         self,
-        finding: Finding,
+        finding: RoleAssignment,
         generators: Mapping[str, Mapping[int, Generator]],
         parts: Sequence[tuple[Part, Blocks]],
     ) -> tuple[list[Any], dict[int, np.ndarray]]:
@@ -646,7 +646,7 @@ class Trainer(Descents):
             validity=with_leaks(self.validity, leak),
         )
 
-    def _edited(self, found: Finding, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
+    def _edited(self, found: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
         """Generators and penalty for these roles and the tables of the state. `last`: no refresh follows."""
         found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):

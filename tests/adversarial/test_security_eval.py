@@ -302,8 +302,6 @@ def test_mistakes_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     own.write_text("")
     assert run_mpc.main(["--dataset", str(own), "--parties", "3", "--transcript", "--out", str(tmp_path / "r")]) == 2
     assert "benchmark or --pooled" in capsys.readouterr().err
-    assert run_mpc.main(["--transport", "gloo", "--transcript", "--out", str(tmp_path / "r")]) == 2
-    assert "needs the tls transport" in capsys.readouterr().err
 
 
 def test_transcripts_of_own_data_are_refused_by_hand_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,18 @@ ALLOWED = {
 LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
-        *("data", "releases", "policy", "discovery", "models", "metrics", "training", "training.modes"),
-        *("runs.status", "runs", "audit.attacks", "evaluation", "reports", "audit", "runs.member", "runs.local"),
+        *("data", "releases", "policy", "discovery", "models", "metrics", "training", "config"),
+        *(
+            "training.modes",
+            "runs.status",
+            "runs",
+            "audit.attacks",
+            "evaluation",
+            "reports",
+            "audit",
+            "runs.member",
+            "runs.local",
+        ),
         *("research", "api", ""),
     ),
 }

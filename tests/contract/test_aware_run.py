@@ -90,7 +90,7 @@ def secret(secure, plain):
 def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, secret):
     results, (data, _, model) = secure[2], plain
     assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
-    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).lambdas[0]
+    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).training.lambdas[0]
     inputs, codes = np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes
     expected, found = aware_predictor(model, make_parties(data)).of(inputs, codes), secret.of(inputs, codes)
     assert np.abs(found - expected).max() <= 0.02

@@ -17,7 +17,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.releases import kind_of
-from secure_sccvfl.reports.results import refreshes_of
+from secure_sccvfl.reports.collect import refreshes_of
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.descents.steps import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions

@@ -182,7 +182,7 @@ def test_a_replaced_record_moves_no_more_than_is_charged() -> None:
 
 def plain_run(data: Dataset | None = None, **changes: Any) -> tuple[Any, GaussianNoise]:
     options = RunOptions.of({"dataset": "acs12-gender", "card": "shipped", **RECORDS, **changes})
-    data = load(options.dataset) if data is None else data
+    data = load(options.data.dataset) if data is None else data
     split, parties = make_split(data, "iid", 700), make_parties(data)
     card, budget = options.policy(), options.simulated_budget(len(parties))
     return train_plainly(data, split, parties, options.train_config(), budget, 700, card=card)

@@ -17,9 +17,11 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import release_sketches
+from secure_sccvfl.discovery.statistics import GroupSums, Statistic
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import NoNoise
@@ -117,10 +119,14 @@ class Consortium:
 
     def sketch(self, session: Session, statistics: SecureStatistics, number: int = 0) -> Any:
         """One release of this party's tables."""
+        return self.release(session, statistics, GroupSums(f"sketch-{number}", self.sensitivity))
+
+    def release(self, session: Session, statistics: SecureStatistics, statistic: Statistic, own: Any = None) -> Any:
+        """What this party gets of a release about its bins, its kernel features, or other columns of its own."""
         rank = session.rank
-        return statistics.group_sums(
-            self.own(rank), self.held(rank), self.counts, f"sketch-{number}", self.sensitivity
-        )
+        what = "kernel" if isinstance(statistic, ResidualDependence) else "bins"
+        own = self.own(rank, what) if own is None else own
+        return statistics.release(statistic, own, self.held(rank), self.counts).tables
 
 
 class Study:
@@ -137,7 +143,7 @@ class Study:
         merged = ()
         for number in range(releases):
             protected = protected or self.data.protected
-            fresh = release_sketches(statistics, self.parties, protected, f"sketch-{number}", self.features)
+            fresh = release_tables(statistics, self.parties, protected, f"sketch-{number}", self.features)
             merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
         return merged
 

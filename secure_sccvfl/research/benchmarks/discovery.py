@@ -18,6 +18,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Columns, Facts
 from secure_sccvfl.releases.releases import SKETCH
@@ -92,7 +93,7 @@ class DiscoveryBenchmark:
             # A new object each time, so that nothing is kept from the pass before.
             statistics = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger)
             name = SKETCH.charged_as(next(passes))
-            return statistics.group_sums(own, [held], [self.groups], name, sensitivity)[0]
+            return statistics.release(GroupSums(name, sensitivity), own, [held], [self.groups]).tables[0]
 
         before = session.total_cost.sent
         found, timing = time_repeats(

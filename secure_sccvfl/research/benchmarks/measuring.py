@@ -21,7 +21,7 @@ from typing import Any
 
 from accounting.tables import page
 from protocols.errors import ProtocolError
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.runs.local.forked import same_imports
 from secure_sccvfl.runs.local.processes import LocalSession, session_config

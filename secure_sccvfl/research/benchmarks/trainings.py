@@ -26,7 +26,7 @@ from protocols.session.saving import combined
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.kept_tables import known_tables, load_tables
+from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.policy.roles import Roles
@@ -175,7 +175,7 @@ def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTrai
     config = RunOptions.of({"dataset": dataset, **options}).train_config()
     roles: Roles | None = Roles(dict(models[0].roles))
     if config.module is not None:
-        tables = tables.one_by_one([load_tables(*known_tables(folder / f"party-{p.rank}")) for p in own])
+        tables = tables.one_by_one([load_releases(*cached_files(folder / f"party-{p.rank}")) for p in own])
         roles = None
     released = PlainStatistics(tables)
     plan = head_plan(config, [p.layout for p in own], data.task, data.outputs)

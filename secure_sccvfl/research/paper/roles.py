@@ -23,11 +23,11 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import part_of
-from secure_sccvfl.discovery.decisions import Finding, Rule
+from secure_sccvfl.discovery.decisions import RoleAssignment, Rule
 from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import probabilities
-from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, Noise
@@ -45,8 +45,8 @@ class Masks:
         self.ready, self.settings, self.releases = ready, settings, 0
         recipe = replace(RECIPES.get("paper"), refreshes=0, late_refreshes=settings.refreshes)
         self.noise = noise or GaussianNoise(replace(ready.budget, releases=recipe.charged, head=None), ready.seed)
-        self.sketches: tuple[Sketch, ...] = ()
-        self.finding: Finding | None = None
+        self.sketches: tuple[NoisyTables, ...] = ()
+        self.finding: RoleAssignment | None = None
         self.roles = ready.roles
         if settings.roles == "letter":
             self._release()

@@ -21,7 +21,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties, part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import ScoreKind
@@ -61,7 +61,7 @@ def proposed(
     seed: int,
     budget: Budget = "tables alone",
     score: ScoreKind = "hsic",
-) -> Finding:
+) -> RoleAssignment:
     """Roles that discovery proposes on one split, after all refreshes, with their confidence."""
     config, plan = settings_of(data, budget, score)
     part = part_of(data, config.training_rows(make_split(data, "iid", seed)), parties)
@@ -70,7 +70,7 @@ def proposed(
     sketches, finding = discovery.refresh(0)
     for refresh in range(1, config.refreshes + config.late_refreshes + 1):
         sketches, finding = discovery.refresh(refresh, sketches, finding)
-    return discovery.judged(sketches, finding)
+    return discovery.with_confidence(sketches, finding)
 
 
 def ranked(data: Dataset, parties: tuple[Party, ...], seed: int, score: ScoreKind) -> float:
@@ -85,7 +85,7 @@ def ranked(data: Dataset, parties: tuple[Party, ...], seed: int, score: ScoreKin
     return float(spearmanr(list(truth.values()), [noisy[k] for k in truth])[0])
 
 
-def same_roles(findings: Sequence[Finding]) -> np.ndarray:
+def same_roles(findings: Sequence[RoleAssignment]) -> np.ndarray:
     """For each pair of runs the share of columns with the same role; the diagonal is not a pair."""
     roles = np.array([[finding.proposed[name] for name in sorted(findings[0].proposed)] for finding in findings])
     same: np.ndarray = (roles[:, None, :] == roles[None, :, :]).mean(axis=-1)
@@ -107,7 +107,7 @@ def jackknife(pairs: np.ndarray) -> tuple[float, float]:
     return whole, float(stats.t.ppf(0.975, runs - 1)) * deviation
 
 
-def compared(findings: Sequence[Finding]) -> dict[str, Any]:
+def compared(findings: Sequence[RoleAssignment]) -> dict[str, Any]:
     """Agreement over all ordered pairs of runs, by chance, and in each step of confidence."""
     sure, again = [], []
     for one in findings:

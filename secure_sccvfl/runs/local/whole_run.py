@@ -17,7 +17,7 @@ from typing import Any
 
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
@@ -52,9 +52,9 @@ class WholeRun:
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.reports.finished.folders import set_aside
-        from secure_sccvfl.reports.finished.making import seal_results, write_results
-        from secure_sccvfl.reports.results import build
+        from secure_sccvfl.reports.collect import build
+        from secure_sccvfl.reports.folders import set_aside
+        from secure_sccvfl.reports.making import seal_results, write_results
 
         folder = RunFolder(self.folder)
         trained = folder.result()
@@ -63,7 +63,7 @@ class WholeRun:
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
         # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
-        pooled = self.options.pooled and harness and self.options.evaluation == "exact"
+        pooled = self.options.data.pooled and harness and self.options.evaluation.kind == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
         with beside(self.options, self.parties, further) as waiting:
             if pooled:
@@ -114,7 +114,7 @@ class WholeRun:
 
         place, records = self.folder / "examples", [*drawn, *chosen]
         place.mkdir(exist_ok=True)
-        group = self.options.schema(self.parties).protected[0].name if self.options.mode == "aware" else ""
+        group = self.options.schema(self.parties).protected[0].name if self.options.training.mode == "aware" else ""
         write_records(place / "records.csv", records, group)
         self._must_end_well(
             self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
@@ -136,15 +136,16 @@ class WholeRun:
         torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
-        data = pooled(options.dataset, self.parties)
-        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
-        judges = run_counterfactuals(data, split, roles, options.seed)
+        data, seed = pooled(options.data.dataset, self.parties), options.data.seed
+        split, roles = make_split(data, options.data.split, seed), Roles(trained["roles"], trained["proxies"])
+        judges = run_counterfactuals(data, split, roles, seed)
         hand_out(data, judges, self.folder)
-        drawn = draw(data, split.test, judges.edits[FIRST], options.seed) if judges.edits else []
+        drawn = draw(data, split.test, judges.edits[FIRST], seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
-        config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        given = (data, split, roles, judges, config, budget, seed, options.mode)
-        found = compare(*given, slices=options.slices, min_group=options.min_group, card=options.policy())
+        config = replace(options.train_config(), evaluation="exact")
+        given = (data, split, roles, judges, config, budget, seed, options.training.mode)
+        slices, least = options.evaluation.slices, options.evaluation.min_group
+        found = compare(*given, slices=slices, min_group=least, card=options.policy())
         return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
@@ -153,10 +154,11 @@ class WholeRun:
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
-        if MODES.get(self.options.mode).labels == "hidden" or not self.options.pooled:
+        if MODES.get(self.options.training.mode).labels == "hidden" or not self.options.data.pooled:
             return []
-        data = pooled(self.options.dataset, self.parties)
-        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        data, split = pooled(self.options.data.dataset, self.parties), self.options.data.split
+        rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
+        label = data.label.values[rows]
         found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
@@ -180,6 +182,6 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     from secure_sccvfl.releases.heads import default_epsilon
 
     dataset = options["dataset"]
-    if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).private_model:
+    if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:
         return dict(options)
     return {**options, "epsilon": default_epsilon(joined_rows(load(dataset).n))}

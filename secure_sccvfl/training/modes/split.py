@@ -44,7 +44,7 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.edits import public_targets
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.masked_generator import MaskedGenerator
@@ -81,7 +81,7 @@ class SplitModel:
     head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
-    finding: Finding | None
+    finding: RoleAssignment | None
     generators: Generators
 
 
@@ -90,9 +90,9 @@ class Late(Protocol):
 
     state: State
 
-    def refresh_late(self, number: int) -> Finding | None: ...
+    def refresh_late(self, number: int) -> RoleAssignment | None: ...
 
-    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]: ...
+    def generate(self, finding: RoleAssignment) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]: ...
 
 
 class SplitTrainer:
@@ -152,7 +152,7 @@ class SplitTrainer:
         """
         config = self.config
         due = {config.warmup + end: number for number, end in enumerate(config.refreshed_at)}
-        finding: Finding | None = None
+        finding: RoleAssignment | None = None
         at = self._begin()
         for end in (config.warmup + steps for steps in config.kept_at):
             if end <= at.taken or at.stopped:
@@ -183,7 +183,7 @@ class SplitTrainer:
     def _keep(self, at: SplitState) -> None:
         self.hooks.keep(replace(self.state, own=at.arrays()))
 
-    def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> Finding | None:
+    def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> RoleAssignment | None:
         """One late refresh: its finding, or None if the budget refused it.
 
         What was released is kept before generators are made from it, so that a fault costs no second release. Kept
@@ -360,13 +360,13 @@ class Split:
         facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
-            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation),
+            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation.kind),
             *plan_of(facts, "validation"),
         ]
 
     def heads(self, options: RunOptions, schema: Schema) -> None:
         """None: what a party is shown of gradients reveals more than a private head would hide."""
-        if options.private_model:
+        if options.privacy.private_model:
             raise ConfigError(
                 "mode split opens gradients, so its model cannot be private: private_model must be false"
             )
@@ -433,9 +433,9 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
         {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
         trainer.outputs,
     )
-    if options.evaluation == "exact":
+    if options.evaluation.kind == "exact":
         made.engine.check_range([made.head], check)
-    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation)
+    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation.kind)
 
 
 def _activations(made: SplitModel, part: Part) -> Blocks:

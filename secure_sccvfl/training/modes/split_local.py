@@ -39,7 +39,7 @@ from torch import nn
 
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.adversary import Adversary, reverse
 from secure_sccvfl.models.cvae_generator import group_posterior
 from secure_sccvfl.models.generators import Generator
@@ -91,7 +91,7 @@ class OwnTraining(LocalTraining):
 
     def take_up(
         self,
-        sketches: Sequence[Sketch],
+        sketches: Sequence[NoisyTables],
         generators: Mapping[str, Generator],
         dropped: Sequence[int] | np.ndarray = (),
     ) -> None:

@@ -82,29 +82,31 @@ def split_config(options: RunOptions) -> SplitConfig:
 
     Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping. It
     stops early only where evaluation is exact, since every stopping bit is a figure of validation records. Elsewhere
-    it takes `options.steps`. The head has the table's rate with momentum: Adam would divide by roots in secret.
+    it takes `training.steps`. The head has the table's rate with momentum: Adam would divide by roots in secret.
     """
-    weights = ValidityWeights(options.weight_identity, options.weight_support, options.weight_leak)
+    weights = ValidityWeights(
+        options.training.weight_identity, options.training.weight_support, options.training.weight_leak
+    )
     plain = SplitConfig(
-        steps=options.steps,
-        lam=options.take_lambda,
-        late_refreshes=options.late_refreshes,
-        keep_shown=options.pooled,
+        steps=options.training.steps,
+        lam=options.training.lambda_,
+        late_refreshes=options.privacy.late_table_releases,
+        keep_shown=options.data.pooled,
         weights=weights,
     )
-    if options.method != "paper":
+    if options.training.method != "paper":
         return plain
-    column = settings_of(options.dataset)
+    column = settings_of(options.data.dataset)
     return replace(
         plain,
         hidden=column.hidden,
         encoder_rate=column.rate,
         head_rate=column.rate,
         decay=DECAY if column.optimiser == "adamw" else 0.0,
-        warmup=options.warmup,
+        warmup=options.training.warmup,
         dropout=column.dropout,
         columns=column.columns,
-        patience=column.patience if options.evaluation == "exact" else 0,
+        patience=column.patience if options.evaluation.kind == "exact" else 0,
         weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
     )
 

@@ -55,7 +55,9 @@ def without_audits(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def german_run(mode: str = "sealed") -> FinishedRun:
     options = RunOptions.of({"dataset": "german", "mode": mode})
-    return FinishedRun(Path(), options, DATA, make_split(DATA, options.split, options.seed), make_parties(DATA))
+    return FinishedRun(
+        Path(), options, DATA, make_split(DATA, options.data.split, options.data.seed), make_parties(DATA)
+    )
 
 
 @cache
@@ -205,7 +207,7 @@ def test_the_mean_over_further_models_decides(rate: float, ok: bool, monkeypatch
     seeds: list[int] = []
 
     def known_rate(options: RunOptions, data: Any, parties: Any, seed: int) -> float:
-        assert options.seed == seed
+        assert options.data.seed == seed
         seeds.append(seed)
         return rate + (0.04 if len(seeds) % 2 else -0.04)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -36,7 +35,9 @@ FAMILY = 13
 
 def german_run(folder: Path) -> FinishedRun:
     data, options = pooled("german", 3), RunOptions.of({"dataset": "german", "mode": "split"})
-    return FinishedRun(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
+    return FinishedRun(
+        folder, options, data, make_split(data, options.data.split, options.data.seed), make_parties(data)
+    )
 
 
 def shown(groups: np.ndarray) -> tuple[Seen, ...]:
@@ -139,7 +140,7 @@ def test_a_run_that_kept_the_first_pass_alone_is_not_judged(tmp_path: Path) -> N
 
 def test_gradients_of_own_data_are_not_kept() -> None:
     """They tell labels and s, and on data that may not be pooled nobody knows the truth to judge an attack by."""
-    own = replace(RunOptions.of({"mode": "split"}), dataset="loans.toml", pooled=False)  # refused by `RunOptions.of`
+    own = RunOptions.of({"mode": "split"}).changed(dataset="loans.toml", pooled=False)  # refused by `RunOptions.of`
     assert not split_config(own).keep_shown
     assert split_config(RunOptions.of({"dataset": "german", "mode": "split"})).keep_shown
 

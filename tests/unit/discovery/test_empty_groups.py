@@ -22,12 +22,13 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.inputs import check_groups
+from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import denoised, table_scores
+from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.statistics import check_groups
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     CounterfactualError,
@@ -42,7 +43,7 @@ from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.discovery import Consortium
+from tests.support.discovery import WIDTH, Consortium
 from tests.unit.data.test_dataset import write
 
 DATA = load("acs12")
@@ -57,9 +58,7 @@ def test_parties_see_the_same_of_an_empty_group_as_of_a_full_one(codes: list[int
     def told(group: Consortium, kind: type[SecureStatistics] | None = None) -> list[object]:
         def job(session, statistics, budget):
             tables = group.sketch(session, statistics)
-            statistics.residual_dependence(
-                group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
-            )
+            group.release(session, statistics, ResidualDependence("residuals", WIDTH))
             names = [entry["release"] for entry in session.released]
             return tables, (names, [event.to_dict() for event in budget.events])
 
@@ -120,10 +119,10 @@ def test_what_follows_a_release_copes_with_any_counts(
     tables: dict[str, np.ndarray], deviation: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    finite(*(table_scores(table) for table in tables.values()), *denoised(tables, deviation).values())
-    sketch = Sketch("s", tables, deviation)
+    finite(*(table_scores(table) for table in tables.values()))
+    sketch = NoisyTables("s", tables, deviation)
     for config in (
-        DiscoveryConfig("fractions", "gap", denoise=True),
+        DiscoveryConfig("fractions", "gap"),
         DiscoveryConfig("fdr", "gap", simulations=20),
         DiscoveryConfig(score="stable", simulations=20),
     ):

@@ -1,4 +1,4 @@
-"""Discovery on either engine: what is refused before a charge, refreshes, decay, denoised scores, moments."""
+"""Discovery on either engine: what is refused before a charge, refreshes, decay, moments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.evidence import Evidence
+from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables, release_moments
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import denoised, table_scores
-from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
@@ -27,6 +28,7 @@ from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
+from tests.support.discovery import WIDTH
 
 DATA = load("german")
 PARTIES = make_parties(DATA)
@@ -102,11 +104,11 @@ def bad_columns(kind):
 def test_bad_input_is_refused_and_nothing_is_charged(kind):
     columns, groups, noise = bad_columns(kind)
     with pytest.raises(ValueError, match=r"record|NaN|whole|negative|delta|holder|group"):
-        PlainStatistics(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
+        PlainStatistics(noise).release(GroupSums("sketch-0", np.sqrt(2)), columns, [groups], [2])
     assert not noise.charges and not noise.account.events
     if kind not in ("not a whole number", "a negative number"):
         with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
-            PlainStatistics(noise).residual_dependence(columns, [groups], [2], "residuals")
+            PlainStatistics(noise).release(ResidualDependence("residuals", WIDTH), columns, [groups], [2])
         assert not noise.account.events
 
 
@@ -153,8 +155,8 @@ def test_a_decision_is_logged_with_the_numbers_it_rests_on():
 
 
 def test_older_tables_of_other_records_count_less():
-    old = Sketch("s", {"a": np.zeros((2, 2))}, 2.0, records="then")
-    new = Sketch("s", {"a": np.ones((2, 2))}, 2.0, records="now")
+    old = NoisyTables("s", {"a": np.zeros((2, 2))}, 2.0, records="then")
+    new = NoisyTables("s", {"a": np.ones((2, 2))}, 2.0, records="now")
     assert old.merged(new, 0.25).tables["a"][0, 0] == pytest.approx(1 / 1.25)
     assert old.merged(replace(new, records="then"), 0.25).tables["a"][0, 0] == pytest.approx(0.5)
     assert (old.merged(new, 0.0).tables["a"] == 1).all()
@@ -163,24 +165,10 @@ def test_older_tables_of_other_records_count_less():
 
 def test_the_stated_deviation_of_a_decayed_average_is_the_true_one():
     rng = np.random.default_rng(0)
-    old = Sketch("s", {"a": rng.normal(0, 3.0, (200, 50))}, 3.0, records="then")
-    new = Sketch("s", {"a": rng.normal(0, 2.0, (200, 50))}, 2.0, records="now")
+    old = NoisyTables("s", {"a": rng.normal(0, 3.0, (200, 50))}, 3.0, records="then")
+    new = NoisyTables("s", {"a": rng.normal(0, 2.0, (200, 50))}, 2.0, records="now")
     merged = old.merged(new, 0.3)
     assert merged.tables["a"].std() == pytest.approx(merged.deviation, rel=0.03)
-
-
-def test_denoised_tables_are_the_same_without_noise_and_have_counts_and_sizes_with_it():
-    rng = np.random.default_rng(0)
-    sizes = np.array([300, 100])
-    true = {k: np.stack([rng.multinomial(n, np.ones(b) / b) for n in sizes], axis=1) for k, b in (("a", 4), ("b", 9))}
-    same = denoised(true, 0.0)
-    assert all(np.allclose(same[k], true[k]) for k in true)
-    noisy = {k: t + rng.normal(0, 25, t.shape) for k, t in true.items()}
-    made = denoised(noisy, 25.0)
-    assert all((t >= -1e-9).all() for t in made.values())
-    assert np.allclose(made["a"].sum(axis=0), made["b"].sum(axis=0))
-    assert all(table_scores(made[k]) <= table_scores(noisy[k]) for k in made)
-    assert denoised({"a": np.full((3, 2), -5.0)}, 1.0)["a"].shape == (3, 2)
 
 
 # moments

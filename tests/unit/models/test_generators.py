@@ -9,7 +9,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 from secure_sccvfl.models.cvae_generator import pseudo_groups
@@ -23,7 +23,7 @@ from secure_sccvfl.releases.noise import NoNoise
 
 DATA = load("acs12")
 PARTIES = make_parties(DATA)
-TABLES = release_sketches(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", 11)[0].tables
+TABLES = release_tables(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", 11)[0].tables
 GROUPS = len(DATA.protected[0].groups)
 
 
@@ -81,7 +81,7 @@ def test_quantile_edits_reach_the_target_groups_distribution():
     data = load("german")
     parties = make_parties(data)
     codes = data.protected[0].codes
-    tables = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
+    tables = release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
     roles = Roles(dict.fromkeys((f.name for f in data.features), "M"))
     party = parties[1]
     make = make_generator(party.layout, tables, 0.0, roles, GeneratorConfig(thinning=0), 0, party.inputs)
@@ -95,7 +95,7 @@ def test_quantile_edits_reach_the_target_groups_distribution():
 def test_the_guard_direction_is_the_difference_of_mean_encodings():
     data = load("german")
     party = make_parties(data)[2]
-    tables = release_sketches(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
+    tables = release_tables(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
     direction = shift_direction(party.layout, tables, ("property",))
     encoded = fit_encoder(party.layout, party.inputs, "plain", 0)(party.inputs)
     codes = data.protected[0].codes
@@ -155,7 +155,7 @@ def test_the_sealed_cvae_needs_no_s_and_keeps_the_same_promises():
 def test_pseudo_groups_follow_the_tables():
     data = load("german")
     parties = make_parties(data)
-    tables = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
+    tables = release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
     codes = data.protected[0].codes
     drawn = pseudo_groups(parties[1].layout, parties[1].inputs, tables, np.random.default_rng(0))
     assert drawn[codes == 1].mean() > drawn[codes == 0].mean() + 0.15

@@ -5,7 +5,7 @@ import pytest
 
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.discovery.shrinkage import shrunken
+from secure_sccvfl.discovery.scores import shrunken
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.reproduction.role_stability import (
     BUDGETS,
@@ -23,7 +23,7 @@ from secure_sccvfl.research.reproduction.role_stability import (
 def finding(roles, confidence):
     made = dict(zip("abcd", roles, strict=True))
     sure = dict(zip("abcd", confidence, strict=True))
-    return Finding(Roles(made), {}, {}, proposed=made, confidence=sure)
+    return RoleAssignment(Roles(made), {}, {}, proposed=made, confidence=sure)
 
 
 def test_pairs_of_runs_are_compared_column_by_column():

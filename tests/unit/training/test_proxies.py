@@ -14,7 +14,7 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.decisions import Finding, interventional_check
+from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.baselines import sealed_white_box
 from secure_sccvfl.models.encoders import fit_encoder, without
@@ -157,7 +157,7 @@ def test_edited_proxies_move_with_the_mediators_and_are_made_consistent():
 
 
 def test_an_edited_proxy_that_does_not_respond_stays_a_proxy():
-    finding = Finding(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
+    finding = RoleAssignment(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
     checked = interventional_check(finding, {"c": 0.0}, {"a": 0.0, "b": 0.0})
     assert checked.roles == Roles({"a": "N", "b": "P", "c": "N"}, "edit")
 
@@ -194,5 +194,5 @@ def test_the_treatment_of_proxies_is_part_of_what_parties_compare_and_of_a_mask(
             f'dataset = "german"\nversion = "1"\nowners = ["x"]\nproxies = "{how}"\n'
             '[decisions]\nhousing = { role = "P", reason = "r", evidence = "e" }\n'
         )
-        rules[how] = RunOptions(card=str(path)).settings("d", "r")["card"]
+        rules[how] = RunOptions.of_flat(card=str(path)).settings("d", "r")["card"]
     assert rules["guard"] != rules["drop"] and len(rules["guard"]) == hashlib.sha256().digest_size * 2
