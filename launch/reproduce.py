@@ -134,7 +134,7 @@ def run_paper(options: argparse.Namespace) -> int:
         raise ConfigError("paper has its own splits, cards and seeds: leave out --split, --card and --first-seed")
     if not given:
         say("without --dataset acs-income:PATH the two tables of ACS Income are left out", error=True)
-    parts = plan(*given, most=options.seeds)
+    parts = plan(given[0] if given else "", most=options.seeds)
     for part in parts:
         check_data(part.datasets, part.card)
     with shown_progress() as tell:

@@ -35,7 +35,6 @@ from secure_sccvfl.audit.constructed import (
     FirstCountCanary,
     GradientCanary,
     GramCanary,
-    MomentsCanary,
     OutputCanary,
     ResidualsCanary,
 )
@@ -53,7 +52,6 @@ from secure_sccvfl.releases.releases import (
     GRAM,
     HEAD,
     HEAD_OUTPUT,
-    MOMENTS,
     NOISY_GRADIENT,
     RESIDUALS,
     RISK_GAINS,
@@ -184,7 +182,6 @@ def _of_output(options: RunOptions, schema: Schema) -> OutputCanary:
 CANARIES: Mapping[str, Callable[[RunOptions, Schema], Canary]] = {
     SKETCH.name: _of_sketch,
     RISK_GAINS.name: lambda options, schema: GainsCanary(),
-    MOMENTS.name: lambda options, schema: MomentsCanary(),
     RESIDUALS.name: lambda options, schema: ResidualsCanary(),
     FIRST_COUNT.name: lambda options, schema: FirstCountCanary(),
     GRAM.name: lambda options, schema: GramCanary(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset
 
 KERNEL_FEATURES = 8
-MOMENTS = 3
 MOMENT_GRID = 1024
 Blocks = Mapping[int, np.ndarray]
 """Columns by the rank of the party that holds them."""
@@ -54,20 +53,6 @@ class Party:
     def bins(self) -> dict[str, np.ndarray]:
         """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1, or 0."""
         return {b.feature.name: self.cleared(self.layout.bin_one_hot(b, self.inputs)) for b in self.layout.blocks}
-
-    def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
-
-        Values are whole steps of 1/MOMENT_GRID; a gap counts nowhere. A row has norm at most MOMENT_GRID sqrt(3).
-        """
-        out = {}
-        for block in self.layout.blocks:
-            if block.feature.name in names and not block.one_hot:
-                u = self.inputs[:, block.start]
-                known = self.inputs[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
-                whole = np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
-                out[block.feature.name] = self.cleared(known[:, None] * whole)
-        return out
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         """Party step, local: bounded kernel features of x_j minus a ridge prediction from the other columns.

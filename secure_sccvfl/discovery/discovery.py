@@ -21,9 +21,7 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, c
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
 from secure_sccvfl.discovery.gains import Halves, release_halves
 from secure_sccvfl.discovery.noisy_tables import (
-    Moments,
     NoisyTables,
-    release_moments,
     release_tables,
     residual_scores,
 )
@@ -31,11 +29,10 @@ from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.roles import PolicyError, Roles
+from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.releases.kinds import REDRAWS, Kind
 from secure_sccvfl.releases.releases import (
     GAINS,
-    NUMBERS,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
@@ -255,18 +252,6 @@ class Discovery:
         judged = replace(finding, confidence=sure)
         self.audit("confidence", {"proposed": dict(finding.proposed), "confidence": sure})
         return judged
-
-    def moments(self, roles: Roles) -> tuple[Moments, ...]:
-        """Group moments of the edited features that are numbers; nothing if there is none or no budget is left."""
-        own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
-        names = sorted(set(self.statistics.publish(NUMBERS.name, own)) & set(roles.edited))
-        if not names:
-            return ()
-        try:
-            return release_moments(self.statistics, self.parties, self.protected, names)
-        except BudgetError as error:
-            self.audit("moments refused", {"reason": str(error)})
-            return ()
 
     @property
     def _scored(self) -> bool:

@@ -1,4 +1,4 @@
-"""Noisy statistics of s as their owner holds them: tables, moments of numbers, residual scores, and their release."""
+"""Noisy statistics of s as their owner holds them: tables, residual scores, and their release."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
-from secure_sccvfl.releases.releases import MOMENTS as MOMENTS_RELEASE
 from secure_sccvfl.releases.releases import RESIDUALS
 
 
@@ -61,15 +60,6 @@ def shuffled(sketch: NoisyTables, rng: np.random.Generator) -> NoisyTables:
     return replace(sketch, tables=tables)
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Noisy sums of count, u and u^2 by group of the numbers among the mediators, in real units."""
-
-    attribute: str
-    sums: Mapping[str, np.ndarray]
-    deviation: float
-
-
 def release_tables(
     statistics: Statistics,
     parties: Sequence[Party],
@@ -100,25 +90,6 @@ def release_tables(
         tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
     return tuple(
         NoisyTables(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True)
-    )
-
-
-def release_moments(
-    statistics: Statistics, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
-) -> tuple[Moments, ...]:
-    """One release of bounded sums of these numbers (of all parties); each goes to its owner.
-
-    On the grid of `Party.moments` a record adds a row of norm at most MOMENT_GRID sqrt(3) for each number.
-    """
-    columns = {key: block for party in parties for key, block in party.moments(names).items()}
-    sensitivity = joint_norm(MOMENT_GRID * float(np.sqrt(MOMENTS)), len(names), len(protected))
-    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    statistic = GroupSums(MOMENTS_RELEASE.charged_as(), sensitivity, dict.fromkeys(names, MOMENTS))
-    sums = statistics.release(statistic, columns, codes, counts).tables
-    scale = statistics.deviation(sensitivity) / MOMENT_GRID
-    return tuple(
-        Moments(a.name, {k: v / MOMENT_GRID for k, v in part.items()}, scale)
-        for a, part in zip(protected, sums, strict=True)
     )
 
 

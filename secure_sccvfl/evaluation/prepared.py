@@ -190,7 +190,7 @@ def cycle_error(ready: Prepared) -> float:
     """Edit the test rows to another group and back with the run's generator: the remaining change, per edit size."""
     attribute, rows = ready.data.protected[0], ready.split.test
     sketch = ready.model.sketches[0]
-    config = replace(ready.config.generator, thinning=0.0)
+    config = ready.config.generator
     codes = attribute.codes[rows]
     targets = public_targets(len(rows), len(attribute.groups), ready.seed, 0)
     there = targets[np.arange(len(rows)), codes]
@@ -209,5 +209,5 @@ def cycle_error(ready: Prepared) -> float:
 
 def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Test rows under the run's own generator (tables as released) and their targets: a diagnostic."""
-    config = replace(ready.config.generator, thinning=0.0)
+    config = ready.config.generator
     return edited_rows(ready, ready.roles, config, ready.split.test, 0)

@@ -111,7 +111,6 @@ def _own_person(place: Path, own: PartyData, row: int) -> dict[str, Any]:
     """A party's own columns of a person, and what its generators make of them."""
     layout = own.party.layout
     model = load_model(place / "model", layout)
-    model = replace(model, generator=replace(model.generator, thinning=0.0))
     roles = Roles(dict(model.roles), model.proxies)
     generators = model.generators(own.party.take(own.split.train))
     values = np.array([decoded(block, own.party.inputs[row, block.columns]) for block in layout.blocks])

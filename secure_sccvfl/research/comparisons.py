@@ -104,7 +104,7 @@ def parity(ready: Prepared) -> Fitted:
     batch = engine.bind(blocks, ready.data.label.values[ready.split.train], ridge)
     bound = CURVATURE[task] * batch.rows.var(axis=0) + batch.ridge + PARITY_WEIGHT * np.abs(gram).sum(axis=1)
     penalty = Penalty((), gram, np.zeros_like(gram))
-    step = Step(ready.config.rate, ready.config.momentum, PARITY_WEIGHT)
+    step = Step(lam=PARITY_WEIGHT)
     head = engine.head(batch, ready.data.outputs, task)
     head = engine.steps(head, engine.prepare(batch, penalty, step, {0: bound}), PARITY_STEPS)
     cuts = np.cumsum(ready.widths)[:-1]

@@ -39,8 +39,6 @@ class DiscoveryJob:
         self.options, self.certificates = RunOptions.of(config.options), config.certificates
         if self.options.privacy.cached_tables:
             raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
-        if self.options.model.generator_source != "tables":
-            raise ConfigError("discovery makes no generators, so it releases no moments")
         try:
             self.data = self.options.load(rank, len(config.parties))
             about = self._about(self.data)

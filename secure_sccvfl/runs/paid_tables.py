@@ -26,7 +26,7 @@ from secure_sccvfl.discovery.cached_releases import (
     load_releases,
     save_releases,
 )
-from secure_sccvfl.releases.releases import MOMENTS, RESIDUALS, RISK_GAINS, SKETCH
+from secure_sccvfl.releases.releases import RESIDUALS, RISK_GAINS, SKETCH
 from secure_sccvfl.runs.audit_log import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
 from secure_sccvfl.training.modes.options import RunOptions
@@ -136,7 +136,6 @@ def _check_covered(found: CachedReleases, options: RunOptions) -> None:
         SKETCH.charged_as(0): True,
         RESIDUALS.charged_as(): options.discovery.conditional,
         RISK_GAINS.charged_as(): options.discovery.gain,
-        MOMENTS.charged_as(): options.model.generator_source == "moments",
     }
     for name, needed in wanted.items():
         if needed and name not in found.releases:
@@ -165,10 +164,8 @@ def tables_record(found: CachedReleases) -> dict[str, Any]:
 
 def tables_in_words(found: CachedReleases, private_model: bool) -> str:
     """One line, said before anything runs. private_model: whether this run charges a head."""
-    moments = found.releases.get(MOMENTS.charged_as())
-    limits = f"; moments are those of {', '.join(moments.features)}" if moments is not None else ""
     return (
         f"statistics of s are those kept of run {found.runs[-1][:12]} ({len(found.releases)} releases, paid for): "
-        f"no table is opened or charged again{limits}; what was not kept is left out; "
+        f"no table is opened or charged again; what was not kept is left out; "
         f"{'the head of this run is charged' if private_model else 'the model is not private and is not charged'}"
     )

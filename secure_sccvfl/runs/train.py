@@ -376,7 +376,6 @@ class TrainJob:
             weight=weight,
             bias=bias,
             control=control,
-            moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},

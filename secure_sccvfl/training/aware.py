@@ -14,7 +14,7 @@ then. Nothing more is opened than in mode `sealed`: no value of s per record pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,9 +51,6 @@ class AwareTrainer(Trainer):
     def limit(self) -> None:
         """Nothing: bounds are those of the encodings."""
 
-    def warming(self) -> Callable[[Any, int], Any]:
-        return lambda head, count: head
-
     def learned(self, finding: RoleAssignment) -> None:
         sketch, engine = self.state.sketches[0], self.engine
         self.aware = {
@@ -67,7 +64,7 @@ class AwareTrainer(Trainer):
         self.flat = self._flat()
         if self.state.head is None:
             zero = engine.head(self.batch, self.outputs, self.task)
-            self.go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
+            self.go_on(head=zero)
             self.hooks.keep(self.state)
 
     def refresh_late(self, number: int) -> RoleAssignment | None:
@@ -76,9 +73,6 @@ class AwareTrainer(Trainer):
         if found is not None:
             self.go_on(head=None)
         return found
-
-    def steps_before_grid(self) -> int:
-        return super().steps_before_grid() + self.config.late_refreshes * self.config.warm_steps(self.task)
 
     def _rows(self, part: Part) -> Any:
         """The encodings that s selects."""

@@ -12,7 +12,7 @@ from scipy.special import expit
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, hypotheses
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.models.generators import Generator
@@ -47,7 +47,6 @@ class Model:
     sketches: tuple[NoisyTables, ...]
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
-    moments: tuple[Moments, ...] = ()
     frontier: tuple[tuple[float, Any], ...] = ()
     """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
     aware: AwareEncoders | None = None

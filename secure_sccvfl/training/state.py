@@ -13,7 +13,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.noisy_tables import Moments, NoisyTables
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.training.model import Trial
 
 
@@ -34,7 +34,6 @@ class State:
     refreshes: int = 0
     finding: RoleAssignment | None = None
     conditional: tuple[Conditional, ...] | None = None
-    moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     heads: tuple[Any, ...] = ()

@@ -185,12 +185,10 @@ class Trainer(Descents):
             self.limit()
 
     def discover(self) -> None:
-        """Sketch and early refreshes; tables are averaged, roles damped. First-order training warms up in between."""
-        config = self.config
+        """The first release of noisy tables and early repeated ones; tables are averaged, roles damped."""
         if self.state.conditional is None:
             self.go_on(conditional=self.discovery.conditional(self.validation.parties))
-        rounds = config.refreshes + 1
-        warm = self.warming()
+        rounds = self.config.refreshes + 1
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
@@ -198,7 +196,7 @@ class Trainer(Descents):
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
             self.go_on(sketches=sketches, finding=finding)
             self._count()
-            self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
+            self.go_on(refreshes=refresh + 1)
             self.hooks.keep(self.state)
 
     def judge(self, finding: RoleAssignment) -> RoleAssignment:
@@ -261,7 +259,6 @@ class Trainer(Descents):
                         self.config.generator,
                         self.seed,
                         p.known.inputs,
-                        moments.get(sketch.attribute),
                     )
                     for p in self.train.parties
                 }
@@ -269,10 +266,6 @@ class Trainer(Descents):
             }
 
         self.hooks.progress("generators", 0, 1)
-        if self.config.generator.source == "moments" and self.state.moments is None:
-            self.go_on(moments=self.discovery.moments(finding.roles))
-            self.hooks.keep(self.state)
-        moments = {m.attribute: m for m in self.state.moments or ()}
         generators = build(finding.roles)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
@@ -521,7 +514,7 @@ class Trainer(Descents):
 
     def columns_left_out(self, roles: Roles) -> tuple[int, ...] | None:
         """Columns of mediators and proxies over all parties, by the public roles; None without a control."""
-        if not (self.config.control and self.config.second_order(self.task) and self.outputs == 1):
+        if not (self.config.control and self.config.second_order and self.outputs == 1):
             return None
         hidden: dict[str, float] = {}
         for party in self.train.parties:
@@ -557,16 +550,15 @@ class Trainer(Descents):
             choice, heads = self.engine.choose(heads, self.check, check, config.target), ()
         else:
             heads = (heads[lambdas.index(config.taken)],)
-        steps = config.steps_of(self.task)
-        trials = tuple(Trial(lam, found, steps) for lam, found in zip(lambdas, seen, strict=True))
+        trials = tuple(Trial(lam, found, config.steps_per_lambda) for lam, found in zip(lambdas, seen, strict=True))
         for trial in trials:
             self.hooks.audit("lambda tried", asdict(trial))
         self.go_on(trials=trials, taken=0, heads=heads, choice=choice)
         self.hooks.keep(self.state)
 
     def steps_before_grid(self) -> int:
-        """Steps without consistency, and those before each late refresh."""
-        return self.config.warm_steps(self.task) + self.config.late_refreshes * WARM_STEPS
+        """The warm-up before each late release."""
+        return self.config.late_refreshes * WARM_STEPS
 
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
@@ -640,7 +632,6 @@ class Trainer(Descents):
             self.state.sketches,
             generators,
             self.state.trials,
-            self.state.moments or (),
             self.frontier(),
             control=self.state.control,
             validity=with_leaks(self.validity, leak),

@@ -25,7 +25,7 @@ from secure_sccvfl.audit.inference import Inference, dependence, folds, gain_int
 from secure_sccvfl.audit.report import assemble, checks, draw_curves, draw_views, markdown
 from secure_sccvfl.audit.share_probe import columns, drawn, held
 from secure_sccvfl.audit.wire import contents, seen_by_network
-from secure_sccvfl.training.modes.split_settings import SplitConfig
+from secure_sccvfl.research.split.settings import SplitConfig
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.support.chance import confirmed
 from tests.support.harness import run_session

@@ -24,18 +24,18 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.models.cvae_generator import group_posterior
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.models.mlp import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.encoder import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.research.paper.generators import read_columns
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator, restored
+from secure_sccvfl.research.paper.posteriors import group_posterior
+from secure_sccvfl.research.paper.settings import SETTINGS, settings_of
+from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
+from secure_sccvfl.research.split.mode import SplitModel, SplitTrainer
+from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split import SplitModel, SplitTrainer
-from secure_sccvfl.training.modes.split_local import OwnTraining, ValidityWeights
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_config, split_releases
-from secure_sccvfl.training.paper_settings import SETTINGS, settings_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State
 from tests.support.gradient_modes import GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts, predictions

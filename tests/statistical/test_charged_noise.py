@@ -26,7 +26,6 @@ from secure_sccvfl.audit.constructed import (
     FirstCountCanary,
     GradientCanary,
     GramCanary,
-    MomentsCanary,
     OutputCanary,
     ResidualsCanary,
     release_often,
@@ -118,7 +117,6 @@ def of_heads() -> np.ndarray:
 NOISES: dict[str, dict[str, Callable[[], np.ndarray]]] = {
     "sketch": {"counts": of_sketch, "clipped": of_clipped_sketch},
     "risk gains": {"": of_risk_gains},
-    "moments": {"": lambda: of_canary(MomentsCanary(), 8)},
     "residuals": {"": lambda: of_canary(ResidualsCanary(), 19)},
     "first count": {"": lambda: of_canary(FirstCountCanary(), ENOUGH)},
     "gram": {"": lambda: of_canary(GramCanary(), 4)},

@@ -23,13 +23,17 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, Statistic
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.kinds import Facts, Kind
 from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0
+WIDE = Kind(
+    "moments for party P", "owner", "discovery", ("*", "groups"), "charged", *("wide sums",) * 3, charge="moments"
+)
+"""A release of sums that are wider than counts; no run makes it."""
 GAP = DiscoveryConfig(rule="fractions", score="gap")
 """A score without ties: others are 0 for every column in which noise explains the difference."""
 
@@ -92,9 +96,16 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments", align="hidden")
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
         opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
-        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *opened, *more])
+        return ReleasePlan(
+            [
+                *plan_of(replace(facts, conditional=True, gain=True), "discovery"),
+                *opened,
+                *WIDE.releases(facts, times=1),
+                *more,
+            ]
+        )
 
     def run(
         self,

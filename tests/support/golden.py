@@ -46,7 +46,7 @@ import pytest
 from protocols.config import SessionConfig
 from protocols.dealing.party import Party
 from protocols.net.transport import Transport
-from protocols.session import runtime
+from protocols.session import runtime, tensors
 from protocols.session.runtime import MPCTensor, Session, words_of
 from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.hsic import ResidualDependence
@@ -119,18 +119,18 @@ class Recorder:
             found = gram(tensor, *given, **options)
             value = runtime.binding_tensors.value_of(found)
             words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
-            self.add("gram", runtime.current().rank, words)
+            self.add("gram", tensors.current().rank, words)
             return found
 
         def factors(tensor: Any, *given: Any, **options: Any) -> Any:
             found = doubled(tensor, *given, **options)
             for one in found:
-                self.add("gram", runtime.current().rank, words_of(one))
+                self.add("gram", tensors.current().rank, words_of(one))
             return found
 
         def inverses(tensor: Any, *given: Any, **options: Any) -> Any:
             if len(tensor.size()) == 3:
-                self.add("inverses", runtime.current().rank, words_of(tensor))
+                self.add("inverses", tensors.current().rank, words_of(tensor))
             return pinned(tensor, *given, **options)
 
         zero_share = Party.zero_share

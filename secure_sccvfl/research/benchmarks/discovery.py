@@ -96,9 +96,7 @@ class DiscoveryBenchmark:
             return statistics.release(GroupSums(name, sensitivity), own, [held], [self.groups]).tables[0]
 
         before = session.total_cost.sent
-        found, timing = time_repeats(
-            release, self.repeats, session.communicator.barrier, lambda: session.total_cost.rounds
-        )
+        found, timing = time_repeats(release, self.repeats, session.barrier, lambda: session.total_cost.rounds)
         noise = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger).deviation(sensitivity)
         indicators = one_hot(codes, self.groups)
         error = max(float(np.abs(table - own[k].T @ indicators).max()) for k, table in found.items())

@@ -105,7 +105,7 @@ class OperationsBenchmark:
             reveal,
             self.repeats,
             progress,
-            barrier=session.communicator.barrier,
+            barrier=session.barrier,
             rounds=lambda: session.total_cost.rounds,
             passes=lambda: session.repeat(self.repeats + 1),
         )

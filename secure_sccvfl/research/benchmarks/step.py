@@ -151,12 +151,13 @@ class StepBenchmark:
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         engine, rank, size = SecureEngine(session, 0, [PARTIES - 1]), session.rank, self.size
-        heads, head = steps_of(engine, size, [rank]), None
+        heads = steps_of(engine, size, [rank])
+        head: Any = None
         seconds: list[float] = []
         processor: list[float] = []
         for number in range(self.repeats + 1):
             progress("sealed", number, self.repeats + 1)
-            session.communicator.barrier()
+            session.barrier()
             before, start, busy = vars(session.total_cost).copy(), time.perf_counter(), time.process_time()
             head = next(heads)
             processor.append((time.process_time() - busy) / TOGETHER)

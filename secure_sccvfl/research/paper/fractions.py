@@ -26,8 +26,8 @@ from secure_sccvfl.policy.roles import ROLES, Roles
 from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.research.paper.methods import SWEEPS, paper_with
 from secure_sccvfl.research.paper.roles import Masks
+from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 from secure_sccvfl.research.reproduction.summary import short_name
-from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 RHO_M = SWEEPS["rho_m"]
 RHO_P = (0.25, 0.50, 0.75)

@@ -18,14 +18,14 @@ from torch.nn import functional as F
 
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.evaluation.prepared import Prepared
-from secure_sccvfl.models.adversary import Adversary
-from secure_sccvfl.models.cvae_generator import pseudo_groups
 from secure_sccvfl.models.edits import public_targets
-from secure_sccvfl.models.masked_cvae import MaskedCvae
-from secure_sccvfl.models.mlp import code_columns
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.adversary import Adversary
+from secure_sccvfl.research.paper.encoder import code_columns
+from secure_sccvfl.research.paper.masked_cvae import MaskedCvae
+from secure_sccvfl.research.paper.posteriors import pseudo_groups
 from secure_sccvfl.research.paper.roles import edited_names
-from secure_sccvfl.training.paper_settings import PaperSettings
+from secure_sccvfl.research.paper.settings import PaperSettings
 
 TARGET_DRAWS = 8
 """With more than two groups, targets are drawn anew for each epoch, from this many draws."""

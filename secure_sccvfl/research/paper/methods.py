@@ -17,16 +17,16 @@ import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
-from secure_sccvfl.models.adversary import Adversary
 from secure_sccvfl.models.edits import public_targets
 from secure_sccvfl.models.generators import GeneratorConfig
-from secure_sccvfl.models.masked_cvae import GeneratorTerms
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.adversary import Adversary
 from secure_sccvfl.research.paper.generators import TARGET_DRAWS, Generators, read_columns, records_of
+from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms
 from secure_sccvfl.research.paper.networks import SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.research.paper.roles import Masks, edited_names
+from secure_sccvfl.research.paper.settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 from secure_sccvfl.research.paper.trainer import Editors, EditRows, JointTraining
-from secure_sccvfl.training.paper_settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 
 Changes = Mapping[str, Any]
 NO_LEAK = GeneratorTerms(eta=0.0)
@@ -265,13 +265,13 @@ def flip_edits(masks: Masks) -> EditRows:
 
 def uniform_cf_repaired(ready: Prepared) -> Fitted:
     roles = Roles(dict.fromkeys(ready.roles.of, "M"))
-    edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
+    edits = table_edits(ready, roles, GeneratorConfig(kind="moments"))
     return _network(ready, _repaired(ready), edits)
 
 
 def policy_blind_repaired(ready: Prepared) -> Fitted:
     roles = ready.roles.with_role("M", ready.roles.named("P"))
-    edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
+    edits = table_edits(ready, roles, GeneratorConfig(kind="moments"))
     return _network(ready, _repaired(ready), edits)
 
 

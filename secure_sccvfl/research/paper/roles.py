@@ -31,8 +31,8 @@ from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, Noise
+from secure_sccvfl.research.paper.settings import PaperSettings, Partition
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.paper_settings import PaperSettings, Partition
 
 RULES: Mapping[Partition, Rule] = {"section": "tri-partition", "score": "fractions"}
 

@@ -17,11 +17,11 @@ import torch
 from torch import nn
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.models.adversary import Adversary, reverse
+from secure_sccvfl.research.paper.adversary import Adversary, reverse
 from secure_sccvfl.research.paper.generators import Generators, Records
 from secure_sccvfl.research.paper.networks import Epoch, SplitNetwork, TrainedNetwork, decided, task_loss
+from secure_sccvfl.research.paper.settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT, PaperSettings
 from secure_sccvfl.training.config import TEMPERATURES
-from secure_sccvfl.training.paper_settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT, PaperSettings
 
 EditRows = Callable[[np.ndarray, int], np.ndarray]
 """Edited copies of these rows of the data set, for one epoch."""

@@ -260,6 +260,25 @@ def _at_noise(fresh: Spread, noise: float) -> Spread:
 GRADIENTS = "gradients.npz"
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a party saw of a step: the rows, and the gradient in its activations for each of them, as two factors.
+
+    The gradient is a product of this rank (protocols/steps/split.py), so `signal` (rows x outputs) and `direction`
+    (outputs x width) are all of it, and small enough that those of every step are kept.
+    """
+
+    rows: np.ndarray
+    signal: np.ndarray = field(repr=False)
+    direction: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: np.ndarray, gradient: np.ndarray, outputs: int) -> Seen:
+        """The factors of a gradient (rows x width) of rank `outputs`."""
+        u, values, v = np.linalg.svd(gradient, full_matrices=False)
+        return cls(rows, u[:, :outputs] * values[:outputs], v[:outputs])
+
+
 def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:
     """Keep what this party was shown, as arrays for each step; the report and the security evaluation attack it."""
     arrays = {

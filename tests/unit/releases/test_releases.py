@@ -21,7 +21,7 @@ from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 
 ROOT = Path(__file__).resolve().parents[3]
-EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "moments", "source": "moments"}
+EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True}
 
 
 def document(name: str) -> str:

@@ -106,8 +106,7 @@ def test_three_classes_have_the_probabilities_of_plaintext() -> None:
     three = measured(point, 1, silent)
     assert three["max_error"] < 0.005
     config = TrainConfig()
-    warm = config.warm_steps("multiclass") + WARM_STEPS * config.late_refreshes
-    assert three["steps"] == config.steps_along_grid("multiclass") + warm
+    assert three["steps"] == config.total_steps + WARM_STEPS * config.late_refreshes
 
 
 def test_tables_show_ratios_to_ours_and_what_is_only_computed(monkeypatch: pytest.MonkeyPatch) -> None:

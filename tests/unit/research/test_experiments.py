@@ -13,6 +13,7 @@ from secure_sccvfl.evaluation.prepared import default_run, prepare, without_nois
 from secure_sccvfl.evaluation.summary import interval
 from secure_sccvfl.reports.tables import markdown, paper_figures
 from secure_sccvfl.research.paper.roles import Masks
+from secure_sccvfl.research.paper.settings import settings_of
 from secure_sccvfl.research.reproduction import experiments, tables
 from secure_sccvfl.research.reproduction.experiments import (
     CONTROL,
@@ -24,7 +25,6 @@ from secure_sccvfl.research.reproduction.experiments import (
 )
 from secure_sccvfl.research.reproduction.summary import summarise
 from secure_sccvfl.research.reproduction.tables import Part, reproduce
-from secure_sccvfl.training.paper_settings import settings_of
 
 DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}

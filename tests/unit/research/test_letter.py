@@ -33,9 +33,9 @@ from secure_sccvfl.research.paper.methods import (
 )
 from secure_sccvfl.research.paper.networks import SplitNetwork, task_loss
 from secure_sccvfl.research.paper.roles import Masks, edited_names, letter_roles
+from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 from secure_sccvfl.research.paper.trainer import JointTraining
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 GERMAN = load("german")
 READY = prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)

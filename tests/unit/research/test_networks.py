@@ -10,7 +10,7 @@ from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import stability
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.research.paper.methods import paper_with
-from secure_sccvfl.training.paper_settings import settings_of
+from secure_sccvfl.research.paper.settings import settings_of
 
 SEEDS = range(4)
 

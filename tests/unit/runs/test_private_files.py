@@ -133,7 +133,7 @@ def test_handles_with_shares_show_nothing_when_printed():
     share, row = (tensor_of(np.full(shape, 123456789, np.int64), 24) for shape in ((1, 1), (1,)))
     weights = Weights(share, row, share, row)
     own = np.full((1, 1), 0.987654321)
-    places, chosen = np.zeros(1, int), SharedChoices((share,), np.zeros(1, int))
+    chosen = SharedChoices((share,), np.zeros(1, int))
     handles = [
         weights,
         chosen,
@@ -142,7 +142,7 @@ def test_handles_with_shares_show_nothing_when_printed():
         SharedEdits(chosen, share),
         Presence(np.full(1, 123456789, np.int64), 1),
         SharedPenalty(chosen, share, (own[0],)),
-        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share, None, places, row),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
         SharedGrid(
             *(1, 1, SharedBatch(own, own[0], share)),
             Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, (1.5,), 1.0, 0.2, (1.5,)),

@@ -19,8 +19,8 @@ What is not the letter, since somebody would see another's data:
   shifts; with the opened gradient, which holds one of them, that is s again. So generators learn from their own terms
   only.
 - Consistency is squared, not l1: with l1 every record's gradient would move by lambda times a sign, which tells s.
-- The context c is the same for all records (secure_sccvfl/models/masked_generator.py).
-- Early stopping opens a bit of validation records (secure_sccvfl/training/modes/split_stopping.py), so there is
+- The context c is the same for all records (secure_sccvfl/research/paper/masked_generator.py).
+- Early stopping opens a bit of validation records (secure_sccvfl/research/split/stopping.py), so there is
 none where
   evaluation has noise.
 
@@ -40,11 +40,17 @@ from torch import nn
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.models.adversary import Adversary, reverse
-from secure_sccvfl.models.cvae_generator import group_posterior
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator, soft_targets
-from secure_sccvfl.models.mlp import LocalTraining, MlpEncoder, dropout_factors, restore_training, training_state
+from secure_sccvfl.research.paper.adversary import Adversary, reverse
+from secure_sccvfl.research.paper.encoder import (
+    LocalTraining,
+    MlpEncoder,
+    dropout_factors,
+    restore_training,
+    training_state,
+)
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator, soft_targets
+from secure_sccvfl.research.paper.posteriors import group_posterior
 
 LASTING = ("encoder", "adversary")
 """Networks that go on when other generators are taken up: names in `OwnTraining.state` begin so."""

@@ -2,9 +2,9 @@
 
 Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
 alone (protocols/steps/split.py says what that tells: labels of its training records, and s with consistency).
-What else it trains alone, and why that tells it nothing of s, is in modes/split_local.py. Steps follow a public
+What else it trains alone, and why that tells it nothing of s, is in split/local.py. Steps follow a public
 schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
-the sigmoid. With a patience, one bit after each step says whether training goes on (modes/split_stopping.py). Late
+the sigmoid. With a patience, one bit after each step says whether training goes on (split/stopping.py). Late
 refreshes are spread evenly over the steps with consistency. Each releases one more sketch, and what follows from
 roles and tables is made anew: generators, edits, posteriors, dropped columns. Encoders, adversaries and head go on.
 The result is an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
@@ -47,20 +47,20 @@ from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.edits import public_targets
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator
-from secure_sccvfl.models.mlp import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
+from secure_sccvfl.research.split.local import OwnTraining
+from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
+from secure_sccvfl.research.split.state import SplitState
+from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, with_leaks
-from secure_sccvfl.training.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.training.modes.base import Seen, Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split_local import OwnTraining
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_config, split_releases
-from secure_sccvfl.training.modes.split_state import Seen, SplitState
-from secure_sccvfl.training.modes.split_stopping import Stopping
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
 from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated
@@ -377,8 +377,7 @@ class Split:
     def train(self, place: Workplace) -> Trained:
         """Discovery as in `sealed`, then split learning; the result is a model like any other."""
         options = place.options
-        # Its encoders are trained later, so a sealed head needs no warm-up.
-        trainer = place.trainer(replace(options.train_config(), warmup=1))
+        trainer = place.trainer(options.train_config())
         if place.state is not None:
             trainer.begin(place.state)
         with place.phase("discovery and warm-up"):
@@ -418,7 +417,6 @@ class Split:
             trainer.state.sketches,
             made.generators,
             (),
-            trainer.state.moments or (),
             validity=with_leaks(trainer.validity, leak),
         )
         return Trained(model, made.engine, made.steps, made.seen)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from secure_sccvfl.models.mlp import start_layers
+from secure_sccvfl.research.paper.encoder import start_layers
 
 HIDDEN = 32
 

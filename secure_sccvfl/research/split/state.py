@@ -10,27 +10,9 @@ import numpy as np
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import Weights
 from protocols.steps.split import SPLIT_HEAD_BITS
+from secure_sccvfl.training.modes.base import Seen
 
 PARTS = ("weight", "bias", "velocity", "bias_velocity")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a party saw of a step: the rows, and the gradient in its activations for each of them, as two factors.
-
-    The gradient is a product of this rank (protocols/steps/split.py), so `signal` (rows x outputs) and `direction`
-    (outputs x width) are all of it, and small enough that those of every step are kept.
-    """
-
-    rows: np.ndarray
-    signal: np.ndarray = field(repr=False)
-    direction: np.ndarray = field(repr=False)
-
-    @classmethod
-    def of(cls, rows: np.ndarray, gradient: np.ndarray, outputs: int) -> Seen:
-        """The factors of a gradient (rows x width) of rank `outputs`."""
-        u, values, v = np.linalg.svd(gradient, full_matrices=False)
-        return cls(rows, u[:, :outputs] * values[:outputs], v[:outputs])
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from protocols.records.releases import Release
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.releases import EARLY_STOPPING, EDITING_PARTIES, GRADIENT, RANGE_CHECK
+from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
+from secure_sccvfl.research.split.local import ValidityWeights
 from secure_sccvfl.training.config import EvaluationKind
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split_local import ValidityWeights
-from secure_sccvfl.training.paper_settings import DECAY, Columns, settings_of
 
 
 @dataclass(frozen=True)

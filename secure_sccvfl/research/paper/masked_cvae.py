@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.models.adversary import Adversary
 from secure_sccvfl.models.cvae import CvaeNet, Mediators, divergence, group_mmd
-from secure_sccvfl.models.mlp import start_layers
+from secure_sccvfl.research.paper.adversary import Adversary
+from secure_sccvfl.research.paper.encoder import start_layers
 
 Reading = Literal["decoded", "contrast"]
 MATCH_ROWS = 128

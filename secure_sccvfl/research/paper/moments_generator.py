@@ -1,6 +1,6 @@
 """The `moments` generator: it shifts and scales numbers by the groups' moments, and shifts shares of categories.
 
-Moments of a number come from its noisy table, or from a separate release (`source = "moments"`).
+Moments of a number come from its noisy table. Baselines of the paper's tables use it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.layout import Block, unit_cuts
-from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.noisy_tables import Moments
-from secure_sccvfl.models.generators import GeneratorConfig, GeneratorKind
 from secure_sccvfl.models.table_generator import TableGenerator
-
-LEAST_VARIANCE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -27,22 +22,11 @@ class MomentsGenerator(TableGenerator):
     ) -> np.ndarray:
         return np.clip(columns + new - old, 0.0, 1.0) if block.one_hot else _shifted(columns, old, new)
 
-    def summary(self, block: Block, draw: int) -> np.ndarray:
+    def summary(self, block: Block) -> np.ndarray:
         """Shares of the categories, or mean and deviation of a number."""
         if block.one_hot:
-            return self.redrawn(block, draw)
-        moments = self.material.moments
-        if moments is not None and block.feature.name in moments.sums:
-            return self._released(block.feature.name, moments, draw)
-        return np.stack([_of_table(block, v) for v in self.redrawn(block, draw).T], axis=1)
-
-    def _released(self, name: str, moments: Moments, draw: int) -> np.ndarray:
-        """Mean and deviation of a number from its noisy sums, redrawn within the known noise."""
-        sums = moments.sums[name]
-        if self.config.thinning > 0:
-            sums = sums + stream(self.seed, "moments", name, draw).normal(0, moments.deviation, sums.shape)
-        mean, square = np.clip(sums[1:] / np.maximum(sums[0], 1.0), 0.0, 1.0)
-        return np.stack([mean, np.sqrt(np.clip(square - mean**2, LEAST_VARIANCE, 0.25))])
+            return self.shares(block)
+        return np.stack([_of_table(block, v) for v in self.shares(block).T], axis=1)
 
 
 def _of_table(block: Block, shares: np.ndarray) -> np.ndarray:
@@ -61,12 +45,3 @@ def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarra
     ratio = new[1] / max(old[1], 1e-3)
     out[known, 0] = np.clip(new[0] + (columns[known, 0] - old[0]) * ratio, 0.0, 1.0)
     return out
-
-
-def check(config: GeneratorConfig) -> None:
-    """Both sources are allowed."""
-    if config.source not in ("tables", "moments"):
-        raise ValueError(f"source {config.source!r} does not fit generator {config.kind!r}; use tables or moments")
-
-
-KIND = GeneratorKind(MomentsGenerator, check)

@@ -22,10 +22,10 @@ from torch.nn import functional as F
 
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.models.cvae_generator import group_posterior, group_shares
 from secure_sccvfl.models.edits import public_targets
-from secure_sccvfl.models.generators import GeneratorConfig, GeneratorKind, Material
-from secure_sccvfl.models.masked_cvae import GeneratorTerms, MaskedCvae
+from secure_sccvfl.models.generators import GeneratorConfig, Material
+from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms, MaskedCvae
+from secure_sccvfl.research.paper.posteriors import group_posterior, group_shares
 
 EPOCHS, RATE = 60, 0.01
 """Of a party's training alone. The rate is the paper's for generators; the number of epochs is ours."""
@@ -118,6 +118,3 @@ def fit_masked_generator(material: Material, config: GeneratorConfig, seed: int)
         GeneratorTerms().total(made.net.terms(x, z_s, soft_targets(z_s, seed, epoch), draws, c)).backward()
         optimiser.step()
     return made
-
-
-KIND = GeneratorKind(fit_masked_generator)

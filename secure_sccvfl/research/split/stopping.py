@@ -43,7 +43,7 @@ from protocols.steps.split import ACTIVATION_BITS, ACTIVATION_LIMIT
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.releases import EARLY_STOPPING
-from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT
+from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared_measures import flips, mean_losses
 from secure_sccvfl.training.sharing import share_groups, share_label, side_by_side
