@@ -14,7 +14,6 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.releases import kind_of
 from secure_sccvfl.reports.collect import refreshes_of
@@ -35,29 +34,13 @@ OPTIONS = {
 CHARGES = ["risk gains", "sketch-0", "sketch-1"]
 
 
-class Released(Recorded):
-    """What the secure run released, with the scale of each release."""
-
-    def deviation(self, sensitivity):
-        return self.scale * sensitivity.added
-
-
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    folder, tables, scales = tmp_path_factory.mktemp("late"), {}, set()
-    plain = SecureStatistics.group_sums
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = plain(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(round(self.deviation(sensitivity) / sensitivity, 12))
-        return found
-
+    folder = tmp_path_factory.mktemp("late")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        released = Recorded.watch(patch)
         results = run_jobs(TrainJob, folder, OPTIONS)
-    (scale,) = scales
-    return folder, results, Released(tables, scale)
+    return folder, results, released
 
 
 def test_the_model_is_that_of_the_plaintext_engine_on_the_same_releases(secure):

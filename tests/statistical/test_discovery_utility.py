@@ -11,9 +11,7 @@ from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Protected
-from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.noisy_tables import release_tables
@@ -23,34 +21,14 @@ from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.releases.releases import SKETCH
-from secure_sccvfl.research.reproduction.discovery_utility import GAP
 from tests.support.chance import confirmed
+from tests.support.discovery import GAP, Study
 from tests.support.harness import run_session
 
 REPETITIONS = 20
 
 
-class Study:
-    """All records of a data set, its true scores, and noisy ones."""
-
-    def __init__(self, name: str) -> None:
-        self.data = load(name)
-        self.parties = make_parties(self.data)
-        self.owners = [p.layout.names for p in self.parties]
-        self.features = len(self.data.features)
-        self.truth = self.scores(PlainStatistics(NoNoise()))
-
-    def sketches(self, statistics, releases=1, protected=None):
-        merged = ()
-        for number in range(releases):
-            protected = protected or self.data.protected
-            fresh = release_tables(statistics, self.parties, protected, f"sketch-{number}", self.features)
-            merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
-        return merged
-
-    def scores(self, statistics, releases=1):
-        return weigh(self.sketches(statistics, releases), GAP, 0, self.owners).scores
-
+class RankedStudy(Study):
     def agreement(self, scores) -> float:
         return float(spearmanr(list(self.truth.values()), [scores[k] for k in self.truth])[0])
 
@@ -62,12 +40,12 @@ class Study:
 
 @pytest.fixture(scope="module")
 def german():
-    return Study("german")
+    return RankedStudy("german")
 
 
 @pytest.fixture(scope="module")
 def compas():
-    return Study("compas")
+    return RankedStudy("compas")
 
 
 def test_german_at_epsilon_four(german):

@@ -17,10 +17,11 @@ from protocols.config import ConfigError
 from secure_sccvfl.api.trained import gap_interval, one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.research.reproduction.discovery_utility import scores_of
 from secure_sccvfl.training.modes.options import RunOptions
+from tests.support.discovery import Study
 from tests.unit.test_frames import made
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +104,8 @@ def test_the_interval_of_a_gap_is_newcombes():
 def test_discovery_is_that_of_the_library():
     data = scc.load("heart")
     found = scc.discover(data, epsilon=4, seed=2, rule="fractions", score="gap")
-    expected = scores_of(data.dataset, GaussianNoise(SpendingPlan(4.0, releases=2), 2), releases=2)
+    noise = GaussianNoise(SpendingPlan(4.0, releases=2), 2)
+    expected = Study("heart").scores(PlainStatistics(noise), releases=2)
     assert dict(found.scores["score"]) == pytest.approx(expected, abs=1e-4)
     assert found.scores["score"].is_monotonic_decreasing and 0 < found.epsilon <= 4
     assert set(found.roles) == {f.name for f in data.dataset.features}

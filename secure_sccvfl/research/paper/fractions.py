@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.tables import Column, Table, page
+from accounting.tables import Column, Table
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
@@ -94,23 +94,22 @@ def measure(dataset: str, seeds: Sequence[int]) -> dict[str, Any]:
     return {**facts, "rows": rows, "fractions": chosen, "per_seed": roles}
 
 
-def markdown(found: Mapping[str, Any], made: str) -> str:
+def parts(result: Mapping[str, Any]) -> list[object]:
     """The page of these figures."""
-    seeds, development = found["seeds"], found["development_seeds"]
+    seeds, development = result["seeds"], result["development_seeds"]
     agreed = [*map(Column, ("roles", "between", "pairs")), *(Column(name, form=".3f") for name in ("same", "chance"))]
     fractions = [
         (f"{r['rho_m']:g}", f"{r['rho_p']:g}", "nothing to edit" if (v := r["objective"]) is None else f"{v:.4f}")
-        for r in found["fractions"]
+        for r in result["fractions"]
     ]
-    return page(
-        f"{made} Plaintext engine, epsilon 8.",
-        f"# Roles of the paper's own discovery on {found['dataset']}",
-        f"From clipped, noisy tables alone, before any refresh. Seeds {seeds[0]} to {seeds[-1]}; noise draws on the\n"
-        f"split of seed {seeds[0]}. `same`: columns with one role in two runs. `chance`: roles drawn with the\n"
-        "fractions of each party. Roles by seed are in the JSON file.",
-        Table.of(found["rows"], agreed),
+    return [
+        f"# Roles of the paper's own discovery on {result['dataset']}",
+        "Plaintext engine, epsilon 8, from clipped, noisy tables alone, before any refresh. Seeds\n"
+        f"{seeds[0]} to {seeds[-1]}; noise draws on the split of seed {seeds[0]}. `same`: columns with one role in\n"
+        "two runs. `chance`: roles drawn with the fractions of each party. Roles by seed are in the JSON file.",
+        Table.of(result["rows"], agreed),
         "# Fractions by validation",
         f"Objective of early stopping on validation, mean of seeds {development[0]} to {development[-1]}, the\n"
         "lowest first. The paper's choice is .60 and .50.",
         Table(("rho_M", "rho_P", "objective"), fractions),
-    )
+    ]

@@ -1,4 +1,1 @@
-"""Experiments over seeds on one machine: tables of methods, the paper's tables as one plan, whole runs in secret.
-
-Called by `launch/reproduce.py`.
-"""
+"""What `launch/reproduce.py` runs: experiments over seeds, the paper's tables as one plan, whole runs under MPC."""

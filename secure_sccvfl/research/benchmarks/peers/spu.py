@@ -1,8 +1,7 @@
-"""SPU (ABY3 over Z/2^64, three parties that trust no dealer) beside ours: the same step in its own processes.
+"""SPU (ABY3 over Z/2^64, three parties that trust no dealer): the same step in its own processes.
 
 Its step is less work than ours: no consistency, no TLS, and rank 0 shares all inputs. SPU needs another numpy than
-this project, so it lives in an environment of its own (`make peers`). Where there is none, it is left out, and the
-reason is told.
+this project, so it has a separate environment (`make peers`). Without one it is left out, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ import numpy as np
 
 from protocols.errors import ProtocolError
 from protocols.net.rendezvous import listen_anywhere
+from secure_sccvfl.research.benchmarks.measuring import PARTIES, Row, finished
 from secure_sccvfl.research.benchmarks.peers import spu_process
-from secure_sccvfl.research.benchmarks.steps.step import MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
-from secure_sccvfl.research.benchmarks.systems import Row, finished
+from secure_sccvfl.research.benchmarks.step import MOMENTUM, RATE, Size, inputs, plain_weight
 from secure_sccvfl.runs.local.slow_link import SlowLink
 
-PLACE = Path(__file__).resolve().parents[4] / ".venv-peers" / "bin" / "python"
+PYTHON = Path(__file__).resolve().parents[4] / ".venv-peers" / "bin" / "python"
 """Where `make peers` puts it."""
-TOLD = re.compile(rb"Link details: total send bytes (\d+), recv bytes \d+, send actions (\d+)")
+PROFILE = re.compile(rb"Link details: total send bytes (\d+), recv bytes \d+, send actions (\d+)")
 
 
 def spu_python(given: Path | None) -> tuple[Path | None, str]:
     """The Python that has SPU, or nothing and the reason."""
-    python = given or PLACE
+    python = given or PYTHON
     if not python.exists():
         return None, f"SPU is left out: there is no {python} (`make peers` makes .venv-peers; or give --spu PYTHON)"
     asked = subprocess.run([python, "-c", "import spu; print(spu.__version__)"], capture_output=True, text=True)
@@ -64,13 +63,12 @@ def run_spu(python: Path, repeats: int, size: Size, delay: float = 0.0) -> list[
         if any(codes):
             raise ProtocolError(f"SPU failed, exit codes {codes}: {log.read_text(errors='replace')[-2000:]}")
         rows: list[Row] = [json.loads(out.read_text()) for out in outs]
-        sent = [tuple(map(int, found)) for found in TOLD.findall(log.read_bytes())]
+        sent = [tuple(map(int, found)) for found in PROFILE.findall(log.read_bytes())]
     slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
-    expected = PlainStep(given, "sealed", lam=0.0).after(repeats + 1)
-    error = float(np.abs(np.array(slowest.pop("weight")) - expected).max())
-    told = {"sent": statistics.mean(s for s, _ in sent), "rounds": max(n for _, n in sent)} if sent else {}
+    error = float(np.abs(np.array(slowest.pop("weight")) - plain_weight(given, repeats + 1, lam=0.0)).max())
+    traffic = {"sent": statistics.mean(s for s, _ in sent), "rounds": max(n for _, n in sent)} if sent else {}
     memory = max(row["memory"] for row in rows)
-    return [{"job": "sealed", **slowest, "memory": memory, "max_error": error, **told, "dealer": 0.0}]
+    return [{"job": "sealed", **slowest, "memory": memory, "max_error": error, **traffic, "dealer": 0.0}]
 
 
 def _free_addresses() -> tuple[str, ...]:

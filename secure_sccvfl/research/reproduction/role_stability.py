@@ -1,8 +1,8 @@
-"""What noise leaves of discovery: the order of its scores, and roles that come again in another run.
+"""`reproduce.py roles`: how often discovery proposes the same roles in another run, and what noise does to ranks.
 
-Scores are compared with the noise-free ones by Spearman's rank agreement. For roles, a run has its own split and its
-own noise, and every ordered pair of runs is compared, column by column. The control is chance: how often two roles
-would agree that are drawn anew with the frequencies of all runs.
+A run has its own split and its own noise. Every ordered pair of runs is compared, column by column. The control is
+chance: how often two roles would agree that are drawn with the frequencies of all runs. Scores are compared with the
+noise-free ones by Spearman's rank correlation.
 """
 
 from __future__ import annotations
@@ -16,98 +16,28 @@ import numpy as np
 from scipy import stats
 from scipy.stats import spearmanr
 
-from accounting.tables import Column, Row, Table, page
+from accounting.tables import Column, Row, Table
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment
-from secure_sccvfl.discovery.discovery import Discovery, weigh
-from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.evaluation.prepared import default_run
 from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.policy.roles import ROLES
-from secure_sccvfl.releases.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
+from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.research.reproduction.summary import short_name
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.heads import head_plan
 
-REPETITIONS = 20
-GAP = DiscoveryConfig(rule="fractions", score="gap")
-"""The score that has no ties: the stable one is 0 for every column in which noise explains the difference."""
 EDGES = (0.0, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""Confidence is told in these steps; each includes its upper end."""
-
-
-def scores_of(
-    data: Dataset, noise: Noise, releases: int = 1, config: DiscoveryConfig | None = None
-) -> dict[str, float]:
-    """Scores from this many releases, averaged, with this noise."""
-    parties, statistics = make_parties(data), PlainStatistics(noise)
-    merged: tuple[NoisyTables, ...] = ()
-    for number in range(releases):
-        fresh = release_tables(statistics, parties, data.protected, f"sketch-{number}", len(data.features))
-        merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
-    owners = [party.layout.names for party in parties]
-    return dict(weigh(merged, config or GAP, 0, owners).scores)
-
-
-def agreement(data: Dataset, epsilon: float, releases: int = 1) -> list[float]:
-    """Rank agreement with the noise-free scores, one figure per repetition.
-
-    With `dealer` the noise is the same as with `dealer+holder`: one copy then has the deviation of both.
-    """
-    truth = scores_of(data, NoNoise())
-    budget = SpendingPlan(epsilon=epsilon, releases=releases)
-    found = [scores_of(data, GaussianNoise(budget, seed), releases) for seed in range(REPETITIONS)]
-    return [float(spearmanr(list(truth.values()), [scores[k] for k in truth])[0]) for scores in found]
-
-
-def measure() -> list[dict[str, Any]]:
-    """German and COMPAS, all records and training parts, one release and five."""
-    rows = []
-    for name, epsilons in (("german", (1.0, 2.0, 4.0, 8.0)), ("compas", (1.0, 2.0))):
-        data = load(name)
-        parts = {"all": np.arange(data.n)}
-        parts |= {f"training part, seed {seed}": make_split(data, "iid", seed).train for seed in range(3)}
-        for part, picked in parts.items():
-            for epsilon in epsilons:
-                for releases in (1, 5):
-                    found = agreement(data.take(picked), epsilon, releases)
-                    half = 1.96 * float(np.std(found, ddof=1)) / len(found) ** 0.5
-                    rows.append(
-                        {
-                            "dataset": name,
-                            "part": part,
-                            "records": len(picked),
-                            "epsilon": epsilon,
-                            "releases": releases,
-                            "spearman": round(float(np.mean(found)), 3),
-                            "half_width": round(half, 3),
-                        }
-                    )
-    return rows
-
-
-def markdown(rows: list[dict[str, Any]], command: str) -> str:
-    """One line per part and epsilon."""
-    by_line: dict[tuple[Any, ...], list[str]] = {}
-    for row in rows:
-        key = (row["dataset"], row["part"], row["records"], f"{row['epsilon']:g}")
-        by_line.setdefault(key, []).append(f"{row['spearman']:.2f} ± {row['half_width']:.2f}")
-    return page(
-        f"Made by `{command}`. Spearman's agreement of noisy scores (`score = gap`) with the noise-free ones.\n"
-        f"Means of {REPETITIONS} repetitions with 95 % intervals; total epsilon at delta 1e-5, at once or in five\n"
-        "refreshes.",
-        Table(("data", "part", "records", "epsilon", "once", "five"), [(*k, *cells) for k, cells in by_line.items()]),
-    )
-
-
+"""Intervals of confidence; each includes its upper end."""
 Budget = Literal["tables alone", "default run"]
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
-"""Epsilon 8 for the tables of the training part, or what a default run leaves for tables beside its private head."""
+"""Epsilon 8 for the tables of the training part, or what a default run leaves for them next to its private model."""
 SCORES: tuple[ScoreKind, ...] = ("stable", "hsic")
 """The former default, and today's."""
 RANKED = 2.0
@@ -205,7 +135,7 @@ def stability(dataset: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
     data = load(dataset)
     parties = make_parties(data)
     facts = {"dataset": short_name(dataset), "seeds": list(seeds)}
-    order = {score: [ranked(data, parties, seed, score) for seed in seeds] for score in SCORES}
+    ranks = {score: [ranked(data, parties, seed, score) for seed in seeds] for score in SCORES}
     rows: list[dict[str, Any]] = []
     for budget in BUDGETS:
         before: np.ndarray | None = None
@@ -213,16 +143,16 @@ def stability(dataset: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
         for score in SCORES:
             runs = [proposed(data, parties, seed, budget, score) for seed in seeds]
             pairs = same_roles(runs)
-            told = {**facts, "budget": budget, "epsilon": epsilon, "score": score, **compared(runs)}
-            told["half_width"] = jackknife(pairs)[1]
+            row = {**facts, "budget": budget, "epsilon": epsilon, "score": score, **compared(runs)}
+            row["half_width"] = jackknife(pairs)[1]
             if before is None:
                 before = pairs
             else:
-                told["gain"], told["gain_half_width"] = jackknife(pairs - before)
-            told["rank"], told["rank_half_width"] = float(np.mean(order[score])), half_width(np.array(order[score]))
-            told["ranks"] = dict(zip(seeds, order[score], strict=True))
-            told["roles"] = {seed: dict(run.proposed) for seed, run in zip(seeds, runs, strict=True)}
-            rows.append(told)
+                row["gain"], row["gain_half_width"] = jackknife(pairs - before)
+            row["rank"], row["rank_half_width"] = float(np.mean(ranks[score])), half_width(np.array(ranks[score]))
+            row["ranks"] = dict(zip(seeds, ranks[score], strict=True))
+            row["roles"] = {seed: dict(run.proposed) for seed, run in zip(seeds, runs, strict=True)}
+            rows.append(row)
     return rows
 
 
@@ -249,20 +179,18 @@ CONFIDENCE = (
 )
 
 
-def stability_markdown(rows: Sequence[dict[str, Any]], origin: str) -> str:
-    """A line for each data set, budget and score; then one for each step of confidence of today's score."""
+def parts(rows: Sequence[dict[str, Any]]) -> list[object]:
+    """The page: a line for each data set, budget and score; then one for each interval of confidence."""
     steps = [{**row, **step} for row in rows if row["score"] == SCORES[-1] for step in row["steps"]]
-    return page(
-        origin,
+    return [
         "Roles that discovery proposes in two runs with other splits and noise. `same`: columns with one role in\n"
         "both, mean over pairs of runs with a 95 % jackknife interval over runs. `gain`: `hsic` less `stable`, the\n"
         "former score, on the same splits and noise. `chance`: the same if roles were drawn with their frequencies.\n"
-        f"`rank`: Spearman's agreement of scores at epsilon {RANKED:g}, for one release of tables alone, with\n"
-        "noise-free ones. `tables alone`: the whole epsilon is for the tables of the training part. "
-        "`default run`: a\n"
-        "private head takes its share, and tables are of the records that it is trained with. The JSON file has the\n"
-        "roles of every seed.",
+        f"`rank`: Spearman's correlation of scores at epsilon {RANKED:g}, for one release of tables alone, with\n"
+        "noise-free ones. `tables alone`: the whole epsilon is for the tables of the training part. `default run`:\n"
+        "a private model takes its share, and tables are of the records that it is trained with. The JSON file has\n"
+        "the roles of every seed.",
         Table.of(rows, AGREEMENT),
         "Roles by their confidence, score `hsic`:",
         Table.of(steps, CONFIDENCE),
-    )
+    ]

@@ -10,7 +10,7 @@ from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.reproduction.discovery_utility import (
+from secure_sccvfl.research.reproduction.role_stability import (
     BUDGETS,
     SCORES,
     compared,

@@ -14,7 +14,7 @@ from secure_sccvfl.evaluation.summary import interval
 from secure_sccvfl.reports.tables import markdown, paper_figures
 from secure_sccvfl.research.paper.roles import Masks
 from secure_sccvfl.research.paper.settings import settings_of
-from secure_sccvfl.research.reproduction import experiments, seeds
+from secure_sccvfl.research.reproduction import experiments, tables
 from secure_sccvfl.research.reproduction.experiments import (
     CONTROL,
     EXPERIMENTS,
@@ -23,8 +23,8 @@ from secure_sccvfl.research.reproduction.experiments import (
     methods_of,
     run_seed,
 )
-from secure_sccvfl.research.reproduction.seeds import reproduce
 from secure_sccvfl.research.reproduction.summary import summarise
+from secure_sccvfl.research.reproduction.tables import Part, reproduce
 
 DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
@@ -69,9 +69,9 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
     ran = []
-    real = seeds.run_seed
-    monkeypatch.setattr(seeds, "run_seed", lambda seed: ran.append(seed) or real(seed))
-    reproduce("main", ["heart"], ["iid"], range(3), 1, tmp_path, "local", card="shipped")
+    real = tables.run_seed
+    monkeypatch.setattr(tables, "run_seed", lambda seed: ran.append(seed) or real(seed))
+    reproduce(Part("", "main", ("heart",), seeds=range(3), card="shipped"), tmp_path)
     assert [run.seed for run in ran] == [2], "only the new seed is run"
 
 
@@ -100,12 +100,12 @@ def test_a_torn_write_is_not_taken_for_a_result(fast, tmp_path):
     torn = SeedRun("main", "heart", "iid", 0)
     (tmp_path / "seeds").mkdir()
     (tmp_path / "seeds" / f"{torn.key}.part").write_text("{")
-    assert reproduce("main", ["heart"], ["iid"], range(1), 1, tmp_path, "local")
+    assert reproduce(Part("", "main", ("heart",), seeds=range(1)), tmp_path)
 
 
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e != "main"])
 def test_every_experiment_runs(fast, tmp_path, experiment):
-    rows = reproduce(experiment, ["heart"], ["shift"], range(1), 1, tmp_path, "local")
+    rows = reproduce(Part("", experiment, ("heart",), splits=("shift",), seeds=range(1)), tmp_path)
     names = {r["metric"] for r in rows}
     assert {"acc", "seconds"} <= names
     if experiment == "attacks":
@@ -116,8 +116,8 @@ def test_every_experiment_runs(fast, tmp_path, experiment):
 
 @pytest.mark.slow
 def test_seeds_run_in_processes_and_give_the_same_rows(tmp_path):
-    serial = reproduce("folktables", ["heart"], ["iid"], range(2), 1, tmp_path / "a", "local")
-    parallel = reproduce("folktables", ["heart"], ["iid"], range(2), 2, tmp_path / "b", "local")
+    part = Part("", "folktables", ("heart",), seeds=range(2))
+    serial, parallel = reproduce(part, tmp_path / "a", 1), reproduce(part, tmp_path / "b", 2)
 
     def stable(rows):
         return {(r["method"], r["judge"], r["metric"]): round(r["mean"], 9) for r in rows if r["metric"] != "seconds"}
@@ -129,7 +129,7 @@ def test_seeds_run_in_processes_and_give_the_same_rows(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_seeds_run_on_a_local_ray_cluster(tmp_path):
     pytest.importorskip("ray")
-    rows = reproduce("folktables", ["heart"], ["iid"], range(2), 2, tmp_path, "ray")
+    rows = reproduce(Part("", "folktables", ("heart",), seeds=range(2)), tmp_path, 2, "ray")
     assert {r["seeds"] for r in rows} == {2}
 
 
