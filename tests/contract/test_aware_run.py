@@ -100,7 +100,7 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, s
 
 def test_it_opens_what_a_sealed_run_opens(secure):
     aware = RunOptions.of(secure[1])
-    plans = [mode_plan(aware.schema(PARTIES), options) for options in (aware, replace(aware, mode="sealed"))]
+    plans = [mode_plan(aware.schema(PARTIES), options) for options in (aware, aware.changed(mode="sealed"))]
     assert plans[0].releases.keys() == plans[1].releases.keys()  # tables are of all columns here, not of M and P
     lines = (secure[0] / "party-0" / "releases.jsonl").read_text().splitlines()
     opened = {json.loads(line)["release"] for line in lines}

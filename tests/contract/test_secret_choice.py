@@ -309,8 +309,8 @@ def test_no_mode_declares_a_release_about_validation_records_unless_exact_and_no
 
 
 def test_exact_is_the_default_for_public_data_alone():
-    assert RunOptions.of({}).evaluation == RunOptions.of({"dataset": "heart"}).evaluation == "exact"
-    assert RunOptions.of({"dataset": "loans.toml"}).evaluation == "noisy"
+    assert RunOptions.of({}).evaluation.kind == RunOptions.of({"dataset": "heart"}).evaluation.kind == "exact"
+    assert RunOptions.of({"dataset": "loans.toml"}).evaluation.kind == "noisy"
     assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"
 
 

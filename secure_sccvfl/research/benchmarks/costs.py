@@ -1,4 +1,4 @@
-"""What whole sessions on own data take, by job and phase: the basis of a plan's estimate (`runs.member.estimate`).
+"""What whole sessions on own data take, by job and phase: the basis of a plan's estimate (`runs.member.outlook`).
 
 Every row is one real run on this machine (processes, dealer, mutual TLS) of `train` and then `evaluate` with default
 options on made-up records in files of their own, as a consortium has them. Rounds and bytes are counted at party 0.

@@ -23,7 +23,7 @@ from protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.research.benchmarks.peers import spu_process
 from secure_sccvfl.research.benchmarks.steps.step import MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
 from secure_sccvfl.research.benchmarks.systems import Row, finished
-from secure_sccvfl.runs.local.slow_link import SlowLink
+from secure_sccvfl.runs.local.relay import Relay
 
 PLACE = Path(__file__).resolve().parents[4] / ".venv-peers" / "bin" / "python"
 """Where `make peers` puts it."""
@@ -50,7 +50,7 @@ def run_spu(python: Path, repeats: int, size: Size, delay: float = 0.0) -> list[
         listen = _free_addresses()
         dial = listen
         if delay:
-            between = SlowLink(listen, delay)
+            between = Relay(listen, delay)
             stack.callback(between.close)
             dial = between.addresses
         common = [*("--listen", *listen), *("--dial", *dial), "--given", str(place), "--repeats", str(repeats)]

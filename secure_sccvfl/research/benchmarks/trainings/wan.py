@@ -1,6 +1,6 @@
 """`bench.py wan`: how long training takes between distant hosts, through a relay that delays every byte.
 
-The relay (`secure_sccvfl/runs/local/slow_link.py`) limits no bandwidth. Whole trainings of ours, then one sealed
+The relay (`secure_sccvfl/runs/local/relay.py`) limits no bandwidth. Whole trainings of ours, then one sealed
 step of
 each system. SPU's links go through the same relay. Those of stock CrypTen can not: gloo tells its own addresses. For
 it the least is computed from what was measured without delay: every round waits for a message at least once.

@@ -182,7 +182,7 @@ def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:
 
 
 def delayed(tell: Tell, dataset: str = "german", parties: int = PARTIES) -> dict[str, Any]:
-    """One secure training between distant hosts (`secure_sccvfl/runs/local/slow_link.py`)."""
+    """One secure training between distant hosts (`secure_sccvfl/runs/local/relay.py`)."""
     tell(f"{dataset}, {parties} parties, {ROUND_TRIP_MS} ms round trip")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         ours = secure(dataset, parties, Path(place) / "run", ROUND_TRIP_MS / 2000)
