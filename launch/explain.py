@@ -35,9 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from secure_sccvfl.reports.finished.folders import RunFolder
-    from secure_sccvfl.reports.qualitative.explain import explain, explain_to_party
-    from secure_sccvfl.reports.qualitative.walk import walk
+    from secure_sccvfl.reports.explain import explain, explain_to_party
+    from secure_sccvfl.reports.folders import RunFolder
+    from secure_sccvfl.reports.walk import walk
 
     torch.set_num_threads(1)  # small models: more threads are slower
     own = RunFolder.of(options.run).host if options.party is None else options.party

@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.reports.edits import own_edits
-    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.reports.folders import RunFolder
     from secure_sccvfl.reports.page import PAGE, render
     from secure_sccvfl.reports.run_log import LOG, record
 

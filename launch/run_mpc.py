@@ -17,7 +17,7 @@ privacy_budget.md, one folder per party). Throw-away certificates are made for t
 soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
 
 --set reaches every option; `sccvfl options` lists them. Options of this program that are not listed below:
---certs FOLDER (certificates made by certs.py), --transport tls|gloo, --deadline SECONDS (wait for a peer; 60),
+--certs FOLDER (certificates made by certs.py), --deadline SECONDS (wait for a peer; 60),
 --no-harness (no counterfactual models and baselines), --seeds N (plaintext seeds behind intervals), and of the
 self-test --size N, --repeat N.
 """
@@ -66,7 +66,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--selftest", action="store_true", help=hidden)
     parser.add_argument("--size", type=int, default=400, help=hidden)
     parser.add_argument("--repeat", type=int, default=1, help=hidden)
-    parser.add_argument("--transport", choices=("tls", "gloo"), default="tls", help=hidden)
     parser.add_argument("--deadline", type=float, default=60.0, help=hidden)
     parser.add_argument("--certs", type=Path, help=hidden)
     return parser
@@ -81,7 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.reports.results import result_of
+    from secure_sccvfl.reports.folders import result_of
     from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
     from secure_sccvfl.runs.local.whole_run import WholeRun
 
@@ -93,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     job, parties, settings = _job(options)
     if options.transcript:
         _check_transcript(options, settings)
-    config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
+    config = session_config(folder, job, parties, settings, deadline=options.deadline)
     if settings.get("cap"):
         config = _pinned(config, options.certs)
     with Progress(quiet=options.json) as progress:
@@ -124,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
-    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.reports.folders import RunFolder
     from secure_sccvfl.runs.local.whole_run import natural_parties, with_usual_epsilon
     from secure_sccvfl.training.modes.options import prediction_options
 
@@ -190,8 +189,8 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
     from protocols.config import ConfigError
 
     check_transcript(settings)
-    if options.transport != "tls" or options.resume is not None:
-        raise ConfigError("--transcript needs the tls transport and a new run")
+    if options.resume is not None:
+        raise ConfigError("--transcript needs a new run")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("job", nargs="?", choices=("predict",), help="predict: decide about new records")
     parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
-    parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/ (not needed for gloo)")
+    parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for all that this party keeps")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out that was stopped")
     parser.add_argument(

@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.reports.finished.folders import RunFolder
+    from secure_sccvfl.reports.folders import RunFolder
 
     given = [name for name in _FRESH if getattr(options, name) is not None]
     if given and not options.fresh:

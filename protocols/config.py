@@ -20,6 +20,7 @@ from typing import Any
 from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
+"""`gloo` was removed: it is accepted so that session files of old runs still load, but no session can use it."""
 APPROVALS = ("", "required", "none")
 DEALER = "dealer"
 """The dealer's name for the others."""

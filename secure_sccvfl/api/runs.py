@@ -26,8 +26,8 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
-from secure_sccvfl.reports.compared.figures import interval
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.figures import interval
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
 from secure_sccvfl.runs.local.whole_run import WholeRun, with_usual_epsilon

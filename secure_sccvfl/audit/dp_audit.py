@@ -39,10 +39,10 @@ from secure_sccvfl.audit.head_noise import HeadCanary
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.data.party import AtHolder, make_parties
-from secure_sccvfl.data.party_data import PartyAttribute, PartyData
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import AtHolder, Attribute, make_parties
+from secure_sccvfl.data.party_data import PartyData
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.inputs import indicators
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
@@ -145,7 +145,7 @@ class CanaryAudit:
         }
 
     @staticmethod
-    def _codes(attribute: PartyAttribute, rows: np.ndarray, world: str) -> AtHolder:
+    def _codes(attribute: Attribute, rows: np.ndarray, world: str) -> AtHolder:
         """Groups of the records at their holder."""
         return None if attribute.codes is None else _in_world(attribute.codes[rows], len(attribute.groups), world)
 
@@ -215,7 +215,7 @@ def _groups(data: Dataset, rows: np.ndarray, world: str) -> np.ndarray:
     """One-hot groups of all attributes side by side, in one of the two data sets."""
     counts = [len(attribute.groups) for attribute in data.protected]
     codes = [_in_world(a.codes[rows], count, world) for a, count in zip(data.protected, counts, strict=True)]
-    return indicators(codes, counts, slice(None)).astype(float)
+    return np.hstack([one_hot(own, count) for own, count in zip(codes, counts, strict=True)])
 
 
 def _in_world(codes: np.ndarray, groups: int, world: str) -> np.ndarray:

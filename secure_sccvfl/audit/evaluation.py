@@ -43,7 +43,6 @@ from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.networks import TrainedNetwork, example_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.evaluation.summary import interval
 from secure_sccvfl.evaluation.views import white_box_view
@@ -353,9 +352,9 @@ def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarr
     if fitted.fused is not None:
         seen = fitted.fused(ready.inputs[rows])
         attacks.add("aia", "plaintext server: fused z of the paper", attacks.run.truth("s"), None, seen)
-    if ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+    if ready.data.task == "binary" and fitted.network is not None:
         label, party = ready.data.label.values[rows], int(np.argmax(ready.widths))
-        gradients = example_gradients(fitted.predict, ready.inputs[rows], label, party)
+        gradients = fitted.network.example_gradients(ready.inputs[rows], label, party)
         rate = from_example_gradients(gradients, label)
         view = f"plaintext server's gradients at {ready.parties[party].name} (paper)"
         attacks.rows.append(Row.of("label", rate, view, promise=CONTROL, limit=PLAIN_GRADIENTS))

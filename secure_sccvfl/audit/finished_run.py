@@ -33,10 +33,9 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
-from secure_sccvfl.models.encoders import Encoder, FeatureEncoder
-from secure_sccvfl.models.mlp import MlpEncoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
 from secure_sccvfl.releases.releases import GRADIENT
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
@@ -214,7 +213,7 @@ def white_box_of(
 
 def _in_torch(encoder: Encoder, party: Party) -> TorchLogits:
     """One party's encoder as a differentiable function of its input space."""
-    if isinstance(encoder, MlpEncoder):
+    if isinstance(encoder, NetworkEncoder):
         network = encoder
         return lambda x: network.activations(x.float()).double()
     if isinstance(encoder, FeatureEncoder):

@@ -9,7 +9,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.config.sections import BY_WIRE, CACHED, Config, checked, wire_names
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.registry import imported
-from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training import RECIPES, paper_settings
 
 PREDICTIONS = 1000
 """How many people a model may score, unless the session file says otherwise."""
@@ -19,11 +19,21 @@ MODULE = {"consistency_from": "records", "steps": 60, "ridge": 0.02}
 """Defaults of a head that is a module."""
 LAMBDA_RULES = ("take_lambda", "gap_target", "flip_target")
 WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
+REMOVED: Mapping[str, Any] = {"source": "tables", "consistency": "squared", "guard_grows": False}
+"""Options of earlier versions, and the value that is left of each."""
+
+
+def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without those of earlier versions; ConfigError if one asks for what was removed."""
+    for name, remaining in REMOVED.items():
+        if options.get(name, remaining) != remaining:
+            raise ConfigError(f"{name} = {options[name]!r} was removed with method v1; leave {name} out")
+    return {name: value for name, value in options.items() if name not in REMOVED}
 
 
 def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Checked flat settings with the defaults that follow from data, mode and method. Unknown names raise."""
-    given = checked(settings)
+    given = checked(without_removed(settings))
 
     def value(name: str) -> Any:
         return given.get(name, BY_WIRE[name].default)
@@ -38,8 +48,6 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
     if rules and rules != ["gap_target"]:
         given["gap_target"] = 0.0
     recipe = recipe_settings(value("method"), value("dataset"), given["evaluation"])
-    if value("source") == "moments":  # released once, for roles that no longer change
-        recipe |= {"late_refreshes": 0, "refreshes": 1}
     if value("sketch") == "clipped" and recipe.get("score", "hsic") == "hsic":  # HSIC is of counts
         recipe |= {"score": "stable"}
     if value("head") != "linear":
@@ -68,16 +76,14 @@ def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any
     """The settings of a method, where they are not the defaults, which are those of `scc`.
 
     Steps of method `paper` after its warm-up are those of its table, which stops early. With noisy evaluation nothing
-    stops early (`training.modes.split_settings`): there it takes the patience, the fewest that the paper can take.
+    stops early (`research.split.settings`): there it takes the patience, the fewest that the paper can take.
     """
     if method == "scc":
         return {}
     recipe = RECIPES.get(method)
     settings: dict[str, Any] = {}
     if method == "paper":
-        from secure_sccvfl.training.paper_settings import settings_of
-
-        column = settings_of(dataset)
+        column = paper_settings(dataset)
         settings = {
             "take_lambda": column.lambda_cons,
             "warmup": column.warmup,
@@ -86,7 +92,7 @@ def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any
             "weight_support": column.lambda_gen * column.terms.beta,
             "weight_leak": column.lambda_adv,
         }
-    of_recipe = ("consistency", "consistency_from", "lambdas", "refreshes", "late_refreshes", "guard", "guard_grows")
+    of_recipe = ("consistency_from", "lambdas", "refreshes", "late_refreshes", "guard")
     return {
         **settings,
         **{name: getattr(recipe.discovery, name) for name in wire_names("discovery")},

@@ -121,9 +121,6 @@ class Model:
     generator: str = option(
         "minimal", "generator of counterfactuals", choices="secure_sccvfl.models.generators:GENERATORS"
     )
-    generator_source: Literal["tables", "moments"] = option(
-        "tables", "where generator moments reads numbers from", wire="source"
-    )
     generator_seed: int = option(-1, "seed of encoders and counterfactuals alone", inferred="data.seed")
 
 
@@ -147,19 +144,17 @@ class Training:
         "instead of lambda: the smallest of the grid whose counterfactual gap is at most this share of the spread",
     )
     flip_target: float = option(0.0, "instead of lambda: the smallest of the grid with at most this flip rate")
-    consistency: Literal["squared", "l1"] = option("squared", "norm of the consistency penalty")
     consistency_from: Literal["tables", "records"] = option(
         "tables",
         "build the penalty from released tables, or from counterfactuals of every training record (a further charged "
         "release; without a private model exact, which reveals s)",
     )
     proxy_penalty: float = option(0.1, "penalty on the direction in which proxies predict s", wire="guard")
-    proxy_penalty_grows: bool = option(False, "the proxy penalty is a multiple of lambda", wire="guard_grows")
     weight_identity: float = option(0.0, "mode split: weight of the identity term of the paper's objective")
     weight_support: float = option(0.0, "mode split: weight of its support term")
     weight_leak: float = option(0.0, "mode split: weight of its adversary on s")
-    warmup: int = option(60, "first-order steps before consistency (l1, mode split)")
-    steps: int = option(60, "first-order steps at each lambda (head mlp, l1, mode split)")
+    warmup: int = option(60, "mode split: steps before consistency")
+    steps: int = option(60, "first-order steps at each lambda (head mlp, mode split)")
     newton_steps: int = option(9, "second-order steps of all lambdas at once", wire="grid_steps")
     ridge: float = option(5e-3, "L2 penalty of a head that is not private")
     dp_steps: int = option(10, "mode dp: noisy steps of the encoders")

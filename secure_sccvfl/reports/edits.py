@@ -18,7 +18,7 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.models.table_generator import FLOOR
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.paths import model_digest
 
 

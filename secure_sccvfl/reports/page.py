@@ -23,18 +23,17 @@ from accounting.account import GRAM, HEAD, part_of
 from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.reports import sections
+from secure_sccvfl.reports import figures, judged, sections
+from secure_sccvfl.reports import qualitative_sections as qualitative
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.reports.charts import tidy
-from secure_sccvfl.reports.compared import figures, judged
-from secure_sccvfl.reports.compared.frontier import frontier, gain
-from secure_sccvfl.reports.compared.slices import slices
 from secure_sccvfl.reports.edits import own_edits
-from secure_sccvfl.reports.finished.folders import RunFolder, in_order
+from secure_sccvfl.reports.folders import RunFolder, in_order
+from secure_sccvfl.reports.frontier import frontier, gain
 from secure_sccvfl.reports.policy_card import CARD, governance
-from secure_sccvfl.reports.qualitative import sections as qualitative
+from secure_sccvfl.reports.slices import slices
 from secure_sccvfl.runs.audit_log import read_audit
 from secure_sccvfl.training.modes import MODES
 
@@ -108,7 +107,7 @@ def render(
         representations=qualitative.representations(report),
         people=qualitative.people(report),
         examples=sections.examples(report),
-        edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", JUDGES.get(FIRST).about),
+        edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", COUNTERFACTUAL_MODELS.get(FIRST).about),
         edits=edits,
         party=None if party is None else report["party_names"][party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],

@@ -18,7 +18,7 @@ from accounting.ledger import Entry, FileSets, LedgerError, comparable, read_led
 from accounting.report import Notes, build_report, write_report
 from protocols.config import ConfigError
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.finished.folders import EVALUATE, TRAIN, RunFolder
+from secure_sccvfl.reports.folders import EVALUATE, TRAIN, RunFolder
 
 BUDGET, EVALUATION_BUDGET = "privacy_budget", "evaluation_budget"
 

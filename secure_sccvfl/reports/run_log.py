@@ -10,7 +10,7 @@ write every file of the folder and makes all digests anew. Against that, others 
 each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`. Later events only
 add lines, so a seal that was noted before them still fits: it is the hash of an earlier line.
 
-On a party's own host the log is that party's. What the others know of it is in `reports.finished.signed`.
+On a party's own host the log is that party's. What the others know of it is in `reports.signed`.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Any
 from secure_sccvfl.policy.entries import Evidence
 from secure_sccvfl.releases.releases import kind_of
 from secure_sccvfl.reports.charts import Line, before_after, curves, percent, sparkline
-from secure_sccvfl.reports.compared.figures import MODELS, between, metric_words
-from secure_sccvfl.reports.compared.judged import Report, asked, listed, null_of, trusted
-from secure_sccvfl.reports.qualitative.dictionary import Dictionary
+from secure_sccvfl.reports.dictionary import Dictionary
+from secure_sccvfl.reports.figures import MODELS, between, metric_words
+from secure_sccvfl.reports.judged import Report, asked, listed, null_of, trusted
 from secure_sccvfl.training.modes import MODES
 
 ROLES = {

@@ -33,12 +33,11 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.finished.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
-from secure_sccvfl.reports.finished.making import make_host_results, sealed_facts
-from secure_sccvfl.reports.finished.signed import DERIVED, agreed_part, bare, check_signed, signed_code
+from secure_sccvfl.reports.collect import APPROVALS, HARNESS, build
+from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
+from secure_sccvfl.reports.making import make_host_results, sealed_facts
 from secure_sccvfl.reports.page import PAGE, made_on, write_page
 from secure_sccvfl.reports.policy_card import CARD, write_card
-from secure_sccvfl.reports.results import APPROVALS, HARNESS, build
 from secure_sccvfl.reports.run_log import (
     FINISHED,
     LOG,
@@ -49,6 +48,7 @@ from secure_sccvfl.reports.run_log import (
     since,
     strange,
 )
+from secure_sccvfl.reports.signed import DERIVED, agreed_part, bare, check_signed, signed_code
 from secure_sccvfl.runs.paths import ModelError, model_digest
 
 Problems = Iterator[str]

@@ -16,11 +16,10 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import PartyData
-from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.discovery.discovery import Discovery, check_support
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
@@ -40,8 +39,6 @@ class DiscoveryJob:
         self.options, self.certificates = RunOptions.of(config.options), config.certificates
         if self.options.privacy.cached_tables:
             raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
-        if self.options.model.generator_source != "tables":
-            raise ConfigError("discovery makes no generators, so it releases no moments")
         try:
             self.data = self.options.load(rank, len(config.parties))
             about = self._about(self.data)
@@ -111,8 +108,8 @@ class DiscoveryJob:
             schema.owners,
         )
         beyond = discovery.conditional(data.part(data.split.validation).parties)
-        sketches: tuple[Sketch, ...] = ()
-        finding: Finding | None = None
+        sketches: tuple[NoisyTables, ...] = ()
+        finding: RoleAssignment | None = None
         rounds = (
             options.privacy.table_releases + options.privacy.late_table_releases + 1
         )  # nothing is trained in between
@@ -121,7 +118,7 @@ class DiscoveryJob:
             sketches, finding = discovery.refresh(number, sketches, finding, beyond)
         if finding is None:
             raise ConfigError("no sketch was released")
-        finding = discovery.judged(sketches, finding, beyond)
+        finding = discovery.with_confidence(sketches, finding, beyond)
         return {
             "ok": True,
             "dataset": schema.name,

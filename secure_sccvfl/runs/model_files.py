@@ -22,19 +22,22 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.registry import imported
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
-from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, PlainEncoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.models.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
+
+ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
+NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
+"""How encoders and generators of mode `split` are read; other models do not import them."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,9 @@ class PartyModel:
     seed: int
     held_out: HeldOut
     encoder: Encoder
-    sketches: tuple[Sketch, ...]
+    sketches: tuple[NoisyTables, ...]
     weight: Shared
     bias: Shared
-    moments: tuple[Moments, ...] = ()
     aware: AwareEntry | None = None
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
@@ -135,10 +137,11 @@ class PartyModel:
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, as trained, or made anew from what was released."""
-        roles, moments = Roles(dict(self.roles), self.proxies), {m.attribute: m for m in self.moments}
+        roles = Roles(dict(self.roles), self.proxies)
         if self.networks:
             own = party.layout
             edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
+            restored = imported(NETWORKS)
             return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
         return {
             s.attribute: make_generator(
@@ -149,7 +152,6 @@ class PartyModel:
                 self.generator,
                 self.drawn_seed,
                 party.inputs,
-                moments.get(s.attribute),
             )
             for s in self.sketches
         }
@@ -160,7 +162,7 @@ def trained_networks(
 ) -> dict[str, dict[str, np.ndarray]]:
     """A party's generators that were trained, as arrays; by protected attribute."""
     own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
-    return {name: made.arrays() for name, made in own.items() if isinstance(made, MaskedGenerator)}
+    return {name: made.arrays() for name, made in own.items() if isinstance(made, Network)}
 
 
 def no_weights(outputs: int) -> tuple[Shared, Shared]:
@@ -180,8 +182,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
-    for moments in model.moments:
-        arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
     facts: dict[str, Any] = {
         "run": model.run,
         "rank": model.rank,
@@ -198,9 +198,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "sketches": [
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
             for s in model.sketches
-        ],
-        "moments": [
-            {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
         ],
     }
     if model.networks:
@@ -244,24 +241,20 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         weight, bias = (restore_share(arrays[name], HEAD_BITS) for name in names)
         return weight, bias
 
+    try:
+        generator = GeneratorConfig.of_record(facts["generator"])
+    except ValueError as error:
+        raise ModelError(f"{error}: train again") from None
     proxies: Proxies = facts.get("proxies", "guard")
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
-        Sketch(
+        NoisyTables(
             s["attribute"],
             {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
             s["deviation"],
             s["releases"],
         )
         for s in facts["sketches"]
-    )
-    moments = tuple(
-        Moments(
-            m["attribute"],
-            {name: arrays[f"moments {m['attribute']} {name}"] for name in m["sums"]},
-            m["deviation"],
-        )
-        for m in facts["moments"]
     )
     return PartyModel(
         facts["run"],
@@ -272,13 +265,12 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         facts["temperature"],
         facts["lambda"],
         facts["roles"],
-        GeneratorConfig(**facts["generator"]),
+        generator,
         facts["seed"],
         HeldOut(**facts["held_out"]),
         encoder,
         sketches,
         *head("weight", "bias"),
-        moments,
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
@@ -298,7 +290,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
 
 def _packed(encoder: Encoder) -> dict[str, Any]:
     """An encoder as arrays."""
-    if isinstance(encoder, MlpEncoder):
+    if isinstance(encoder, Network):
         return {f"mlp {name}": value for name, value in encoder.arrays().items()}
     plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
     if not isinstance(plain, PlainEncoder):
@@ -314,7 +306,8 @@ def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterabl
     """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
         own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
-        return MlpEncoder.of(own)
+        encoder: Encoder = imported(ENCODER).of(own)
+        return encoder
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:
         return plain

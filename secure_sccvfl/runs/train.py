@@ -26,8 +26,8 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
-from secure_sccvfl.discovery.inputs import check_support
-from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
+from secure_sccvfl.discovery.cached_releases import CachedReleases, CachedStatistics, RecordedStatistics
+from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
@@ -151,7 +151,7 @@ class TrainJob:
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit, place) if options.session.resume else None
         begun = charger.begun = kept.run if kept is not None and options.session.resume else name
-        own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.data.align)
+        own = CachedReleases((begun,), session.rank, about.schema, about.records, *noise, align=options.data.align)
         statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
         lasting = options.privacy.private_model and place != folder
         claim = partial(claim_head, place, begun, name) if lasting else lambda: None
@@ -275,16 +275,16 @@ class TrainJob:
         return {**told, "train": trained_with.digest, WHOLE: whole.digest}
 
     def _statistics(
-        self, session: Session, train: Part, charger: Charger, tables: KeptTables | None, file: TableFile
+        self, session: Session, train: Part, charger: Charger, tables: CachedReleases | None, file: TableFile
     ) -> Statistics:
         """Statistics of s: opened in secret and kept, or those that were kept before."""
         schema, presence = self.data.schema, train.presence
         made = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
         if tables is None:
-            return Recorded(made, charger, file.keep, presence)
+            return RecordedStatistics(made, charger, file.keep, presence)
         if presence is not None:
             presence.told(tables.common)
-        return Replayed(made, tables)
+        return CachedStatistics(made, tables)
 
     def _workplace(
         self,
@@ -376,7 +376,6 @@ class TrainJob:
             weight=weight,
             bias=bias,
             control=control,
-            moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},

@@ -17,7 +17,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.releases import kind_of
-from secure_sccvfl.reports.results import refreshes_of
+from secure_sccvfl.reports.collect import refreshes_of
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.descents.steps import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions
@@ -29,7 +29,7 @@ from tests.unit.accounting.test_prices import replay
 
 OPTIONS = {
     "private_model": False,
-    **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0], "generator": "quantile"},
+    **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0]},
     **{"rule": "fractions", "rho_m": 0.5, "rho_p": 0.3, "per_party": True, "gain": True},
 }
 CHARGES = ["risk gains", "sketch-0", "sketch-1"]

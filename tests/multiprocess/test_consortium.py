@@ -18,7 +18,7 @@ import secure_sccvfl as scc
 from protocols.config import SessionConfig
 from protocols.net.certificates import Credentials
 from protocols.net.signatures import sign
-from secure_sccvfl.reports.finished.making import seal_results
+from secure_sccvfl.reports.making import seal_results
 from secure_sccvfl.reports.run_log import HEAD, LOG
 from tests.multiprocess.programs import ROOT
 from tests.multiprocess.walked import HOSTS, NODE, PARTIES, Namespaces, Step, Walk, network, walk_of

@@ -14,8 +14,8 @@ import pytest
 
 from launch.cli import main
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.page import render
-from secure_sccvfl.reports.results import find_warnings
 from secure_sccvfl.reports.run_log import record
 from tests.multiprocess.audited import problems
 from tests.support.harness import LONG

@@ -25,9 +25,10 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.api.runs import Run
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.reports.finished.folders import RunFolder
-from secure_sccvfl.reports.finished.making import make_host_results, seal_results
-from secure_sccvfl.reports.finished.signed import (
+from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.reports.making import make_host_results, seal_results
+from secure_sccvfl.reports.run_log import HEAD, LOG, contents
+from secure_sccvfl.reports.signed import (
     DERIVED,
     check_signed,
     committed,
@@ -37,7 +38,6 @@ from secure_sccvfl.reports.finished.signed import (
     read_heads,
     settings_digest,
 )
-from secure_sccvfl.reports.run_log import HEAD, LOG, contents
 from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, unchecked, verify
 from secure_sccvfl.runs.model_files import load_model, save_model
 from secure_sccvfl.runs.scoring.decisions import UNDECIDED

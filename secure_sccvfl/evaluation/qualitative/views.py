@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.examples import heaviest
-from secure_sccvfl.evaluation.fitted_judges import FittedJudges
-from secure_sccvfl.evaluation.judges import FIRST
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, own_rows
 from secure_sccvfl.evaluation.qualitative.information import information
 from secure_sccvfl.evaluation.qualitative.mixing import Represented, at_most, mixing, read_s, used_by
 from secure_sccvfl.evaluation.qualitative.people import Stage, Subject, cases, recourse
+from secure_sccvfl.evaluation.scoring import ScoringSet
 
 
-def of_run(ready: Prepared, judges: FittedJudges, fitted: Mapping[str, Fitted]) -> dict[str, Any]:
+def of_run(ready: Prepared, judges: ScoringSet, fitted: Mapping[str, Fitted]) -> dict[str, Any]:
     """What the page of a benchmark run shows, from the baselines that its harness has trained anyway.
 
     Scores of a run are released by the run itself, so only mutual information is measured here.
@@ -44,7 +44,7 @@ def of_run(ready: Prepared, judges: FittedJudges, fitted: Mapping[str, Fitted]) 
     return found
 
 
-def stage_of(ready: Prepared, judges: FittedJudges) -> Stage:
+def stage_of(ready: Prepared, judges: ScoringSet) -> Stage:
     """The test part and the first judge's edits of it."""
     edited = judges.edits[FIRST]
     return Stage(

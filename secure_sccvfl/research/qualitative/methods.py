@@ -16,16 +16,16 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
-from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.networks import TrainedNetwork
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, own_rows, prepare
 from secure_sccvfl.evaluation.qualitative.information import HIGH, SHUFFLES, information, ranks
 from secure_sccvfl.evaluation.qualitative.people import Stage, Subject, cases, edit_sizes, recourse
 from secure_sccvfl.evaluation.qualitative.views import fused_mixing, stage_of, used_mixing
+from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals
 from secure_sccvfl.policy.card import named_card
+from secure_sccvfl.research.paper.networks import TrainedNetwork
 
 SHOWN = ("erm_network", "uniform_cf", "policy_blind", "server_consistency", "paper", "scc")
 """The paper's methods and ours, by their names in the tables; the first is plain training."""
@@ -52,7 +52,7 @@ def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dic
 
 
 def _of_methods(ready: Prepared) -> dict[str, Any]:
-    judges = fit_judges(ready.data, ready.split, ready.roles, ready.seed, (FIRST,))
+    judges = fit_counterfactuals(ready.data, ready.split, ready.roles, ready.seed, (FIRST,))
     fitted = {name: METHODS.get(name)(ready) for name in SHOWN}
     codes, rows = ready.data.protected[0].codes, ready.split.train
     groups, finding = ready.data.protected[0].groups, ready.model.finding
@@ -92,7 +92,7 @@ def _subject(ready: Prepared, name: str, fitted: Fitted) -> Subject:
     return Subject(fitted.predict, fitted.own(ready.split.test) if fitted.own is not None else None, toward)
 
 
-def _figures(judges: FittedJudges, predict: Predictor) -> dict[str, float]:
+def _figures(judges: ScoringSet, predict: Predictor) -> dict[str, float]:
     """Accuracy, and flips under the first judge with their null."""
     wanted = ("acc", f"fr_{FIRST}", f"fr_null_{FIRST}")
     return {name: value for name, value in flat(judges.score(predict)).items() if name in wanted}

@@ -10,9 +10,9 @@ from typing import Any
 
 from accounting.plain_text import markdown
 from accounting.tables import Table
-from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.reports.charts import percent, tidy
-from secure_sccvfl.reports.qualitative.dictionary import Dictionary
+from secure_sccvfl.reports.dictionary import Dictionary
 from secure_sccvfl.research.qualitative.methods import PAPER
 
 Found = Mapping[str, Any]

@@ -16,8 +16,7 @@ from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.policy.reviews import Found
-from secure_sccvfl.reports.finished.folders import RunFolder
-from secure_sccvfl.reports.results import result_of
+from secure_sccvfl.reports.folders import RunFolder, result_of
 from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.processes import run_job, session_config
 from secure_sccvfl.runs.local.whole_run import natural_parties

@@ -62,7 +62,7 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     """The first screen: what was gained, how good and how stable, at what cost, who learned what."""
     from rich.text import Text
 
-    from secure_sccvfl.reports.compared.frontier import gain
+    from secure_sccvfl.reports.frontier import gain
 
     console = screen()
     if told := gain(report):
@@ -110,8 +110,8 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from secure_sccvfl.evaluation.judges import OWN
-    from secure_sccvfl.reports.compared.judged import asked, failed
+    from secure_sccvfl.evaluation.counterfactual_models import OWN
+    from secure_sccvfl.reports.judged import asked, failed
 
     judges, unrest = asked(report), "scg" if "rmse" in report["metrics"] else "fr"
     word = "flips" if unrest == "fr" else "shift"

@@ -31,8 +31,8 @@ from secure_sccvfl.audit.dp_audit import of_results
 from secure_sccvfl.audit.evaluation import ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, write_records
 from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.reports.page import write_page
-from secure_sccvfl.reports.results import result_of
 from secure_sccvfl.reports.run_log import LOG, record
 from secure_sccvfl.runs.local.processes import run_job, session_config
 from secure_sccvfl.runs.process import THREAD_VARIABLES

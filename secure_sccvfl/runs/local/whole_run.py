@@ -17,7 +17,7 @@ from typing import Any
 
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
-from secure_sccvfl.reports.finished.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
@@ -52,9 +52,9 @@ class WholeRun:
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.reports.finished.folders import set_aside
-        from secure_sccvfl.reports.finished.making import seal_results, write_results
-        from secure_sccvfl.reports.results import build
+        from secure_sccvfl.reports.collect import build
+        from secure_sccvfl.reports.folders import set_aside
+        from secure_sccvfl.reports.making import seal_results, write_results
 
         folder = RunFolder(self.folder)
         trained = folder.result()
@@ -128,28 +128,24 @@ class WholeRun:
 
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.evaluation import harness
+        from secure_sccvfl.evaluation.counterfactual_models import FIRST
         from secure_sccvfl.evaluation.examples import draw
-        from secure_sccvfl.evaluation.judges import FIRST
+        from secure_sccvfl.evaluation.pooled import compare, hand_out, run_counterfactuals
         from secure_sccvfl.policy.roles import Roles
 
         torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
-        data = pooled(options.data.dataset, self.parties)
-        split, roles = (
-            make_split(data, options.data.split, options.data.seed),
-            Roles(trained["roles"], trained["proxies"]),
-        )
-        judges = harness.judges_of(data, split, roles, options.data.seed)
-        harness.hand_out(data, judges, self.folder)
-        drawn = draw(data, split.test, judges.edits[FIRST], options.data.seed) if judges.edits else []
+        data, seed = pooled(options.data.dataset, self.parties), options.data.seed
+        split, roles = make_split(data, options.data.split, seed), Roles(trained["roles"], trained["proxies"])
+        judges = run_counterfactuals(data, split, roles, seed)
+        hand_out(data, judges, self.folder)
+        drawn = draw(data, split.test, judges.edits[FIRST], seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
-        config, seed = replace(options.train_config(), evaluation="exact"), options.data.seed
+        config = replace(options.train_config(), evaluation="exact")
         given = (data, split, roles, judges, config, budget, seed, options.training.mode)
-        found = harness.compare(
-            *given, slices=options.evaluation.slices, min_group=options.evaluation.min_group, card=options.policy()
-        )
+        slices, least = options.evaluation.slices, options.evaluation.min_group
+        found = compare(*given, slices=slices, min_group=least, card=options.policy())
         return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
@@ -160,8 +156,9 @@ class WholeRun:
 
         if MODES.get(self.options.training.mode).labels == "hidden" or not self.options.data.pooled:
             return []
-        data = pooled(self.options.data.dataset, self.parties)
-        label = data.label.values[make_split(data, self.options.data.split, self.options.data.seed).train]
+        data, split = pooled(self.options.data.dataset, self.parties), self.options.data.split
+        rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
+        label = data.label.values[rows]
         found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 

@@ -1,7 +1,7 @@
 """One party on its own host: all jobs of its session file in order, its result, and later predictions.
 
 Each job is a session of its own, in a folder of its own (OUT/JOB). At the end of each, all parties sign what they
-have on record (`reports.finished.signed`). After the last one this party makes its report from its own folder alone.
+have on record (`reports.signed`). After the last one this party makes its report from its own folder alone.
 
 To resume, the parties first meet in a short session and tell each other which jobs each has ended, and which
 statement was signed at the end. They are public. Jobs that all have ended are passed over: each is an empty session,
@@ -27,11 +27,11 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.node import open_session
 from protocols.session.runtime import Session
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.reports.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
-from secure_sccvfl.reports.finished.making import make_host_results, seal_results
-from secure_sccvfl.reports.finished.signed import sign_job, statement_digest
-from secure_sccvfl.reports.results import APPROVALS
+from secure_sccvfl.reports.collect import APPROVALS
+from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
+from secure_sccvfl.reports.making import make_host_results, seal_results
 from secure_sccvfl.reports.run_log import LOG, STOPPED, contents, read_log, record, recorded
+from secure_sccvfl.reports.signed import sign_job, statement_digest
 from secure_sccvfl.runs.console import OK, close_log, guarded, log_kept, say, start_logging
 from secure_sccvfl.runs.jobs import JOBS, job_config
 from secure_sccvfl.runs.process import PartyProcess, keep_freed_memory, sessions_of
@@ -152,7 +152,7 @@ class Member:
             def closing(session: Session) -> None:
                 close_log(log)  # what all sign is final
                 if config.jobs:
-                    credentials = party.credentials(config) if config.transport == "tls" else None
+                    credentials = party.credentials(config)
                     sign_job(session, config, self.party.out, place, credentials)
 
             return party.one_session(config, status, listener, options=options, closing=closing)

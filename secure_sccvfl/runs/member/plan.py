@@ -200,7 +200,7 @@ def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] |
         "classes": list(schema.classes),
         "id": schema.id_rule.words,
         "label": schema.parties[schema.label_holder],
-        "protected": [[a.name, list(a.groups), schema.parties[a.holder]] for a in schema.protected],
+        "protected": [[a.name, list(a.groups), a.holder] for a in schema.protected],
         "columns": {party: [f.name for f in own] for party, own in zip(schema.parties, schema.features, strict=True)},
         "pooled": options.data.pooled,
         "align": options.data.align,

@@ -39,7 +39,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.sketches import shuffled
+from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
@@ -257,7 +257,7 @@ class EvaluateJob(_WithModel):
     def _has_null(self) -> bool:
         """Whether flips by the own generator have a null control: it must follow from tables alone, and not use s."""
         model = self.model
-        follows = model.generator.kind != "masked" and model.generator.source == "tables"
+        follows = model.generator.kind != "masked"
         return self.noisy and model.held_out.controls != "none" and follows and model.aware is None
 
     @property
@@ -413,7 +413,7 @@ class EvaluateJob(_WithModel):
         """
         data, model, first = self.data, self.model, self.test.protected[0]
         trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
-        real = replace(model, generator=replace(model.generator, thinning=0.0))
+        real = model
         rng = stream(model.drawn_seed, "null tables", session.rank)
         null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
         names = [name for name in (OWN, NULL + OWN) if name in self.judges]

@@ -45,10 +45,8 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     Flips have a null control where the generator follows from tables alone and the model does not use s.
     """
     config, controls = options.train_config(), options.evaluation.controls
-    null = (
-        config.generator.kind != "masked" and config.generator.source == "tables" and options.training.mode != "aware"
-    )
-    control = config.control and config.second_order(schema.task) and schema.outputs == 1
+    null = config.generator.kind != "masked" and options.training.mode != "aware"
+    control = config.control and config.second_order and schema.outputs == 1
     known = tuple(name for name in BASELINES if controls != "none" and (name == MAJORITY or control))
     judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
     full, counted = controls == "full", options.data.align == "hidden"

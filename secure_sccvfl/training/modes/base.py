@@ -23,7 +23,7 @@ from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.kept_tables import KeptTables
+from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.policy.card import PolicyCard
@@ -199,7 +199,7 @@ def planned_spread(
     budget: Budget,
     records: RecordSet,
     own: Collection[str],
-    cached: KeptTables | None = None,
+    cached: CachedReleases | None = None,
 ) -> Spread:
     """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
 
@@ -258,6 +258,25 @@ def _at_noise(fresh: Spread, noise: float) -> Spread:
 
 
 GRADIENTS = "gradients.npz"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a party saw of a step: the rows, and the gradient in its activations for each of them, as two factors.
+
+    The gradient is a product of this rank (protocols/steps/split.py), so `signal` (rows x outputs) and `direction`
+    (outputs x width) are all of it, and small enough that those of every step are kept.
+    """
+
+    rows: np.ndarray
+    signal: np.ndarray = field(repr=False)
+    direction: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: np.ndarray, gradient: np.ndarray, outputs: int) -> Seen:
+        """The factors of a gradient (rows x width) of rank `outputs`."""
+        u, values, v = np.linalg.svd(gradient, full_matrices=False)
+        return cls(rows, u[:, :outputs] * values[:outputs], v[:outputs])
 
 
 def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:

@@ -358,5 +358,5 @@ class Dp:
         state = replace(State(None) if place.state is None else place.state, own=learned.own)
         trainer = place.trainer(config, learned.encoders)
         model = trainer.run(state=state, phase=place.phase)
-        steps = trainer.steps_before_grid() + config.steps_along_grid(model.task)
+        steps = trainer.steps_before_grid() + config.total_steps
         return Trained(model, place.engine, steps, learned.seen)

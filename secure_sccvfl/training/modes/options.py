@@ -29,10 +29,9 @@ from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.releases.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.releases.noise import SpendingPlan
-from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training import RECIPES, paper_settings
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes import gradient_mode
-from secure_sccvfl.training.paper_settings import settings_of
 
 DISCOVERY_OPTIONS = wire_names("discovery")
 """Flat names of the settings of discovery, which `DiscoveryConfig` has under the same names."""
@@ -66,7 +65,7 @@ class RunOptions(Config):
         """Settings of the method: those of its recipe, and all options that `TrainConfig` has by the same name."""
         recipe, flat, training = RECIPES.get(self.training.method), self.flat(), self.training
         paper = training.method == "paper"
-        latent = settings_of(self.data.dataset).latent if paper else recipe.generator.latent
+        latent = paper_settings(self.data.dataset).latent if paper else recipe.generator.latent
         by_target = training.gap_target or training.flip_target
         return replace(
             recipe,
@@ -78,9 +77,7 @@ class RunOptions(Config):
                 "control": self.trains_control,
                 "private": self.privacy.private_model,
                 "discovery": replace(recipe.discovery, **{name: flat[name] for name in DISCOVERY_OPTIONS}),
-                "generator": replace(
-                    recipe.generator, kind=self.model.generator, source=self.model.generator_source, latent=latent
-                ),
+                "generator": replace(recipe.generator, kind=self.model.generator, latent=latent),
             },
         )
 
@@ -129,8 +126,12 @@ class RunOptions(Config):
         return card
 
     def tabled(self, schema: Schema) -> tuple[str, ...]:
-        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all. Mode `aware` needs all."""
-        card = self.policy() if self.training.mode != "aware" else None
+        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all.
+
+        Mode `aware` needs all tables. So does mode `dp`: its encoders mix columns, and the penalty of a mixed column
+        is averaged over records that are drawn from the tables of all columns of the party.
+        """
+        card = self.policy() if self.training.mode not in ("aware", "dp") else None
         features = [f.name for own in schema.features for f in own]
         return self.train_config().tabled(None if card is None else card.roles, features)
 

@@ -23,10 +23,9 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.reports.attacks import NOT_AUDITED, attack_story
-from secure_sccvfl.training.modes.base import keep_gradients
+from secure_sccvfl.research.split.settings import split_config
+from secure_sccvfl.training.modes.base import Seen, keep_gradients
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split_settings import split_config
-from secure_sccvfl.training.modes.split_state import Seen
 
 WARMUP, STEPS, PARTY, WIDTH = 4, 12, 2, 8
 FAMILY = 13

@@ -12,10 +12,9 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.baselines import erm, scc
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.examples import versions
-from secure_sccvfl.evaluation.fitted_judges import fit_judges
-from secure_sccvfl.evaluation.harness import ready_with
-from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.prepared import own_rows
 from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
 from secure_sccvfl.evaluation.qualitative.information import information, mutual_information
@@ -31,6 +30,7 @@ from secure_sccvfl.evaluation.qualitative.people import (
     recourse,
 )
 from secure_sccvfl.evaluation.qualitative.views import of_run, stage_of
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.research.qualitative.methods import agreement, sizes
@@ -51,7 +51,7 @@ def ready():
 
 @pytest.fixture(scope="module")
 def stage(ready):
-    return stage_of(ready, fit_judges(DATA, SPLIT, ROLES, 0, (FIRST,)))
+    return stage_of(ready, fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,)))
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_a_generator_that_moves_a_fixed_column_is_seen(stage, subjects):
 
 
 def test_the_views_of_a_run(ready):
-    judges = fit_judges(DATA, SPLIT, ROLES, 0, (FIRST,))
+    judges = fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,))
     found = of_run(ready, judges, {"erm": erm(ready), "plaintext_scc": scc(ready)})
     assert json.loads(json.dumps(found)) == found, "a report is JSON"
     assert [(m["method"], m["space"]) for m in found["mixing"]] == [

@@ -24,6 +24,7 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.caps import draft, signed_by
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
@@ -67,7 +68,9 @@ def spend(folder):
         made = []
         for name in NAMES:
             try:
-                (tables,) = statistics.group_sums(own, groups, COUNTS, name, math.sqrt(len(GERMAN.features)))
+                (tables,) = statistics.release(
+                    GroupSums(name, math.sqrt(len(GERMAN.features))), own, groups, COUNTS
+                ).tables
                 made.append(np.concatenate(list(tables.values())))
             except BudgetError as error:
                 return made, str(error)
@@ -96,13 +99,12 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
 
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("gain", [False, True])
-@pytest.mark.parametrize(("source", "late"), [("tables", 0), ("tables", 2), ("moments", 0)])
+@pytest.mark.parametrize("late", [0, 2])
 @pytest.mark.parametrize("refreshes", [0, 4])
-def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, gain, source, late, refreshes):
-    kind = "moments" if source == "moments" else "quantile"
-    options = RunOptions.of_flat(generator=kind, source=source, refreshes=refreshes, late_refreshes=late)
+def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, gain, late, refreshes):
+    options = RunOptions.of_flat(refreshes=refreshes, late_refreshes=late)
     options = options.changed(conditional=conditional, gain=gain, private_model=False)
-    assert options.charged == 1 + refreshes + late + conditional + gain + (source == "moments")
+    assert options.charged == 1 + refreshes + late + conditional + gain
     plan = mode_plan(options.schema(3), options)
     events = {release.event for release in plan.releases.values() if release.event is not None}
     assert len(events) == options.charged == options.train_config().charged

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from secure_sccvfl.reports.charts import Line, curves
-from secure_sccvfl.reports.compared.figures import METRIC_WORDS, metric_panels, metric_table
-from secure_sccvfl.reports.compared.frontier import frontier, gain
-from secure_sccvfl.reports.compared.frontier_chart import Mark, frontier_chart
-from secure_sccvfl.reports.compared.judged import gate_table, judge_warnings, trusted
+from secure_sccvfl.reports.figures import METRIC_WORDS, metric_panels, metric_table
+from secure_sccvfl.reports.frontier import frontier, gain
+from secure_sccvfl.reports.frontier_chart import Mark, frontier_chart
+from secure_sccvfl.reports.judged import gate_table, judge_warnings, trusted
 from secure_sccvfl.reports.sections import learned, other_group
 from secure_sccvfl.runs.local.screens import show_report
 from tests.unit.reports import literal

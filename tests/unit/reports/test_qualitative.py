@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from secure_sccvfl.reports.charts import Ranked, number, percent, ranked_chart, scatter
-from secure_sccvfl.reports.qualitative.dictionary import Dictionary
+from secure_sccvfl.reports.dictionary import Dictionary
 from secure_sccvfl.research.qualitative.results import write_qualitative
 
 WORDS = Dictionary(

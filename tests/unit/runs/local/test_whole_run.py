@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from protocols.records.chain import HashChain
-from secure_sccvfl.reports.finished.folders import EVALUATE, RunFolder, attempts, logs_in, set_aside
-from secure_sccvfl.reports.results import release_table
+from secure_sccvfl.reports.collect import release_table
+from secure_sccvfl.reports.folders import EVALUATE, RunFolder, attempts, logs_in, set_aside
 
 
 def session(run: Path, name: str) -> None:

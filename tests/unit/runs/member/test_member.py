@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.reports.finished.signed import committed, settings_digest
+from secure_sccvfl.reports.signed import committed, settings_digest
 from secure_sccvfl.runs.member.member import Member, check_jobs, job_options, where_all_stand
 from secure_sccvfl.runs.process import RESUME, PartyProcess, sessions_of
 from tests.support.harness import run_session

@@ -1,0 +1,285 @@
+"""What a party on its own host tells the others of its records at the end of each job, and how that is checked later.
+
+The protocol is `protocols.session.heads`. This module says what a party's heads are:
+
+| head | of what | compared with the others' |
+|---|---|---|
+| releases | the log of what this session opened | yes |
+| audit | every decision of this session with its numbers, without the digest of the own model | yes |
+| ledgers | each privacy ledger as copied into the job's folder; with `align = hidden` without the records | yes |
+| result | what the job returned, without what differs by design; numbers to nine digits | yes |
+| log | a salted digest of the run's own log so far, which later events (appeals, pages) extend | no |
+| files | a salted digest of the digests of all files of the folder | no: it binds its owner, and tells nothing |
+
+OUT/JOB/heads.json keeps the joint statement, the signature and the certificate of every party, and the salt and list
+of files behind the last line. The last statement lists the files of all earlier jobs too, and their statements.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from accounting.ledger import LedgerError as BudgetLedgerError
+from accounting.ledger import comparable, digest_of, read_ledger
+from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
+from protocols.dealing.randomness import fresh_key
+from protocols.errors import LedgerError
+from protocols.net.certificates import Credentials
+from protocols.records.chain import read_chain
+from protocols.records.private import private
+from protocols.session.heads import broken_signatures, exchange_heads
+from protocols.session.runtime import Session
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
+from secure_sccvfl.reports.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
+
+LOCAL_RESULTS = ("model", "cost", "crypten_operations", "refused", "on_record")
+"""What the results of the parties differ in by design."""
+SPENT = ("privacy", "evaluation")
+"""What says how much was spent: where each party charges its own records, each has its own figures in it."""
+OF_ALL = ("kind", "min_group", "deviation", "controls", "standard_errors")
+"""Entries of the latter that are the same at all parties all the same."""
+AGREED_RESULTS = (TRAIN, EVALUATE, PREDICT)
+"""Jobs whose results are the same at all parties otherwise."""
+CHAINED = ("index", "previous", "hash")
+PRIVATE = ("model",)
+"""Entries of an audit log that differ between parties by design."""
+COMPARED = ("releases", "audit", "ledgers", "result")
+DERIVED = re.compile(r"report\.(json|html)|(privacy|evaluation)_budget\.\w+|policy_card\.\w+|session\.toml")
+"""What is made from the rest, in the run's own folder; it is made anew to be checked."""
+
+
+def bare(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines of a log as all parties have them."""
+    return [{k: v for k, v in e.items() if k not in (*CHAINED, *PRIVATE)} for e in entries]
+
+
+def agreed_part(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a result that is the same at all parties."""
+    agreed = {k: v for k, v in result.items() if k not in LOCAL_RESULTS}
+    if result.get("align") == "hidden":
+        agreed |= {k: {n: v for n, v in agreed[k].items() if n in OF_ALL} for k in SPENT if k in agreed}
+    return agreed
+
+
+def sign_job(
+    session: Session, config: SessionConfig, run: Path, place: Path, credentials: Credentials | None
+) -> None:
+    """Run by all parties together when a job has ended: tell, sign, and keep what all signed.
+
+    run: this party's folder. place: the job's folder in it.
+    """
+    salt, files = fresh_key().hex(), files_of(run)
+    own = {**heads_of(place, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
+    own["date"] = datetime.date.today().isoformat()
+    signed = exchange_heads(session, config, about(config), own, credentials)
+    kept = {"rank": session.rank, **signed, "salt": salt, "files": files}
+    fresh = place / f"{HEADS}.part"
+    with open(fresh, "w", encoding="utf-8", opener=private) as file:  # a digest of few decisions tells them
+        file.write(_text(kept))
+    fresh.replace(place / HEADS)
+
+
+def about(config: SessionConfig) -> dict[str, str]:
+    """What all say about a session. Whether it was resumed does not matter."""
+    return {"job": config.job, "session": settings_digest(config), "code": code_digest().hex()}
+
+
+def settings_digest(config: SessionConfig) -> str:
+    """Stands for a session file, whatever its job and whether it is resumed.
+
+    How many predictions are allowed may change by a later approval, and is in the plan that all approve.
+    """
+    options = {k: v for k, v in config.options.items() if k not in ("resume", "predictions")}
+    facts = json.loads(json.dumps({**vars(config), "job": "", "options": options}))
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def heads_of(place: Path, job: str) -> dict[str, Any]:
+    """The heads of a job's records in its folder."""
+    releases, audit = in_order(place, "releases"), in_order(place, "audit")
+    result = json.loads((place / "result.json").read_text(encoding="utf-8"))
+    ledgers = [name for name in (LEDGER, EVALUATIONS) if (place / name).exists()]
+    return {
+        "releases": _digest([e["hash"] for e in read_chain(releases[-1])[-1:]]) if releases else "",
+        "audit": _digest(bare(read_chain(audit[-1]))) if audit else "",
+        "ledgers": {name: _ledger_head(place / name, result) for name in ledgers},
+        "result": _digest(_rounded(agreed_part(result))) if job in AGREED_RESULTS else "",
+    }
+
+
+def _ledger_head(path: Path, result: Mapping[str, Any]) -> str:
+    """Stands for a ledger. Where each party charges its own records, it leaves these out; `files` binds all of it."""
+    entries, _ = read_ledger(path)
+    if result.get("align") != "hidden":
+        return digest_of(entries)
+    return _digest(comparable(entries, own_records=True))
+
+
+def files_of(run: Path) -> dict[str, str]:
+    """The digest of every file of a party's folder, but for what is made from the others and the run's own log."""
+    found = {path.relative_to(run).as_posix(): path for path in contents(run)}
+    return {name: file_digest(path) for name, path in sorted(found.items()) if is_listed(name)}
+
+
+def is_listed(name: str) -> bool:
+    """Whether a statement lists the file of this name."""
+    return not DERIVED.fullmatch(name) and name not in (LOG, HEAD) and not name.endswith((".part", ".lock"))
+
+
+def committed(salt: str, files: Mapping[str, str]) -> str:
+    """What others are told of a list of files: it binds, and without the salt it tells nothing."""
+    return hashlib.sha256(salt.encode() + b"\0" + json.dumps(dict(files), sort_keys=True).encode()).hexdigest()
+
+
+def read_heads(place: Path) -> dict[str, Any]:
+    """What was signed at the end of a job."""
+    return dict(json.loads((place / HEADS).read_text(encoding="utf-8")))
+
+
+def statement_digest(place: Path) -> bytes:
+    """Stands for the statement of a job that ended; zeros if it has not."""
+    if not (place / HEADS).exists():
+        return bytes(32)
+    return hashlib.sha256(json.dumps(read_heads(place)["statement"], sort_keys=True).encode()).digest()
+
+
+def own_heads(place: Path, config: SessionConfig) -> dict[str, Any]:
+    """This party's own heads in the statement of a job."""
+    signed = read_heads(place)
+    return dict(signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)])
+
+
+def signed_code(run: Path, config: SessionConfig) -> str:
+    """The version of the code that the last of a run's jobs was signed with."""
+    return str(read_heads(run / config.jobs[-1])["statement"]["code"])
+
+
+def signed_jobs(run: Path, config: SessionConfig) -> list[Path]:
+    """The folders of all jobs that were signed, in the order of their sessions."""
+    return [run / job for job in config.jobs] + [p for p in attempts(run, PREDICT) if p not in stopped(run)]
+
+
+def stopped(run: Path) -> list[Path]:
+    """Predictions that did not come to an end: without a result, or on record as stopped in the run's log."""
+    known = {n.partition("/")[0] for e in read_log(run) if e["event"] == STOPPED for n in e["files"]}
+    unsigned = [place for place in attempts(run, PREDICT) if not (place / HEADS).exists()]
+    return [place for place in unsigned if place.name in known or not (place / "result.json").exists()]
+
+
+def check_signed(run: Path, config: SessionConfig, authority: bytes | None = None) -> Iterator[str]:
+    """What does not fit the statements that all parties signed. authority: whose certificates count."""
+    known: dict[str, str] = {}
+    places = signed_jobs(run, config)
+    for place in places:
+        try:
+            signed = read_heads(place)
+            for line in _check_statement(place, signed, config, authority):
+                yield f"{place.name}/{HEADS}: {line}"
+            yield from _check_lists(place, signed["files"], known)
+            known |= signed["files"]
+        except FileNotFoundError:
+            yield f"{place.name}/{HEADS} is missing"
+        except (ConfigError, ValueError, KeyError, TypeError, AttributeError):
+            yield f"{place.name}/{HEADS} was changed: it cannot be read"
+    yield from _check_files(run, places[-1], known)
+    log = [str(entry["hash"]) for entry in read_log(run)]
+    for place in places:
+        yield from _check_own(place, config, log)  # statements of older versions have the hash itself
+
+
+def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]) -> Iterator[str]:
+    """The files that a statement lists against those of earlier statements."""
+    for name, digest in sorted(known.items()):
+        if name not in files:
+            yield f"{name} was gone before the end of {place.name}"
+        elif files[name] != digest:
+            yield f"{name} was changed before the end of {place.name}"
+
+
+def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
+    """The heads of a job's records, made anew, against those in its statement."""
+    try:
+        own, kept = own_heads(place, config), read_heads(place)
+        now = heads_of(place, kept["statement"]["job"])
+        known = {"", *log, *(committed(kept["salt"], {LOG: line}) for line in log)}
+    except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        yield f"{place.name}: a log, a ledger or the result cannot be read"
+        return
+    yield from (f"{place.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
+    if own["log"] not in known:
+        yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
+
+
+def _check_files(run: Path, last: Path, known: Mapping[str, str]) -> Iterator[str]:
+    """The folder against what all statements list. `last`: the job whose own statement is in no list."""
+    here = files_of(run)
+    set_apart = {place.name for place in stopped(run)}
+    for name in sorted(known.keys() | here.keys()):
+        if name.partition("/")[0] in set_apart and name not in known:
+            continue  # a session that was stopped; the run's own log has it
+        if name not in known and name != f"{last.name}/{HEADS}":
+            yield f"{name} is in no statement that all parties signed"
+        elif name in known and name not in here:
+            yield f"{name} is missing, which all parties signed"
+        elif name in known and known[name] != here[name]:
+            yield f"{name} is not what all parties signed"
+
+
+_KEPT = {"rank", "statement", "signatures", "salt", "files"}
+_NAMED = {
+    "releases": "releases.jsonl",
+    "audit": "audit.jsonl",
+    "ledgers": "a ledger",
+    "result": "result.json",
+}
+
+
+def _check_statement(
+    place: Path, signed: Mapping[str, Any], config: SessionConfig, authority: bytes | None
+) -> Iterator[str]:
+    """The statement itself: of this session, signed by all, and the parties' heads agree where they must."""
+    statement = signed["statement"]
+    if (place / HEADS).read_text(encoding="utf-8") != _text(signed) or set(signed) != _KEPT:
+        yield "was changed"
+    if statement["job"] != re.sub(r"-\d+$", "", place.name):
+        yield "the statement is of another job"
+    if statement["session"] != settings_digest(config):
+        yield "the statement is of another session file than session.toml"
+    if config.transport == "tls" or authority is not None:  # who writes the folder also writes what its session says
+        yield from broken_signatures(signed, config.dealer, config.certificates, authority)
+    own = node_folder(signed["rank"], config.dealer)
+    if committed(signed["salt"], signed["files"]) != statement["heads"][own]["files"]:
+        yield "the list of files is not the one that all parties signed"
+    for party, heads in statement["heads"].items():
+        for name in COMPARED:
+            if heads[name] != statement["heads"][own][name]:
+                yield f"{_NAMED[name]} of {party} differs from that of {own}"
+
+
+def _text(kept: Mapping[str, Any]) -> str:
+    return json.dumps(kept, indent=1) + "\n"
+
+
+def _log_head(run: Path, salt: str) -> str:
+    """Without the salt, who knows an earlier seal could try words of an appeal against the hash of its line."""
+    return committed(salt, {LOG: str(read_log(run)[-1]["hash"])}) if (run / LOG).exists() else ""
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers to nine digits: processors differ in the last ones."""
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, Mapping):
+        return {str(k): _rounded(v) for k, v in value.items()}
+    return [_rounded(v) for v in value] if isinstance(value, (list, tuple)) else value
