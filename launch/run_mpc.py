@@ -66,7 +66,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--selftest", action="store_true", help=hidden)
     parser.add_argument("--size", type=int, default=400, help=hidden)
     parser.add_argument("--repeat", type=int, default=1, help=hidden)
-    parser.add_argument("--transport", choices=("tls", "gloo"), default="tls", help=hidden)
     parser.add_argument("--deadline", type=float, default=60.0, help=hidden)
     parser.add_argument("--certs", type=Path, help=hidden)
     return parser
