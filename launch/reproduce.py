@@ -189,14 +189,14 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.reports.dictionary import Dictionary
-    from secure_sccvfl.research.qualitative.methods import of_methods
-    from secure_sccvfl.research.qualitative.results import write_qualitative
+    from secure_sccvfl.reports.results import Description, decode
+    from secure_sccvfl.research.qualitative import of_methods
+    from secure_sccvfl.research.qualitative_tables import write_qualitative
     from secure_sccvfl.runs.description import describe
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     data = load(dataset)
-    words = Dictionary(describe(dataset, benchmark_schema(data)))
+    words = decode(Description, describe(dataset, benchmark_schema(data)))
     options.seeds = 1
     found = of_methods(dataset, split, options.first_seed, options.card)
     text = write_qualitative(options.out, found, words, command_of(options, [dataset]))

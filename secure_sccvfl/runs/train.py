@@ -60,6 +60,7 @@ from secure_sccvfl.runs.paid_tables import (
     tables_in_words,
     tables_record,
 )
+from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 from secure_sccvfl.training.handles import SharedModule
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
@@ -78,8 +79,6 @@ def compare_public(session: Session, schema: Schema, card: PolicyCard | None) ->
 
 _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
-CARD, DESCRIPTION = "card.json", "description.toml"
-"""Copies of the public files that a run was given, in each party's folder."""
 
 
 class TrainJob:

@@ -50,8 +50,8 @@ def run_secure_seeds(
             if ending.code != OK:
                 raise ProtocolError(ending.cause)
             report = whole.finish(seeds=0)
-        models = {"secure run": report["metrics"], **report["baselines"]}
-        facts = {"seed": seed, "lambda": report["lambda"], "seconds": report["cost"]["total"]["seconds"]}
+        models = {"secure run": report.metrics, **report.baselines}
+        facts = {"seed": seed, "lambda": report.lam, "seconds": report.cost["total"].seconds}
         kept.write_text(json.dumps({**facts, "models": models}) + "\n")
     finished = [json.loads((out / f"seed-{seed}.json").read_text()) for seed in seeds]
     rows = summary(finished)

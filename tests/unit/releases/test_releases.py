@@ -15,10 +15,12 @@ from secure_sccvfl.releases.heads import price_head
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import NoiseLevel, noised_event
 from secure_sccvfl.releases.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, kind_of
+from secure_sccvfl.reports.results import Release as Made
 from secure_sccvfl.reports.sections import learned
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
+from tests.unit.reports import literal
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "moments", "source": "moments"}
@@ -127,12 +129,9 @@ def test_sizes_follow_from_public_facts() -> None:
 
 
 def test_the_page_has_words_for_every_kind_and_keeps_names_it_does_not_know() -> None:
-    shared = {"receivers": [0], "shape": [1], "times": 1, "purpose": "for a test"}
-    made = [
-        {"name": kind.titled(0, 0), "event": kind.charge, **shared} for kind in CATALOGUE if kind.name != "evaluation"
-    ]
-    unknown = {"name": "of another version", "event": None, **shared}
-    shown = learned({"releases": [*made, unknown], "data": {"label": {"labels": ["no", "yes"]}}})
+    named = [(kind.titled(0, 0), kind.charge) for kind in CATALOGUE if kind.name != "evaluation"]
+    named.append(("of another version", None))
+    shown = learned(literal.report(releases=tuple(Made(n, (0,), (1,), "for a test", e, 1) for n, e in named)))
     assert [entry["name"] for entry in shown] == [
         *(kind.words for kind in CATALOGUE if kind.name != "evaluation"),
         "of another version",
