@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from protocols.config import ConfigError
+from secure_sccvfl.config.fields import parsed_setting
+from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
 from secure_sccvfl.runs.console import EXIT_CODES, WRONG_USE
 from secure_sccvfl.runs.status.server import LOOPBACK
 from secure_sccvfl.runs.status.watching import Watching
@@ -39,6 +41,32 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Every option of the configuration: `--set section.key=value`, and a flag each, of which few are listed."""
+    for option in OPTIONS:
+        if option.flag:
+            option.add_to(parser)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="any option of `sccvfl options`; may be repeated",
+    )
+
+
+def given_options(namespace: argparse.Namespace) -> dict[str, Any]:
+    """The options that were given, by their flat names."""
+    flags = {o.wire: getattr(namespace, o.wire) for o in OPTIONS if o.flag}
+    given = {name: value for name, value in flags.items() if value is not None}
+    for text in namespace.set:
+        name, value = parsed_setting(text, OPTIONS)
+        if name in given:
+            raise ConfigError(f"--set {text}: the option was given before")
+        given[name] = value
+    return {name: BY_WIRE[name].check(value) for name, value in given.items()}
 
 
 def add_status(parser: Parser) -> None:

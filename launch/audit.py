@@ -64,9 +64,9 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _other_session(run: Path, known: Path) -> list[str]:
     """A problem if the run's session file is not the one that the reader has."""
-    from protocols.config import SessionConfig
+    from secure_sccvfl.config.session_file import load_session
 
-    same = SessionConfig.load(run / "session.toml") == SessionConfig.load(known)
+    same = load_session(run / "session.toml") == load_session(known)
     return [] if same else [f"session.toml is not {known}"]
 
 

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "predict": ("run_mpc", ["predict"], "decide about new records with a trained model, in secret"),
     "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, in secret"),
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
+    "options": ("options", [], "every option of a run, with type, default and meaning; their JSON Schema"),
     "report": ("report", [], "make report.html of a run again"),
     "explain": ("explain", [], "walk one person through a run in six steps"),
     "audit": ("audit", [], "verify that a run can be trusted; show its log"),

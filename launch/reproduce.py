@@ -1,24 +1,24 @@
-"""Run an experiment of the method over seeds, on the plaintext engine, with common judges.
+"""Run an experiment of the method over seeds and write its tables.
 
     python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
-    python launch/reproduce.py discovery --out results
+    python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
+    python launch/reproduce.py roles --dataset german --first-seed 600 --seeds 20 --out results
     python launch/reproduce.py letter-roles --dataset german --first-seed 950 --seeds 5 --out results/paper
     python launch/reproduce.py qualitative --dataset german --out out/qualitative
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
     python launch/reproduce.py runtime-secret --seeds 2 --out results/runtime-secret
-    python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
 
-Finished seeds are kept in OUT/seeds, so a stopped run continues where it was. OUT gets results.json
-(data), results.md (tables with 95 % intervals, the paper's figures beside ours) and plots. `paper` makes every
-table of the paper, a folder for each; it needs the file of ACS Income for the two tables about it.
+Experiments run on the plaintext engine; `secure` and `runtime-secret` run under MPC. Finished seeds are kept in OUT,
+so a stopped run continues where it was. OUT gets results.json (data), results.md (tables with 95 % intervals, the
+paper's figures next to ours) and plots. `paper` makes every table of the paper, a folder for each; it needs the file
+of ACS Income for the two tables about it.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import sys
@@ -30,12 +30,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from accounting.tables import page
 from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.research.reproduced.seeds import ENGINES, command_line, reproduce, versions
+from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS
+from secure_sccvfl.research.reproduction.tables import ENGINES, Part, command_line, plan, reproduce, run_plan
+from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.runs.console import OK, guarded, say
 
 SEEDS = 10
@@ -45,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
         "experiment",
-        choices=(*EXPERIMENTS, "paper", *SINGLE),
-        help="which table; paper: all of the paper's; secure: whole runs in secret; qualitative: one seed",
+        choices=(*EXPERIMENTS, *OTHERS),
+        help="which table; paper: all of the paper's; secure: whole runs under MPC; qualitative: one seed",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
@@ -61,36 +63,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.seeds is not None and options.seeds < 1) or options.jobs < 1 or options.first_seed < 0:
         parser.error("--seeds and --jobs must be at least 1, --first-seed at least 0")
-    if options.experiment == "paper":
-        return guarded("reproduce", lambda: run_paper(options), debug=options.debug)
-    options.seeds = options.seeds or SEEDS
+    run = OTHERS.get(options.experiment, run_experiment)
     return guarded("reproduce", lambda: run(options), debug=options.debug)
 
 
-def run(options: argparse.Namespace) -> int:
-    if options.experiment in SINGLE:
-        return SINGLE[options.experiment](options)
-    datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
+def seeds_of(options: argparse.Namespace) -> range:
+    return range(options.first_seed, options.first_seed + (options.seeds or SEEDS))
+
+
+def command_of(options: argparse.Namespace, *datasets: str) -> str:
+    """The command that makes a table."""
+    return command_line(options.experiment, datasets, options.split or (), options.card, seeds_of(options))
+
+
+def first_dataset(options: argparse.Namespace) -> str:
+    return str((options.dataset or ["german"])[0])
+
+
+def run_experiment(options: argparse.Namespace) -> int:
+    """A table of methods."""
+    usual = "mobility" if options.experiment == "folktables" else "german"
+    datasets, splits = tuple(options.dataset or [usual]), tuple(options.split or ["iid"])
     check_data(datasets, options.card)
+    part = Part(options.out.name, options.experiment, datasets, "", splits, seeds_of(options), options.card)
     with shown_progress() as tell:
         rows = reproduce(
-            options.experiment,
-            datasets,
-            options.split or ["iid"],
-            seeds_of(options),
-            options.jobs,
+            part,
             options.out,
+            options.jobs,
             options.engine,
-            card=options.card,
-            command=command_of(options, datasets),
-            progress=lambda finished, total: tell(options.experiment, finished, total),
+            command_of(options, *datasets),
+            lambda finished, total: tell(options.experiment, finished, total),
         )
     print(json.dumps(rows) if options.json else (options.out / "results.md").read_text("utf-8"))
     return OK
 
 
 def check_data(datasets: Sequence[str], card_name: str) -> None:
-    """Report a wrong name, file or card before any work is handed out."""
+    """Report a wrong name, file or card before any work starts."""
     for name in datasets:
         data, card = load(name), named_card(card_name, name)
         if card is not None:
@@ -114,9 +124,7 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def run_paper(options: argparse.Namespace) -> int:
-    """Every table of the paper, a folder for each."""
-    from secure_sccvfl.research.reproduced.paper_tables import first_seeds, plan, run_plan
-
+    """Every table of the paper, a folder for each. --seeds: at most this many, for a first look."""
     given = options.dataset or []
     if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
         raise ConfigError(
@@ -126,7 +134,7 @@ def run_paper(options: argparse.Namespace) -> int:
         raise ConfigError("paper has its own splits, cards and seeds: leave out --split, --card and --first-seed")
     if not given:
         say("without --dataset acs-income:PATH the two tables of ACS Income are left out", error=True)
-    parts = first_seeds(plan(*given), options.seeds)
+    parts = plan(given[0] if given else "", most=options.seeds)
     for part in parts:
         check_data(part.datasets, part.card)
     with shown_progress() as tell:
@@ -135,55 +143,31 @@ def run_paper(options: argparse.Namespace) -> int:
     return OK
 
 
-def command_of(options: argparse.Namespace, datasets: Sequence[str]) -> str:
-    """The command that made a table."""
-    return command_line(options.experiment, datasets, options.split or (), options.card, seeds_of(options))
-
-
-def seeds_of(options: argparse.Namespace) -> range:
-    return range(options.first_seed, options.first_seed + options.seeds)
-
-
-def write_page(path: Path, result: dict[str, Any], text: str) -> int:
-    """Write data and a page beside them, and print the page."""
-    from secure_sccvfl.research.benchmarks.results import write_results
-
-    write_results(path, result, text)
+def write_page(path: Path, command: str, result: dict[str, Any], parts: Sequence[object]) -> int:
+    """Write data and a page next to them, and print the page."""
+    made = provenance(command)
+    text = page(origin(made), *parts)
+    write_results(path, {**made, **result}, text)
     print(text)
     return OK
 
 
-def run_discovery(options: argparse.Namespace) -> int:
-    """Rank agreement of noisy scores, written to OUT/discovery-utility.json and .md."""
-    from secure_sccvfl.evaluation import discovery_utility
-
-    rows, command = discovery_utility.measure(), "python launch/reproduce.py discovery --out results"
-    text = discovery_utility.markdown(rows, command)
-    return write_page(options.out / "discovery-utility.json", {"command": command, "rows": rows}, text)
-
-
 def run_roles(options: argparse.Namespace) -> int:
-    """How often proposed roles come again, written to OUT/role-stability.json and .md."""
-    from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
+    """How often proposed roles come again: OUT/role-stability.json and .md."""
+    from secure_sccvfl.research.reproduction.role_stability import parts, stability
 
-    datasets, date = options.dataset or ["german"], datetime.date.today().isoformat()
+    datasets, path = options.dataset or ["german"], options.out / "role-stability.json"
     rows = [row for name in datasets for row in stability(name, seeds_of(options))]
-    command = command_of(options, datasets)
-    text = stability_markdown(rows, f"Made by `{command}` on {date}.")
-    result = {"command": command, "date": date, **versions(), "rows": rows}
-    return write_page(options.out / "role-stability.json", result, text)
+    return write_page(path, command_of(options, *datasets), {"rows": rows}, parts(rows))
 
 
 def run_letter_roles(options: argparse.Namespace) -> int:
-    """How often roles of the paper's own discovery come again, and fractions by validation: OUT/letter-roles.*"""
-    from secure_sccvfl.evaluation.letter.fractions import markdown, measure
+    """How often roles of the paper's discovery come again, and fractions by validation: OUT/letter-roles.*"""
+    from secure_sccvfl.research.paper.fractions import measure, parts
 
-    dataset = (options.dataset or ["german"])[0]
-    found, command = measure(dataset, seeds_of(options)), command_of(options, [dataset])
-    date = datetime.date.today().isoformat()
-    text = markdown(found, f"Made by `{command}` on {date}.")
-    result = {"command": command, "date": date, **versions(), **found}
-    return write_page(options.out / "letter-roles.json", result, text)
+    dataset = first_dataset(options)
+    result = measure(dataset, seeds_of(options))
+    return write_page(options.out / "letter-roles.json", command_of(options, dataset), result, parts(result))
 
 
 def run_qualitative(options: argparse.Namespace) -> int:
@@ -194,47 +178,39 @@ def run_qualitative(options: argparse.Namespace) -> int:
     from secure_sccvfl.research.qualitative_tables import write_qualitative
     from secure_sccvfl.runs.description import describe
 
-    dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
-    data = load(dataset)
-    words = decode(Description, describe(dataset, benchmark_schema(data)))
+    dataset, split = first_dataset(options), (options.split or ["iid"])[0]
+    words = decode(Description, describe(dataset, benchmark_schema(load(dataset))))
     options.seeds = 1
     found = of_methods(dataset, split, options.first_seed, options.card)
-    text = write_qualitative(options.out, found, words, command_of(options, [dataset]))
+    text = write_qualitative(options.out, found, words, command_of(options, dataset))
     print(json.dumps(found) if options.json else text)
     return OK
 
 
 def run_secure(options: argparse.Namespace) -> int:
-    from secure_sccvfl.research.reproduced.secure_seeds import run_secure_seeds
+    """Whole runs under MPC: `secure` with evaluation and baselines, `runtime-secret` by cost of a step."""
+    from secure_sccvfl.research.reproduction.secure_runs import secure_runtime, secure_seeds
 
-    dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
-    command = command_of(options, [dataset])
-    given = {"dataset": dataset, "split": split, **({"card": options.card} if options.card else {})}
-    run_secure_seeds(given, seeds_of(options), options.out, command, lambda line: say(line, error=True))
+    dataset, split = first_dataset(options), (options.split or ["iid"])[0]
+    more = (seeds_of(options), options.out, command_of(options, dataset), lambda line: say(line, error=True))
+    if options.experiment == "secure":
+        card = {"card": options.card} if options.card else {}
+        secure_seeds({"dataset": dataset, "split": split, **card}, *more)
+    else:
+        secure_runtime(dataset, *more)
     print((options.out / "results.md").read_text("utf-8"))
     return OK
 
 
-def run_secret_runtime(options: argparse.Namespace) -> int:
-    """Seconds, rounds and bytes of a step in secret, written to OUT/results.json and .md."""
-    from secure_sccvfl.research.reproduced.secret_runtime import secret_runtime
-
-    dataset = (options.dataset or ["german"])[0]
-    command = command_of(options, [dataset])
-    secret_runtime(dataset, seeds_of(options), options.out, command, lambda line: say(line, error=True))
-    print((options.out / "results.md").read_text("utf-8"))
-    return OK
-
-
-SINGLE: dict[str, Callable[[argparse.Namespace], int]] = {
-    "discovery": run_discovery,
+OTHERS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "paper": run_paper,
     "roles": run_roles,
     "letter-roles": run_letter_roles,
     "secure": run_secure,
-    "runtime-secret": run_secret_runtime,
+    "runtime-secret": run_secure,
     "qualitative": run_qualitative,
 }
-"""Tables that are not about methods."""
+"""What is not a single table of methods."""
 
 if __name__ == "__main__":
     sys.exit(main())

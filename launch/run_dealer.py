@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("job", nargs="?", choices=("predict",), help="predict: serve one prediction")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
-    parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/ (not needed for gloo)")
+    parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/")
     parser.add_argument("--resume", action="store_true", help="the parties go on with a run that was stopped")
     parser.add_argument(
         "--transcript",

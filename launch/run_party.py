@@ -32,6 +32,7 @@ from typing import Any
 from launch.arguments import Parser, add_status, watching
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.runs.console import OK, documented, guarded
 from secure_sccvfl.runs.local.screens import show_concerns
 from secure_sccvfl.runs.process import PartyProcess
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("job", nargs="?", choices=("predict",), help="predict: decide about new records")
     parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
-    parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/ (not needed for gloo)")
+    parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for all that this party keeps")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out that was stopped")
     parser.add_argument(
@@ -89,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
     session: SessionConfig | None = None
     with contextlib.suppress(InputError, ConfigError):  # the process itself says what is wrong
-        session = SessionConfig.load(options.config)
+        session = load_session(options.config)
         if "train" in (session.jobs or (session.job,)) and options.job is None:
             show_concerns(session.options)
     approvals: list[dict[str, Any]] = []
@@ -125,7 +126,7 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
 
 def _approved(options: argparse.Namespace, found: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
-    config = SessionConfig.load(options.config)
+    config = load_session(options.config)
     from secure_sccvfl.runs.member.approvals import approvals_beside, check_approvals  # slow to import
 
     found += check_approvals(config, approvals_beside(options.config), options.require_approval)

@@ -6,10 +6,12 @@ separately. All processes compare `SessionConfig.digest()` and `code_digest()` b
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.metadata
 import json
 import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
+"""`gloo` was removed: it is accepted so that session files of old runs still load, but no session can use it."""
 APPROVALS = ("", "required", "none")
 DEALER = "dealer"
 """The dealer's name for the others."""
@@ -36,6 +39,13 @@ KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
 
 class ConfigError(ProtocolError, ValueError):
     """A setting is missing or cannot work."""
+
+
+def unknown_name(what: str, name: str, available: Iterable[str]) -> str:
+    """The message for a name that does not exist, with the nearest one that does."""
+    names = sorted(available)
+    close = difflib.get_close_matches(name, names, 1)
+    return f"unknown {what} {name!r}; {f'did you mean {close[0]!r}? ' if close else ''}available: {', '.join(names)}"
 
 
 def wrong_kind(value: object, kind: Any) -> str | None:
@@ -143,8 +153,10 @@ class SessionConfig:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def load(cls, path: Path) -> SessionConfig:
-        """Read a session file; a wrong key or type is a one-line error."""
+    def load(
+        cls, path: Path, prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content
+    ) -> SessionConfig:
+        """Read a session file; a wrong key or type is a one-line error. `prepare` may first rewrite its content."""
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
@@ -153,9 +165,13 @@ class SessionConfig:
             raise ConfigError(f"{path} is not saved as UTF-8; save it so") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        try:
+            data = prepare(data)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(data) - known):
-            raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")
+            raise ConfigError(f"{path}: {unknown_name('setting', unknown[0], known)}")
         if not isinstance(data.get("parties"), list):
             raise ConfigError(f"{path}: 'parties' must list one host:port for each party")
         kinds = {"name": str, "transport": str, "job": str, "frame_limit": int, "options": dict}

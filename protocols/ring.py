@@ -8,7 +8,6 @@ protocols/operations/arithmetic.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from math import isqrt
 from typing import TYPE_CHECKING, Any
@@ -153,51 +152,16 @@ def unsigned_quotient(words: Words, divisor: int) -> Words:
     return (unsigned // np.uint64(divisor)).view(np.int64)
 
 
-def apply(op: str, a: Words, b: Words, **options: object) -> Words:
-    """The bilinear operation that CrypTen calls `op`, in the ring."""
-    if op == "mul":
-        return np.multiply(a, b)
-    if op == "matmul":
-        return matmul(a, b)
-    import torch  # for convolutions alone: a dealer without them starts quickly
-
-    result: torch.Tensor = getattr(torch, op)(torch.from_numpy(a), torch.from_numpy(b), **options)
-    return result.numpy()
+def apply(op: str, a: Words, b: Words) -> Words:
+    """The product (`mul`) or matrix product (`matmul`) in the ring."""
+    return np.multiply(a, b) if op == "mul" else matmul(a, b)
 
 
-def shape_of(op: str, shape_a: Shape, shape_b: Shape, options: Mapping[str, Any]) -> Shape:
+def shape_of(op: str, shape_a: Shape, shape_b: Shape) -> Shape:
     """The shape of the result of `apply`."""
     if op == "mul":
         return np.broadcast_shapes(shape_a, shape_b)
     if op == "matmul":
         batch = np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
         return (*batch, *shape_a[-2:-1], *(shape_b[-1:] if len(shape_b) > 1 else ()))
-    if op in ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"):
-        return _convolution_shape(shape_a, shape_b, transposed="transpose" in op, **options)
-    raise ProtocolError(f"no such product: {op!r}")
-
-
-def _convolution_shape(
-    signal: Shape,
-    kernel: Shape,
-    *,
-    transposed: bool,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    output_padding: Any = 0,
-    groups: int = 1,
-) -> Shape:
-    lengths = []
-    for axis, (length, width) in enumerate(zip(signal[2:], kernel[2:], strict=True)):
-        step, edge, gap, extra = (
-            value[axis] if isinstance(value, tuple) else value
-            for value in (stride, padding, dilation, output_padding)
-        )
-        reach = gap * (width - 1)
-        if transposed:
-            lengths.append((length - 1) * step - 2 * edge + reach + extra + 1)
-        else:
-            lengths.append((length + 2 * edge - reach - 1) // step + 1)
-    channels = kernel[1] * groups if transposed else kernel[0]
-    return (signal[0], channels, *lengths)
+    raise ProtocolError(f"unknown product {op!r}; available: mul, matmul")

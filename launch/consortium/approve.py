@@ -29,14 +29,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from protocols.config import ConfigError, SessionConfig, node_folder
+    from protocols.config import ConfigError, node_folder
     from protocols.net.certificates import Credentials
+    from secure_sccvfl.config.session_file import load_session
     from secure_sccvfl.runs.member.approvals import approvals_beside, approve, check_own
     from secure_sccvfl.runs.member.outlook import outlook
     from secure_sccvfl.runs.member.plan import make_plan
     from secure_sccvfl.runs.member.words import plan_lines
 
-    config = SessionConfig.load(options.session)
+    config = load_session(options.session)
     if not options.yes and (options.json or not sys.stdin.isatty()):
         raise ConfigError("nobody can be asked here: --yes approves without a question")
     credentials = Credentials.of(options.certs, node_folder(options.rank, config.dealer))

@@ -93,8 +93,8 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _pin(options: argparse.Namespace) -> int:
-    from protocols.config import SessionConfig
     from protocols.net.enrolment import members, pinned
+    from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
     if len({member.place for member in add}) < len(add):
@@ -117,7 +117,7 @@ def _pin(options: argparse.Namespace) -> int:
     for m in add:
         say(f"pinned {m.place}  {m.name}  {m.fingerprint}")
     try:
-        SessionConfig.load(options.session)
+        load_session(options.session)
     except ConfigError as error:
         say(f"certs pin: not complete yet: {error}", error=True)
     return OK

@@ -35,8 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from secure_sccvfl.data.cells import counted
     from secure_sccvfl.data.drafts.check import check
-    from secure_sccvfl.data.tables.problems import counted
 
     found = check(options.description, options.party, options.file)
     if options.json:

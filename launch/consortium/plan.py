@@ -34,14 +34,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from protocols.config import ConfigError, SessionConfig, node_folder
+    from protocols.config import ConfigError, node_folder
     from protocols.net.certificates import Credentials
+    from secure_sccvfl.config.session_file import load_session, moved_options
     from secure_sccvfl.runs.member.approvals import approvals_beside, check_own, judged
     from secure_sccvfl.runs.member.outlook import outlook
     from secure_sccvfl.runs.member.plan import make_plan
     from secure_sccvfl.runs.member.words import plan_lines
 
-    config = SessionConfig.load(options.session)
+    config = load_session(options.session)
     if options.rank is not None and not 0 <= options.rank < config.dealer:
         raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {options.rank}")
     if options.rows is not None and options.rows < 1:
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(record))
         return OK
-    for line in plan_lines(plan, here):
+    for line in (*plan_lines(plan, here), *filter(None, [moved_options(options.session)])):
         say(line)
     if config.needs_approval:
         folder = approvals_beside(options.session)

@@ -67,7 +67,7 @@ class Party:
         self.local = Stream(fresh_key(), "local")
         self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
 
-    def zero_share(self, shape: tuple[int, ...], how: How = "add", among: Collection[int] | None = None) -> Words:
+    def zero_share(self, shape: tuple[int, ...], among: Collection[int] | None = None) -> Words:
         """A share of zero: uniform, and all shares together cancel. `among`: the parties that have one, else all.
 
         A party that is not among them gets zeros.
@@ -77,12 +77,7 @@ class Party:
             if among is not None and not {rank, self.rank} <= set(among):
                 continue
             words = stream.draw().words(shape)
-            if how == "xor":
-                share ^= words
-            elif rank > self.rank:
-                share += words
-            else:
-                share -= words
+            share += words if rank > self.rank else -words
         return share
 
     def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
@@ -169,7 +164,7 @@ class Party:
         return self.broadcast(step, None, {owner: [spec]})[owner][0]
 
     def collect_all(
-        self, admitted: Sequence[tuple[Admission, Words]], how: How = "add", among: Collection[int] | None = None
+        self, admitted: Sequence[tuple[Admission, Words]], among: Collection[int] | None = None
     ) -> list[Words | None]:
         """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds.
 
@@ -193,6 +188,6 @@ class Party:
             came = self.transport.exchange(step, send, theirs)
         for arrays in came.values():
             for total, array in zip(totals, arrays, strict=True):
-                (np.add if how == "add" else np.bitwise_xor)(total, array, out=total)
+                total += array
         mine = iter(totals)
         return [next(mine) if self.rank in a.release.receivers else None for a, _ in admitted]

@@ -114,25 +114,23 @@ def recipe(request: Request) -> Recipe:
     return make(*request.arguments)
 
 
-def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...] = ()) -> Recipe:
-    """c = op(a, b): Beaver's triple for products, matrix products and convolutions."""
-    out = ring.shape_of(op, shape_a, shape_b, dict(options))
+def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()] = ()) -> Recipe:
+    """c = op(a, b): Beaver's triple for products and matrix products. options: empty, part of the request format."""
+    out = ring.shape_of(op, shape_a, shape_b)
     return Recipe(
         {"a": Field(shape_a), "b": Field(shape_b)},
         {"c": Field(out)},
-        lambda free, shares, masks: {"c": ring.apply(op, free["a"], free["b"], **dict(options))},
+        lambda free, shares, masks: {"c": ring.apply(op, free["a"], free["b"])},
     )
 
 
-def scaled_bilinear(
-    op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...], divisor: int
-) -> Recipe:
+def scaled_bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()], divisor: int) -> Recipe:
     """For a product that is divided at once: m = op(a, b) + r, and the fields that `truncation` gives for r."""
-    out = ring.shape_of(op, shape_a, shape_b, dict(options))
+    out = ring.shape_of(op, shape_a, shape_b)
     divided = truncation(out, divisor)
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        r = free["m"] - ring.apply(op, free["a"], free["b"], **dict(options))
+        r = free["m"] - ring.apply(op, free["a"], free["b"])
         return divided.compute({"r": r}, shares, masks)
 
     return Recipe({"a": Field(shape_a), "b": Field(shape_b), "m": Field(out)}, divided.bound, compute)
@@ -141,16 +139,6 @@ def scaled_bilinear(
 def square(shape: Shape) -> Recipe:
     """b = a * a."""
     return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, shares, masks: {"b": free["a"] * free["a"]})
-
-
-def binary(shape_a: Shape, shape_b: Shape) -> Recipe:
-    """c = a & b, on 64-bit words."""
-    out = np.broadcast_shapes(shape_a, shape_b)
-    return Recipe(
-        {"a": Field(shape_a, how="xor"), "b": Field(shape_b, how="xor")},
-        {"c": Field(out, how="xor")},
-        lambda free, shares, masks: {"c": free["a"] & free["b"]},
-    )
 
 
 def bit_and(shape: Shape) -> Recipe:
@@ -166,22 +154,6 @@ def bit(shape: Shape) -> Recipe:
         {"a": Field(shape)},
         lambda free, shares, masks: {"a": free["b"].astype(np.int64)},
     )
-
-
-def wraps(shape: Shape) -> Recipe:
-    """theta: how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
-
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        count = np.zeros(shape, np.int64)
-        running = shares[0]["r"]
-        for share in (values["r"] for values in shares[1:]):
-            following = running + share
-            count -= (running < 0) & (share < 0) & (following > 0)
-            count += (running > 0) & (share > 0) & (following < 0)
-            running = following
-        return {"theta": count}
-
-    return Recipe({"r": Field(shape)}, {"theta": Field(shape)}, compute)
 
 
 def truncation(shape: Shape, divisor: int) -> Recipe:
@@ -475,7 +447,7 @@ def split_step(
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
-        *(bilinear, scaled_bilinear, square, binary, bit_and, bit, wraps, truncation),
+        *(bilinear, scaled_bilinear, square, bit_and, bit, truncation),
         *(comparison, trig, lifting, mask, band_matmul, band_grams, doubling, stack_matmul),
         *(selection, cross, noise, confirmation, weighted_sums, sampled, bundle, split_step),
     )

@@ -1,1 +1,1 @@
-"""How processes reach each other: certificates, the transport seam, and its two sides (mutual TLS, gloo)."""
+"""Network layer: certificates, mutual-TLS connections, and the transport interface."""

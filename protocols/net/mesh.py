@@ -7,7 +7,6 @@ round for any size. Time for a step: the deadline plus one second per megabyte.
 from __future__ import annotations
 
 import select
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,10 +14,7 @@ import numpy as np
 
 from protocols.config import SessionConfig
 from protocols.errors import PeerError, PeerLate
-from protocols.net.activity import Activity
-from protocols.net.certificates import Credentials
 from protocols.net.link import DATA, GOODBYE, HEADER, MESSAGE, Frame, Link, Want
-from protocols.net.rendezvous import Rendezvous
 from protocols.net.transport import Array, Meter, Spec, describe
 
 _SLOWEST_BYTES_PER_SECOND = 1e6
@@ -33,18 +29,6 @@ class Mesh:
         self.deadline = config.deadline
         self._config = config
         self._links = links
-
-    @classmethod
-    def connect(
-        cls,
-        config: SessionConfig,
-        node: int,
-        credentials: Credentials,
-        listener: socket.socket | None = None,
-        activity: Activity | None = None,
-    ) -> Mesh:
-        """Reach every other place within the deadline, or raise."""
-        return cls(config, node, Rendezvous(config, node, credentials, listener, activity).run())
 
     def exchange(
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]

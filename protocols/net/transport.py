@@ -1,8 +1,7 @@
 """What a session asks of a network: rounds of exchanged arrays, with deadlines and counters.
 
-`Transport` is the seam. `protocols/net/mesh.py` (mutual TLS, the default) and `protocols/net/gloo.py`
-(torch.distributed, for networks that are already private) implement it and pass the same tests. Places are
-numbered: parties 0..m-1, the dealer m.
+`protocols/net/mesh.py` implements the interface `Transport` with mutual TLS. Nodes are numbered: parties 0..m-1, the
+dealer m.
 """
 
 from __future__ import annotations

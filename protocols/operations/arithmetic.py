@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,17 +40,17 @@ Finish = Callable[[Sequence[Words]], Words]
 """What follows an opening: from the opened values to a share of the result."""
 
 
-def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words:
+def bilinear(party: Party, op: str, x: Words, y: Words) -> Words:
     """Shares of op(x, y), not truncated, by Beaver's triple."""
     if x.ndim == y.ndim == 0:
         return bilinear(party, op, x.reshape(1), y.reshape(1)).reshape(())
     if op == "matmul" and x.ndim == y.ndim == 1:
         return bilinear(party, op, x[None], y).reshape(())
-    triple = party.take("bilinear", op, x.shape, y.shape, _frozen(options))
-    return _beaver(party, op, x, y, triple["a"], triple["b"], triple["c"], options)
+    masked, finish = multiplication(party, op, x, y)
+    return finish(party.open_masked(op, masked))
 
 
-def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **options: Any) -> Words:
+def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int) -> Words:
     """Shares of op(x, y) / divisor, as `bilinear` and `divide` would give them.
 
     The tuple holds m = op(a, b) + r in place of op(a, b) and r, so the product comes out masked.
@@ -60,28 +59,20 @@ def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **o
         return scaled_bilinear(party, op, x.reshape(1), y.reshape(1), divisor).reshape(())
     if op == "matmul" and x.ndim == y.ndim == 1:
         return scaled_bilinear(party, op, x[None], y, divisor).reshape(())
-    fields = party.take("scaled_bilinear", op, x.shape, y.shape, _frozen(options), divisor)
-    masked = _beaver(party, op, x, y, fields["a"], fields["b"], fields["m"], options)
+    fields = party.take("scaled_bilinear", op, x.shape, y.shape, (), divisor)
+    opened = party.open_masked(op, [x - fields["a"], y - fields["b"]])
+    masked = _joined(party, op, opened, fields["a"], fields["b"], fields["m"])
     return unmask_quotient(party, masked, fields["q"], fields["top"], divisor)
 
 
-def _beaver(
-    party: Party, op: str, x: Words, y: Words, a: Words, b: Words, c: Words, options: dict[str, Any]
-) -> Words:
-    """Shares of op(x, y) + (c - op(a, b)). This uses up the tuple: its arrays are overwritten."""
-    return _joined(party, op, party.open_masked(op, [x - a, y - b]), a, b, c, options)
-
-
-def _joined(
-    party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, c: Words, options: dict[str, Any]
-) -> Words:
-    """The result of `_beaver` once x - a and y - b are open."""
+def _joined(party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, c: Words) -> Words:
+    """Shares of op(x, y) + (c - op(a, b)) once x - a and y - b are open. The tuple's arrays are overwritten."""
     e, d = opened
     if party.rank == 0:
         b += d  # e*b + e*d in one product
     reuse = e.shape == d.shape and op == "mul"
-    c += ring.apply(op, e, b, **options) if not reuse else np.multiply(e, b, out=b)
-    c += ring.apply(op, a, d, **options) if not reuse else np.multiply(a, d, out=a)
+    c += ring.apply(op, e, b) if not reuse else np.multiply(e, b, out=b)
+    c += ring.apply(op, a, d) if not reuse else np.multiply(a, d, out=a)
     return c
 
 
@@ -92,7 +83,7 @@ def multiplication(party: Party, op: str, x: Words, y: Words) -> tuple[list[Word
     """
     triple = party.take("bilinear", op, x.shape, y.shape, ())
     a, b, c = triple["a"], triple["b"], triple["c"]
-    return [x - a, y - b], lambda opened: _joined(party, op, opened, a, b, c, {})
+    return [x - a, y - b], lambda opened: _joined(party, op, opened, a, b, c)
 
 
 def square(party: Party, x: Words) -> Words:
@@ -184,16 +175,10 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
     return unmask_quotient(party, masked, pair["q"], pair["top"], divisor).reshape(x.shape)
 
 
-def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
-    """Several divisions by public divisors of at least 2, in one round."""
-    masked, finish = divisions(party, work)
-    return finish(party.open_masked("truncate", masked))
-
-
 def divisions(
     party: Party, work: Sequence[tuple[Words, int]]
 ) -> tuple[list[Words], Callable[[Sequence[Words]], list[Words]]]:
-    """`divide_each` in two halves, for a round that opens other values too: what to open, and the next step."""
+    """Several divisions by public divisors of at least 2 in one round, in two halves: what to open, and the rest."""
     pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
     masked = [
         _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)
@@ -258,11 +243,3 @@ def rescale(party: Party, x: Words, bits: int, wanted: int) -> Words:
     if bits > wanted:
         return truncate(party, x, bits - wanted)
     return np.left_shift(x, wanted - bits) if bits < wanted else x
-
-
-def _frozen(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((key, _plain(value)) for key, value in options.items()))
-
-
-def _plain(value: Any) -> Any:
-    return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value

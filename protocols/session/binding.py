@@ -1,101 +1,132 @@
-"""Our protocols behind CrypTen's names: what `protocols/session/runtime.py` installs into CrypTen.
+"""Installs our protocols into CrypTen, once per process: what is replaced, and what is refused.
 
-Nothing here imports crypten; `install` receives the module. Every replacement looks up the session of its context
-when it is called. This module has set-up, randomness and openings. The tensors are in `binding_arithmetic.py`,
-`binding_binary.py`, `binding_functions.py` and `binding_gradients.py`.
+`install` receives the crypten module. Every replacement looks up the session of its context when it is called. The
+arithmetic of the tensors is in `binding_tensors.py`; this module has set-up, randomness, the ways to a plain value,
+the list of functions that a tensor has on a session, comparisons, and gradients.
+
+An `MPCTensor` has the functions of `FUNCTIONS` and the methods that this package adds. All others raise: most because
+nothing here uses them, some because CrypTen's own results are wrong (powers from 5 on, `var`, borders of pooling,
+several gradients). Binary shares are not available: comparisons have their own protocol
+(protocols/operations/comparison.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from protocols.errors import ProtocolError, Unavailable, UndeclaredRelease
-from protocols.net.transport import Array
-from protocols.session import (
-    binding_arithmetic,
-    binding_binary,
-    binding_functions,
-    binding_gradients,
-    binding_tensors,
+from protocols.operations import comparison
+from protocols.ring import FRACTION_BITS
+from protocols.session import binding_tensors
+from protocols.session.binding_tensors import METHODS, bits_in, direct, handle, held, inner_of, is_long, words_in
+from protocols.session.tensors import current
+
+_crypten: Any = None
+_Tensor: Any = None
+
+# fmt: off
+FUNCTIONS = frozenset({
+    "abs", "add", "argmax", "argmin", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cat", "clone",
+    "cross_entropy", "cumsum", "div", "eq", "exp", "expand", "flatten", "flip", "ge", "gt", "index_add",
+    "index_select", "inv_sqrt", "le", "log", "log_softmax", "lt", "matmul", "max", "mean", "min", "mul", "narrow",
+    "ne", "neg", "pad", "permute", "polynomial", "pow", "prod", "reciprocal", "relu", "repeat", "reshape", "roll",
+    "sigmoid", "sign", "softmax", "split", "sqrt", "square", "squeeze", "stack", "sub", "sum", "t", "tanh",
+    "transpose", "unbind", "unsqueeze", "view", "weighted_index", "where",
+})
+"""CrypTen's functions that an `MPCTensor` has on a session."""
+IN_PLACE = frozenset({"add_", "copy_", "detach_", "div_", "mul_", "neg_", "square_", "sub_"})
+_ATTRIBUTES = frozenset({
+    "backward", "children", "cpu", "ctx", "cuda", "data", "detach", "device", "dim", "enable_grad", "encoder",
+    "from_shares", "get_plain_text", "grad", "grad_expected", "grad_fn", "grad_received", "is_cuda", "nelement",
+    "new", "no_grad", "numel", "ptype", "requires_grad", "reveal", "set", "set_grad_enabled", "shallow_copy", "shape",
+    "share", "size", "to",
+})
+# fmt: on
+_PLAIN = frozenset({"__class__", "_tensor", "dim", "encoder", "nelement", "ptype", "requires_grad", "share", "size"})
+"""Attributes that autograd does not record."""
+_DIRECT = METHODS | {"repeat", "reshape", "sigmoid", "sum", "t", "unsqueeze"}
+"""Functions of one tensor that bypass CrypTen's autograd where no gradient is required."""
+UNAVAILABLE = (
+    *("bernoulli", "fill_cache", "load", "load_from_party", "print_communication_stats", "randn"),
+    *("reset_communication_stats", "save", "save_from_party", "trace", "trace_once"),
 )
-
-if TYPE_CHECKING:
-    from protocols.session.runtime import Session
-
-
-class Provider:
-    """CrypTen's tuple provider, served by the dealer."""
-
-    NAME = "dealer"
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise Unavailable(f"CrypTen's provider: {name}")
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def generate_additive_triple(
-        self, size0: Any, size1: Any, op: str, device: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        options = tuple(sorted(kwargs.items()))
-        return self._arithmetic("bilinear", ("a", "b", "c"), op, tuple(size0), tuple(size1), options)
-
-    def square(self, size: Any, device: Any = None) -> Any:
-        return self._arithmetic("square", ("a", "b"), tuple(size))
-
-    def generate_binary_triple(self, size0: Any, size1: Any, device: Any = None) -> Any:
-        fields = self._session.party.take("binary", tuple(size0), tuple(size1))
-        return tuple(self._tensor("BinarySharedTensor", fields[name]) for name in ("a", "b", "c"))
-
-    def wrap_rng(self, size: Any, device: Any = None) -> Any:
-        return self._arithmetic("wraps", ("r", "theta"), tuple(size))
-
-    def B2A_rng(self, size: Any, device: Any = None) -> Any:
-        fields = self._session.party.take("bit", tuple(size))
-        return (
-            self._tensor("ArithmeticSharedTensor", fields["a"]),
-            self._tensor("BinarySharedTensor", fields["b"].astype(np.int64)),
-        )
-
-    def _arithmetic(self, kind: str, names: tuple[str, ...], *arguments: Any) -> Any:
-        fields = self._session.party.take(kind, *arguments)
-        return tuple(self._tensor("ArithmeticSharedTensor", fields[name]) for name in names)
-
-    def _tensor(self, kind: str, words: Array) -> Any:
-        return getattr(_primitives, kind).from_shares(torch.from_numpy(words), precision=0)
+"""Functions of the package that need something absent here: caches, files with shares, other counters."""
+PRODUCT_BITS, GRADIENT_BITS = 24, 20
+"""Most fractional bits of products in a graph, and of gradients: sums of 2^16 products of both fit a truncation."""
 
 
-_primitives: Any = None
+def install(crypten: Any) -> None:
+    """Replace, once per process, what CrypTen does."""
+    global _crypten, _Tensor
+    _crypten, _Tensor = crypten, crypten.mpc.MPCTensor
+    primitives = crypten.mpc.primitives
+    _close_plain_ways((_Tensor, primitives.ArithmeticSharedTensor, primitives.BinarySharedTensor))
+    _replace_set_up(crypten)
+    _replace_randomness(crypten)
+    binding_tensors.install(crypten)
+    Shared = primitives.ArithmeticSharedTensor
+    Shared.__init__ = _owned(Shared.__init__)
+    Shared.to, Shared.cuda = _stay, _unavailable("cuda")
+    for name in ("__init__", "from_shares"):
+        setattr(primitives.BinarySharedTensor, name, _unavailable("a tensor of binary shares"))
+    _replace_attributes(crypten.CrypTensor)
+    methods: dict[str, Any] = {
+        "_ltz": _less_than_zero,
+        "ne": _not_equal,
+        "eq": lambda self, y: 1 - _not_equal(self, y),
+        "sigmoid": lambda self, bound=None, bits=None: current().sigmoid(self, bound, bits),
+        "tanh": lambda self, bound=None: current().tanh(self, bound),
+        "_to_ptype": _unavailable("a conversion of shares"),
+        **{name: _passed_on(name) for name in ("index_add", "pad")},
+        "div": _divide,
+        "pow": _power,
+        "__pow__": lambda self, p: self.pow(p),
+        "__rtruediv__": lambda self, y: self.reciprocal().mul(y),
+        "weighted_index": _weighted_index,
+        "rand": staticmethod(_rand),
+        "copy_": _copy_in_place,
+        "__getitem__": _get_item(_Tensor.__getitem__),
+        "__setitem__": _set_item,
+        "backward": _backward(_Tensor.backward),
+        "to": _stay,
+        "cuda": _unavailable("cuda"),
+        "cat": _join("cat"),
+        "stack": _join("stack"),
+    }
+    for name, method in methods.items():
+        setattr(_Tensor, name, method)
+    registry = crypten.gradients.FUNCTION_REGISTRY
+    registry["__getitem__"].backward = staticmethod(_item_backward)
+    registry["matmul"].forward = staticmethod(_matmul)
+    registry["matmul"].backward = staticmethod(_matmul_backward(registry["matmul"].backward))
+    registry["sigmoid"].backward = staticmethod(_sigmoid_backward(registry["sigmoid"].backward))
+    registry["pow"].forward = staticmethod(_pow)
+    registry["pow"].backward = staticmethod(_pow_backward)
 
 
-def install(crypten: Any, current: Callable[[], Session]) -> None:
-    """Replace, once per process, what must not stay."""
-    global _primitives
-    _primitives = primitives = crypten.mpc.primitives
-    tensors = (crypten.mpc.MPCTensor, primitives.ArithmeticSharedTensor, primitives.BinarySharedTensor)
-    _close_plain_ways(tensors)
-    _replace_set_up(crypten, current)
-    _replace_randomness(crypten, current)
-    binding_tensors.install(crypten, current)
-    binding_arithmetic.install(crypten, current)
-    binding_binary.install(crypten, current)
-    binding_functions.install(crypten, current)
-    binding_gradients.install(crypten, current)
+def _unavailable(what: str) -> Callable[..., NoReturn]:
+    def refused(*args: Any, **kwargs: Any) -> NoReturn:
+        raise Unavailable(what)
+
+    return refused
 
 
-def _close_plain_ways(tensors: tuple[Any, ...]) -> None:
+# plain values, set-up and randomness
+
+
+def _close_plain_ways(kinds: tuple[Any, ...]) -> None:
     def refuse(what: str) -> Callable[..., NoReturn]:
         def refused(*args: Any, **kwargs: Any) -> NoReturn:
             raise UndeclaredRelease(f"{what} of a shared value: use Session.open with a declared release")
 
         return refused
 
-    for tensor in tensors:
+    for tensor in kinds:
         tensor.get_plain_text = refuse("get_plain_text")
         tensor.reveal = refuse("reveal")
         tensor.__repr__ = tensor.__str__ = tensor.__format__ = refuse("printing")
@@ -104,46 +135,57 @@ def _close_plain_ways(tensors: tuple[Any, ...]) -> None:
             tensor.reveal_batch = staticmethod(refuse("reveal_batch"))
 
 
-def _replace_set_up(crypten: Any, current: Callable[[], Session]) -> None:
+class Communicator:
+    """What CrypTen gets when it asks for its communicator: ranks, and no way to move a share."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise UndeclaredRelease(f"CrypTen's communicator ({name}) moves shares; use Session.open with a release")
+
+    def get_rank(self) -> int:
+        return current().rank
+
+    def get_world_size(self) -> int:
+        return current().parties
+
+    def get_name(self) -> str:
+        return f"rank{current().rank}"
+
+
+def _replace_set_up(crypten: Any) -> None:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise ProtocolError("CrypTen's own set-up is not used here: open a protocols.session.runtime.Session")
 
     crypten.init = crypten.init_thread = crypten.uninit = refuse
     crypten.communicator._init = crypten.communicator.uninit = refuse
-    crypten.communicator.get = lambda: current().communicator
+    communicator = Communicator()
+    crypten.communicator.get = lambda: communicator
     crypten.communicator.is_initialized = lambda: True
-    crypten.mpc.get_default_provider = lambda: current().provider
+    crypten.mpc.get_default_provider = _unavailable("CrypTen's tuple provider")
     crypten.mpc.ttp_required = lambda: False
 
     # CrypTen's configuration and its autograd switch are global to the process: give each context its own.
     cfg = crypten.config.cfg
     state: ContextVar[Any] = ContextVar("crypten configuration", default=cfg.config)
     autograd: ContextVar[bool] = ContextVar("crypten autograd", default=True)
-    type(crypten.CrypTensor).AUTOGRAD_ENABLED = property(
-        lambda self: autograd.get(), lambda self, mode: _set(autograd, mode)
-    )
+
+    def set_config(self: Any, config: Any) -> None:
+        for name in ("debug_mode", "validation_mode"):
+            if config.debug[name]:
+                raise Unavailable(f"CrypTen's setting debug.{name}")
+        state.set(config)
+
+    def set_autograd(self: Any, mode: bool) -> None:
+        autograd.set(mode)
+
+    type(crypten.CrypTensor).AUTOGRAD_ENABLED = property(lambda self: autograd.get(), set_autograd)
 
     class ContextConfig(cfg.__class__):  # type: ignore[name-defined, misc]
-        config = property(lambda self: state.get(), lambda self, value: _set(state, _without_debugging(value)))
+        config = property(lambda self: state.get(), set_config)
         debug = NoDebugging()
 
     cfg.__class__ = ContextConfig
     for name in UNAVAILABLE:
-        setattr(crypten, name, binding_binary.unavailable(f"crypten.{name}"))
-
-
-UNAVAILABLE = (
-    "fill_cache",
-    "load",
-    "load_from_party",
-    "print_communication_stats",
-    "reset_communication_stats",
-    "save",
-    "save_from_party",
-    "trace",
-    "trace_once",
-)
-"""Functions of the package that need something absent here: caches, files with shares, other counters."""
+        setattr(crypten, name, _unavailable(f"crypten.{name}"))
 
 
 class NoDebugging:
@@ -155,48 +197,264 @@ class NoDebugging:
         raise Unavailable(f"CrypTen's setting debug.{name}")
 
 
-def _without_debugging(config: Any) -> Any:
-    for name in ("debug_mode", "validation_mode"):
-        if config.debug[name]:
-            raise Unavailable(f"CrypTen's setting debug.{name}")
-    return config
-
-
-def _set(state: ContextVar[Any], value: Any) -> None:
-    state.set(value)
-
-
-def _replace_randomness(crypten: Any, current: Callable[[], Session]) -> None:
+def _replace_randomness(crypten: Any) -> None:
     class NoGenerators(dict[str, Any]):
         def __missing__(self, key: str) -> NoReturn:
             raise ProtocolError(f"CrypTen's generator {key!r} is not used here")
 
-    def ring_element(size: Any, ring_size: int = 2**64, generator: Any = None, **kwargs: Any) -> torch.Tensor:
-        if generator is not None or ring_size != 2**64:
-            raise ProtocolError("random words come from the session's own streams only")
-        return torch.from_numpy(current().party.local.draw().words(tuple(size)))
-
-    def k_bits(size: Any, bitlength: int | None = None, generator: Any = None, **kwargs: Any) -> torch.Tensor:
-        words = ring_element(size, generator=generator)
-        return words if bitlength in (None, 64) else words & ((1 << bitlength) - 1)
-
-    def zeros(how: Any) -> Any:
-        kind = "ArithmeticSharedTensor" if how == "add" else "BinarySharedTensor"
-
-        def przs(*size: Any, device: Any = None) -> Any:
-            shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
-            share = current().party.zero_share(shape, how)
-            return getattr(_primitives, kind).from_shares(torch.from_numpy(np.asarray(share)), precision=0)
-
-        return staticmethod(przs)
+    def przs(*size: Any, device: Any = None) -> Any:
+        shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
+        return held(current().party.zero_share(shape), 0)
 
     crypten.generators = NoGenerators()
-    for module in (crypten.common.rng, _primitives.arithmetic, _primitives.binary):
-        for name, function in (
-            ("generate_random_ring_element", ring_element),
-            ("generate_kbit_random_tensor", k_bits),
-        ):
-            if hasattr(module, name):
-                setattr(module, name, function)
-    _primitives.ArithmeticSharedTensor.PRZS = zeros("add")
-    _primitives.BinarySharedTensor.PRZS = zeros("xor")
+    primitives = crypten.mpc.primitives
+    for module in (crypten.common.rng, primitives.arithmetic, primitives.binary):
+        for name in ("generate_random_ring_element", "generate_kbit_random_tensor"):
+            setattr(module, name, _unavailable(f"CrypTen's {name}"))
+    primitives.ArithmeticSharedTensor.PRZS = staticmethod(przs)
+    primitives.ArithmeticSharedTensor.PRSS = _unavailable("PRSS")
+
+
+def _rand(*size: Any, device: Any = None) -> Any:
+    """Uniform values in [0, 1) with FRACTION_BITS that nobody knows: FRACTION_BITS shared random bits each."""
+    shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
+    party = current().party
+    words = party.local.draw().words(shape)
+    bits = np.stack([(words >> k) & 1 for k in range(FRACTION_BITS)]).astype(np.uint8)
+    shares = comparison.to_arithmetic(party, bits.reshape(-1)).reshape(bits.shape)
+    return handle(held(sum(share << k for k, share in enumerate(shares)), FRACTION_BITS))
+
+
+# attributes, construction and copies
+
+
+def _replace_attributes(Base: Any) -> None:
+    # CrypTen's validation mode opens every value, so it cannot work here; asking for it at every access is slow.
+    original, get = Base.__getattribute__.__wrapped__, object.__getattribute__
+    allowed = FUNCTIONS | IN_PLACE | _ATTRIBUTES | METHODS
+    no_gradient = without_gradient()
+
+    def attribute(self: Any, name: str) -> Any:
+        if name in _PLAIN or (name in _DIRECT and not get(self, "requires_grad")):
+            return get(self, name)
+        if name[0] != "_" and name not in allowed:
+            raise Unavailable(name)
+        if name in no_gradient and self.requires_grad and Base.AUTOGRAD_ENABLED:
+            raise Unavailable(f"{name} with gradients")
+        return original(self, name)
+
+    Base.__getattribute__ = attribute
+    Base.__torch_function__ = classmethod(Base.__torch_function__)  # as torch wants it now
+
+
+def without_gradient() -> frozenset[str]:
+    """Functions that CrypTen's autograd does not know: their results would silently have no gradient.
+
+    Its gradients of `polynomial` (which changes the caller's coefficients) and `index_select` are not used.
+    """
+    return (FUNCTIONS | METHODS) - set(_crypten.gradients.FUNCTION_REGISTRY) | {"index_select", "polynomial"}
+
+
+def _owned(function: Callable[..., None]) -> Any:
+    """A constructor that reads the owner's values only; those of the others only give the size."""
+
+    def made(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
+        if isinstance(src, int) and src >= 0 and tensor is not None:  # CrypTen asserts what src may be
+            tensor = torch.as_tensor(tensor)
+            if current().rank != src:
+                tensor = torch.zeros_like(tensor)
+            elif not tensor.is_floating_point() and options.get("precision") != 0:
+                tensor = tensor.double()  # CrypTen would take float, which has 24 bits
+        function(self, tensor, *args, src=src, **options)
+
+    return made
+
+
+def _stay(self: Any, *args: Any, **options: Any) -> Any:
+    """`to`: shares are 64-bit integers in main memory and stay there."""
+    if (args, options) not in ((("cpu",), {}), ((), {"device": "cpu"})):
+        raise Unavailable("to another device, type of number or kind of shares")
+    return self
+
+
+def _copy_in_place(self: Any, other: Any) -> Any:
+    self._tensor.copy_(inner_of(other))
+    return self
+
+
+def _get_item(function: Callable[..., Any]) -> Any:
+    """x[index] as part of the graph: Python would bypass the attribute that records it."""
+
+    def item(self: Any, index: Any) -> Any:
+        if direct(self):
+            return handle(object.__getattribute__(self, "_tensor")[index])
+        if _crypten.CrypTensor.AUTOGRAD_ENABLED:
+            return self.__getattribute__("__getitem__")(index)
+        return function(self, index)
+
+    return item
+
+
+def _set_item(self: Any, index: Any, value: Any) -> None:
+    graph = [tensor for tensor in (self, value) if isinstance(tensor, _Tensor) and tensor.requires_grad]
+    if _crypten.CrypTensor.AUTOGRAD_ENABLED and graph:
+        raise RuntimeError("Autograd is not supported for in-place functions.")
+    self._tensor[index] = inner_of(value)
+
+
+def _passed_on(name: str) -> Any:
+    """A function of the shared tensor; shared operands are passed as shared tensors."""
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        options = {key: inner_of(value) for key, value in options.items()}
+        return handle(getattr(self._tensor, name)(*map(inner_of, args), **options))
+
+    return method
+
+
+def _join(name: str) -> Any:
+    def joined(tensors: Sequence[Any], *args: Any, **options: Any) -> Any:
+        first = next(tensor for tensor in tensors if isinstance(tensor, _Tensor))
+        current().operations[name] += 1
+        return handle(getattr(first._tensor, name)([inner_of(tensor) for tensor in tensors], *args, **options))
+
+    return staticmethod(joined)
+
+
+# functions
+
+
+def _less_than_zero(self: Any) -> Any:
+    session = current()
+    session.operations["lt"] += 1
+    with session.measure("comparison"):
+        return handle(held(comparison.negative(session.party, words_in(self)), 0))
+
+
+def _not_equal(self: Any, y: Any) -> Any:
+    """Either difference is negative; CrypTen's method for two parties forgets the fraction."""
+    difference = self - y
+    return _Tensor.stack([difference, -difference])._ltz().sum(0)
+
+
+def _divide(self: Any, y: Any) -> Any:
+    return self.mul(y.reciprocal()) if isinstance(y, _Tensor) else handle(self._tensor.div(y))
+
+
+def _power(self: Any, p: Any) -> Any:
+    """A power by squaring; CrypTen's own function returns x^6 for x^5."""
+    if isinstance(p, float) and p.is_integer():
+        p = int(p)
+    if not isinstance(p, int):
+        raise TypeError("pow must take an integer exponent")
+    if p < 0:
+        return _power(self.reciprocal(), -p)
+    if p == 0:
+        return self.new(torch.ones(self.size()))
+    result, base = None, self
+    while p:
+        if p & 1:
+            result = base if result is None else result.mul(base)
+        p >>= 1
+        base = base.square() if p else base
+    return result.clone() if result is self else result
+
+
+def _weighted_index(self: Any, dim: int | None = None) -> Any:
+    """One-hot along a dimension, at random with these weights: how `argmax` chooses among equal values.
+
+    The threshold, a uniform number below the total, is not rounded: rounding could make it reach the total.
+    """
+    if dim is None:
+        return self.flatten().weighted_index(dim=0).view(self.size())
+    sums = (self if bits_in(self) <= FRACTION_BITS else self * 1.0).cumsum(dim)
+    total = sums.narrow(dim, sums.size(dim) - 1, 1)
+    uniform = handle(held(words_in(_rand(total.size())), 0))
+    threshold = handle(held(words_in(uniform * total), bits_in(total) + FRACTION_BITS))
+    above = sums.gt(threshold)
+    before = above.roll(1, dims=dim)
+    before.share.narrow(dim, 0, 1).fill_(0)
+    return above - before
+
+
+# gradients
+
+
+def _backward(function: Callable[..., None]) -> Any:
+    def backward(self: Any, grad_input: Any = None, top_node: bool = True) -> None:
+        if top_node and not self.requires_grad:
+            raise ProtocolError("backward of a value that no gradient depends on")
+        function(self, grad_input, top_node)
+
+    return backward
+
+
+def _item_backward(ctx: Any, grad_output: Any) -> Any:
+    """An element that was taken twice gets both gradients; CrypTen's own gives it one."""
+    size, index = ctx.saved_tensors
+    at = np.arange(size.numel()).reshape(tuple(size))[index].reshape(-1)
+    total = np.zeros(size.numel(), np.int64)
+    np.add.at(total, at, words_in(grad_output).reshape(-1))
+    return handle(held(total.reshape(tuple(size)), bits_in(grad_output)))
+
+
+def _matmul(ctx: Any, input: Any, other: Any) -> Any:
+    """A product of long fractions comes back to PRODUCT_BITS: in a graph nothing else would rescale it."""
+    ctx.save_multiple_for_backward([input, other])
+    product = input.matmul(other)
+    if (_needs(input) or _needs(other)) and is_long(inner_of(product)):
+        return product.rescale(PRODUCT_BITS)
+    return product
+
+
+def _matmul_backward(general: Callable[..., Any]) -> Any:
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        """Gradients of the factors that require one: two rounds, for one factor or for both.
+
+        CrypTen's own multiplies for constants too, and truncates each product alone. Results have the fraction of
+        the incoming gradient, if that is between FRACTION_BITS and GRADIENT_BITS. A pinned factor opens nothing of
+        its own. general: CrypTen's, for vectors, batches and public factors.
+        """
+        left, right = ctx.saved_tensors
+        if any(not isinstance(one, _Tensor) or one.dim() != 2 for one in (left, right)):
+            return general(ctx, grad_output)
+        whole, bits = grad_output.exact(), _bits_of_gradients(grad_output)
+        products = [
+            whole.matmul(right.t()) if _needs(left) else None,
+            left.t().matmul(whole) if _needs(right) else None,
+        ]
+        current().flush()
+        return tuple(None if one is None else one.rescale(bits) for one in products)
+
+    return backward
+
+
+def _sigmoid_backward(general: Callable[..., Any]) -> Any:
+    def backward(ctx: Any, grad_output: Any) -> Any:
+        """general: CrypTen's, for gradients with a regular fraction."""
+        if not is_long(inner_of(grad_output)):
+            return general(ctx, grad_output)
+        (chance,) = ctx.saved_tensors
+        slope = chance.mul(chance.neg().add(1.0))
+        return grad_output.mul(slope).rescale(_bits_of_gradients(grad_output))
+
+    return backward
+
+
+def _bits_of_gradients(grad_output: Any) -> int:
+    bits = bits_in(grad_output)
+    return bits if FRACTION_BITS <= bits <= GRADIENT_BITS else FRACTION_BITS
+
+
+def _needs(value: Any) -> bool:
+    return bool(getattr(value, "requires_grad", False))
+
+
+def _pow(ctx: Any, input: Any, power: Any) -> Any:
+    ctx.save_multiple_for_backward([input, power])
+    return input.pow(power)
+
+
+def _pow_backward(ctx: Any, grad_output: Any) -> Any:
+    input, power = ctx.saved_tensors
+    return grad_output.mul(0) if power == 0 else input.pow(power - 1).mul(power).mul(grad_output)

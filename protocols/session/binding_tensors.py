@@ -1,37 +1,40 @@
-"""CrypTen's tensors with any fraction, on arrays, and on the values of `tensors.py` that are not shares yet.
+"""CrypTen's arithmetic tensors on our kernels: any number of fractional bits, shares kept as NumPy arrays.
 
 `ArithmeticSharedTensor` keeps its share as an array; torch's view of the same memory is made when CrypTen's own code
-asks for it. A tensor may have a `value` instead (protocols/session/tensors.py), whose words are made at their first
-use. Encoders are shared between tensors, so they cannot be changed. Handles (`MPCTensor`) are made without CrypTen's
-constructor, which draws random words for an empty tensor each time. Operators go straight to the kernels unless an
-operand has a gradient. Slices, reshapings and sums of an array stay arrays: like torch's, slices and reshapings share
-its memory.
+asks for it. A tensor may have a `value` instead (protocols/session/tensors.py), whose share is computed at its first
+use. Encoders are shared between tensors, so they are immutable. Handles (`MPCTensor`) are made without CrypTen's
+constructor, which draws randomness for an empty tensor each time. Operators go straight to the kernels unless an
+operand requires a gradient.
+
+Fractions. A regular tensor has 0, 16 or 32 fractional bits (integers, fixed-point values, series before truncation),
+and a product of two of them is truncated to 16. A tensor with another fraction is long: its products and public
+factors keep the whole fraction until it is rescaled. A value written in place takes the fraction of its target, as
+torch keeps a dtype: a longer fraction is truncated (one round, one unit), and a fraction written to a tensor of
+integers raises. So a tensor, its views and its slices always agree on the fraction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from protocols import ring
-from protocols.errors import ProtocolError
-from protocols.operations import banded
+from protocols.errors import ProtocolError, RangeError, Unavailable
+from protocols.operations import arithmetic, banded
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session import tensors
-from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value
-
-if TYPE_CHECKING:
-    from protocols.session.runtime import Session
+from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
 
 _Shared: Any = None
 _Tensor: Any = None
 _arithmetic: Any = None
 _leaf: Any = None
+_Encoder: Any = None
+_plain_encode: Any = None
 _encoders: list[Any] = []
-_current: Callable[[], Session]
 _get, _new = object.__getattribute__, object.__new__
 
 Kernel = Callable[[Any, Any], Any]
@@ -40,89 +43,134 @@ METHODS = frozenset(
     {"capped_slope", "capped_slope_and_bend", "doubled", "each", "exact", "gram", "group_sums", "packed", "pinned"}
     | {"rescale", "sampled", "selected", "sigmoid_and_slope", "unpacked", "with_fraction"}
 )
-"""Functions that tensors have on a session, and CrypTen's own have not. They have no gradients."""
+"""Functions that this package adds to CrypTen's tensors. They have no gradients."""
+_PUBLIC = (bool, int, float, list, np.ndarray, np.generic, torch.Tensor)
+_LARGEST = 1 << 62
 
 
-def install(crypten: Any, current: Callable[[], Session]) -> None:
-    """Replace, once per process, how tensors keep their shares."""
-    global _Shared, _Tensor, _arithmetic, _leaf, _current
+def install(crypten: Any) -> None:
+    """Replace, once per process, how tensors keep their shares and what their operators compute."""
+    global _Shared, _Tensor, _arithmetic, _leaf
     _Shared, _Tensor = crypten.mpc.primitives.ArithmeticSharedTensor, crypten.mpc.MPCTensor
-    _arithmetic, _leaf, _current = crypten.mpc.arithmetic, crypten.gradients.AutogradContext(), current
-    tensors.install(current)
+    _arithmetic, _leaf = crypten.mpc.arithmetic, crypten.gradients.AutogradContext()
     _install_encoders(crypten.encoder.FixedPointEncoder)
-    _Shared._array = _Shared._torch = _Shared._value = None
-    _Shared._tensor = property(_view, _set_view)
-    _Shared.from_shares = staticmethod(_from_shares)
-    _Shared.shallow_copy = _shallow_copy
-    _Shared.clone = _clone
-    _Shared.size = _size
-    _Shared.dim = lambda self: len(shape_of(self))
-    _Shared.nelement = _Shared.numel = lambda self: int(np.prod(shape_of(self), dtype=np.int64))
-    _Shared.__len__ = lambda self: shape_of(self)[0]
-    _Shared.data = property(lambda self: self._tensor.data, _set_view)
-    _Shared.t, _Shared.transpose = _turned(_Shared.t), _transposed(_Shared.transpose)
-    _Shared.__getitem__ = _item(_Shared.__getitem__)
-    for name, kernel in ON_ARRAYS.items():
-        setattr(_Shared, name, _on_array(name, getattr(_Shared, name), kernel))
-    size = _Tensor.size
-    _Tensor.size = lambda self, *dim: _size(_get(self, "_tensor"), *dim) if direct(self) else size(self, *dim)
-    for name in ("t", "transpose", *ON_ARRAYS):
-        setattr(_Tensor, name, _passed_on(name, getattr(_Tensor, name)))
-    _Tensor.shallow_copy = lambda self: handle(_get(self, "_tensor"), _get(self, "ptype"))
-    _Tensor.clone = lambda self: handle(_get(self, "_tensor").clone(), _get(self, "ptype"))
-    crypten.cat, crypten.stack = _join("cat", crypten.cat), _join("stack", crypten.stack)
-    slow = _Tensor.from_shares
+    _install_shares()
+    _install_handles(crypten)
+
+
+def _install_encoders(Encoder: Any) -> None:
+    global _Encoder, _plain_encode
+    _Encoder, _plain_encode = Encoder, Encoder.encode
+    Encoder.encode = encode
+
+    class Fixed(Encoder):  # type: ignore[misc]
+        """An encoder that many tensors share."""
+
+        def __init__(self, bits: int) -> None:
+            self.__dict__.update(_precision_bits=bits, _scale=1 << bits)
+
+        def __setattr__(self, name: str, value: Any) -> NoReturn:
+            raise ProtocolError("the fraction of a tensor is changed by rescale, not in its encoder")
+
+    _encoders[:] = [Fixed(bits) for bits in range(MOST_BITS + 1)]
+
+
+def _install_shares() -> None:
+    methods: dict[str, Any] = {
+        "_array": None,
+        "_torch": None,
+        "_value": None,
+        "_tensor": property(_view, _set_view),
+        "data": property(lambda self: self._tensor.data, _set_view),
+        "from_shares": staticmethod(_from_shares),
+        "shallow_copy": _shallow_copy,
+        "clone": lambda self: held(array_of(self).copy(), bits_in(self)),
+        "size": _size,
+        "dim": lambda self: len(shape_of(self)),
+        "nelement": lambda self: int(np.prod(shape_of(self), dtype=np.int64)),
+        "__len__": lambda self: shape_of(self)[0],
+        "__getitem__": _item(_Shared.__getitem__),
+        "__setitem__": _set_item,
+        "copy_": write,
+        "pad": pad,
+        "index_add": index_add,
+        "cat": _join(torch.cat, np.concatenate),
+        "stack": _join(torch.stack, np.stack),
+        "_arithmetic_function": _function,
+        "add": lambda self, y: add(self, y, 1),
+        "sub": lambda self, y: add(self, y, -1),
+        "mul": lambda self, y: multiply(self, y, "mul"),
+        "div": divide,
+        "square": square,
+        "neg": negate,
+        **{name: _turned(getattr(_Shared, name)) for name in ("t", "transpose")},
+        **{name: _on_array(name, getattr(_Shared, name), kernel) for name, kernel in ON_ARRAYS.items()},
+    }
+    methods["numel"] = methods["nelement"]
+    operators = {"__add__": "add", "__sub__": "sub", "__mul__": "mul", "__truediv__": "div", "__neg__": "neg"}
+    for name, method in (methods | {operator: methods[name] for operator, name in operators.items()}).items():
+        setattr(_Shared, name, method)
+
+
+def _install_handles(crypten: Any) -> None:
+    slow, size, neg = _Tensor.from_shares, _Tensor.size, _Tensor.__neg__
 
     def from_shares(share: Any, precision: int | None = None, ptype: Any = _arithmetic) -> Any:
-        if ptype is not _arithmetic:
-            return slow(share, precision=precision, ptype=ptype)
-        return handle(_from_shares(share, precision))
+        return slow(share, precision, ptype) if ptype is not _arithmetic else handle(_from_shares(share, precision))
 
-    _Tensor.from_shares = staticmethod(from_shares)
-    _Tensor.rescale = lambda self, bits, sliced=False: of(tensors.rescale(value_of(self), bits, sliced))
-    _Tensor.pinned = lambda self, bound=None: of(tensors.pinned(value_of(self), bound))
-    _Tensor.gram = lambda self, weights=None: of(
-        tensors.gram(value_of(self), None if weights is None else value_of(weights))
-    )
-    _Tensor.group_sums = lambda self, one_hot, bound: of(tensors.group_sums(value_of(self), value_of(one_hot), bound))
-    _Tensor.sampled = _sampled
-    _Tensor.selected = lambda self, one_hot: of(tensors.selected(value_of(self), value_of(one_hot)))
-    _Tensor.exact = lambda self: of(Exact(words_in(self), bits_in(self)))
-    _Tensor.with_fraction = lambda self, bits: handle(held(words_in(self), bits))
-    _Tensor.sigmoid_and_slope = lambda self: tuple(of(one) for one in tensors.slopes(value_of(self)))
-    _Tensor.capped_slope_and_bend = lambda self, label: tuple(
-        of(one) for one in tensors.capped(value_of(self), value_of(label), False, True)
-    )
-    _Tensor.each = _each
-    _Tensor.packed = lambda self: of(Held(ring.packed(words_in(self)), bits_in(self)))
-    _Tensor.unpacked = lambda self, columns: of(Held(ring.unpacked(words_in(self), columns), bits_in(self)))
-    _Tensor.doubled = _doubled
-    _Tensor.capped_slope = lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False))
-    for name in METHODS - {"exact", "with_fraction"}:
-        setattr(_Tensor, name, _counted(name, getattr(_Tensor, name)))
-    neg = _Tensor.__neg__
-    _Tensor.__neg__ = lambda self: handle(_get(self, "_tensor").neg()) if direct(self) else neg(self)
-
-
-def install_operators(add: Kernel, subtract: Kernel, multiply: Kernel, matrix_multiply: Kernel) -> None:
-    """Send the operators of tensors to these kernels; each takes a shared tensor and another, or a public value."""
-    _Tensor.__add__ = _Tensor.__radd__ = _operator("add", add)
-    _Tensor.__sub__ = _operator("sub", subtract)
-    _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", multiply)
-    _Tensor.__truediv__ = _operator("div", lambda x, y: x.div(y), shared=False)
-    _Tensor.__matmul__ = _operator("matmul", matrix_multiply)
+    methods: dict[str, Any] = {
+        "from_shares": staticmethod(from_shares),
+        "size": lambda self, *dim: _size(_get(self, "_tensor"), *dim) if direct(self) else size(self, *dim),
+        "shallow_copy": lambda self: handle(_get(self, "_tensor")),
+        "clone": lambda self: handle(_get(self, "_tensor").clone()),
+        **{name: _passed_on(getattr(_Shared, name)) for name in ("t", "transpose", *ON_ARRAYS)},
+        "__add__": _operator("add", lambda x, y: add(x, y, 1)),
+        "__sub__": _operator("sub", lambda x, y: add(x, y, -1)),
+        "__mul__": _operator("mul", lambda x, y: multiply(x, y, "mul")),
+        "__truediv__": _operator("div", divide, shared=False),
+        "__matmul__": _operator("matmul", lambda x, y: multiply(x, y, "matmul")),
+        "__neg__": lambda self: handle(_get(self, "_tensor").neg()) if direct(self) else neg(self),
+    }
+    methods |= {"__radd__": methods["__add__"], "__rmul__": methods["__mul__"]}
+    added: dict[str, Callable[..., Any]] = {
+        "rescale": lambda self, bits, sliced=False: of(tensors.rescale(value_of(self), bits, sliced)),
+        "pinned": lambda self, bound=None: of(tensors.pinned(value_of(self), bound)),
+        "gram": lambda self, weights=None: of(
+            tensors.gram(value_of(self), None if weights is None else value_of(weights))
+        ),
+        "group_sums": lambda self, one_hot, bound: of(tensors.group_sums(value_of(self), value_of(one_hot), bound)),
+        "sampled": lambda self, most: of(_a(Pinned, self, "only a pinned matrix can be sampled").sampled(most)),
+        "selected": lambda self, one_hot: of(tensors.selected(value_of(self), value_of(one_hot))),
+        "sigmoid_and_slope": lambda self: tuple(of(one) for one in tensors.slopes(value_of(self))),
+        "capped_slope_and_bend": lambda self, label: tuple(
+            of(one) for one in tensors.capped(value_of(self), value_of(label), False, True)
+        ),
+        "capped_slope": lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False)),
+        "each": lambda self, columns: of(
+            _a(Stack, self, "each takes square matrices that are pinned together").each(value_of(columns))
+        ),
+        "packed": lambda self: of(Held(ring.packed(words_in(self)), bits_in(self))),
+        "unpacked": lambda self, columns: of(Held(ring.unpacked(words_in(self), columns), bits_in(self))),
+        "doubled": _doubled,
+    }
+    methods |= {name: _counted(name, method) for name, method in added.items()}
+    methods["exact"] = lambda self: of(Exact(words_in(self), bits_in(self)))
+    methods["with_fraction"] = lambda self, bits: handle(held(words_in(self), bits))
+    for name, method in methods.items():
+        setattr(_Tensor, name, method)
+    crypten.cat, crypten.stack = _joining("cat", crypten.cat), _joining("stack", crypten.stack)
 
 
 def _counted(name: str, function: Callable[..., Any]) -> Any:
-    def method(self: Any, *given: Any, **options: Any) -> Any:
-        _current().operations[name] += 1
-        return function(self, *given, **options)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        current().operations[name] += 1
+        return function(self, *args, **options)
 
     return method
 
 
 def _operator(name: str, kernel: Kernel, shared: bool = True) -> Any:
-    """An operator that goes to its kernel at once where CrypTen would not record a gradient.
+    """An operator that calls its kernel directly where CrypTen would not record a gradient.
 
     shared: whether the kernel takes another shared tensor too.
     """
@@ -137,38 +185,25 @@ def _operator(name: str, kernel: Kernel, shared: bool = True) -> Any:
 
 
 def direct(tensor: Any) -> bool:
-    """Whether a tensor has arithmetic shares and no gradient."""
-    return _get(tensor, "ptype") is _arithmetic and not _get(tensor, "requires_grad")
+    """Whether a tensor requires no gradient."""
+    return not _get(tensor, "requires_grad")
 
 
-def _join(name: str, function: Callable[..., Any]) -> Any:
+def _joining(name: str, function: Callable[..., Any]) -> Any:
     """`crypten.cat` or `stack`. CrypTen's own makes an empty tensor at every call, to ask it about gradients."""
 
-    def join(tensors: Any, dim: int = 0) -> Any:
-        if type(tensors) is not list or not all(type(one) is _Tensor and direct(one) for one in tensors):
-            return function(tensors, dim)
-        if len(tensors) == 1:
-            return tensors[0] if name == "cat" else tensors[0].unsqueeze(dim)
-        _current().operations[name] += 1
-        return handle(getattr(_Shared, name)([_get(one, "_tensor") for one in tensors], dim))
+    def join(parts: Any, dim: int = 0) -> Any:
+        if type(parts) is not list or not all(type(one) is _Tensor and direct(one) for one in parts):
+            return function(parts, dim)
+        if len(parts) == 1:
+            return parts[0] if name == "cat" else parts[0].unsqueeze(dim)
+        current().operations[name] += 1
+        return handle(getattr(_Shared, name)([_get(one, "_tensor") for one in parts], dim))
 
     return join
 
 
-def _install_encoders(Encoder: Any) -> None:
-    class Fixed(Encoder):  # type: ignore[misc]
-        """An encoder that many tensors share."""
-
-        def __init__(self, bits: int) -> None:
-            self.__dict__.update(_precision_bits=bits, _scale=1 << bits)
-
-        def __setattr__(self, name: str, value: Any) -> NoReturn:
-            raise ProtocolError("the fraction of a tensor is changed by encode or rescale, not in its encoder")
-
-    _encoders[:] = [Fixed(bits) for bits in range(MOST_BITS + 1)]
-
-
-# shares as arrays
+# shares, values and fractions
 
 
 def encoder_of(bits: int) -> Any:
@@ -177,30 +212,50 @@ def encoder_of(bits: int) -> Any:
     return _encoders[bits]
 
 
-def held(array: Words, bits: int) -> Any:
-    """A shared tensor of this array."""
-    made = _new(_Shared)
-    made._array, made.encoder = array, encoder_of(bits)
-    return made
+def encode(self: Any, x: Any, device: Any = None) -> Any:
+    """CrypTen's encoder, with range checks: reals are checked and rounded, integers are checked where scaled."""
+    if torch.is_tensor(x) and x.dtype == torch.bool:
+        x = x.long()
+    if _is_real(x):
+        return torch.from_numpy(np.asarray(ring.encode(x, self._precision_bits)))
+    if torch.is_tensor(x):
+        largest = max(abs(int(end)) for end in torch.aminmax(x)) if x.numel() else 0
+    else:
+        largest = abs(x) if isinstance(x, int) else 0
+    if self._scale > 1 and largest > _LARGEST // self._scale:
+        raise RangeError(f"an integer is too large for a fraction of {self._precision_bits} bits")
+    return _plain_encode(self, x, device)
+
+
+def _is_real(x: Any) -> bool:
+    """Whether public values may have a fraction."""
+    return isinstance(x, (float, list, np.ndarray, np.floating)) or (torch.is_tensor(x) and x.is_floating_point())
+
+
+def held(array: Any, bits: int) -> Any:
+    """A shared tensor of this party's share."""
+    tensor = _new(_Shared)
+    tensor._array, tensor.encoder = np.asarray(array), encoder_of(bits)
+    return tensor
 
 
 def late(value: Value) -> Any:
-    """A shared tensor of a value that is not a share yet, or is kept otherwise."""
+    """A shared tensor of a value whose share is not computed yet, or is stored in another form."""
     if type(value) is Held:
         return held(value.words(), value.bits)
-    made = _new(_Shared)
-    made._value, made.encoder = value, encoder_of(value.bits)
-    return made
+    tensor = _new(_Shared)
+    tensor._value, tensor.encoder = value, encoder_of(value.bits)
+    return tensor
 
 
-def handle(inner: Any, ptype: Any = None) -> Any:
+def handle(inner: Any) -> Any:
     """An `MPCTensor` of a shared tensor."""
-    made = _new(_Tensor)
-    made._tensor, made.ptype = inner, _arithmetic if ptype is None else ptype
-    made.requires_grad, made.grad, made.grad_fn, made.children = False, None, None, []
-    made.grad_expected = made.grad_received = 0
-    made.ctx = _leaf  # CrypTen gives the result of a function with a gradient a context of its own
-    return made
+    tensor = _new(_Tensor)
+    tensor._tensor, tensor.ptype = inner, _arithmetic
+    tensor.requires_grad, tensor.grad, tensor.grad_fn, tensor.children = False, None, None, []
+    tensor.grad_expected = tensor.grad_received = 0
+    tensor.ctx = _leaf  # CrypTen gives the result of a function with a gradient its own context
+    return tensor
 
 
 def of(value: Value) -> Any:
@@ -210,10 +265,7 @@ def of(value: Value) -> Any:
 
 def inner_of(tensor: Any) -> Any:
     """The shared tensor of a handle."""
-    inner = _get(tensor, "_tensor") if type(tensor) is _Tensor else tensor
-    if type(inner) is not _Shared:
-        raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
-    return inner
+    return _get(tensor, "_tensor") if type(tensor) is _Tensor else tensor
 
 
 def array_of(shared: Any) -> Words:
@@ -230,30 +282,33 @@ def array_of(shared: Any) -> Words:
 
 
 def words_in(tensor: Any) -> Words:
+    """This party's share of a handle or a shared tensor."""
     return array_of(inner_of(tensor))
 
 
 def bits_in(tensor: Any) -> int:
+    """The number of fractional bits."""
     return int(inner_of(tensor).encoder._precision_bits)
 
 
 def value_of(tensor: Any) -> Value:
-    """The value of a tensor, which may still wait."""
+    """The value of a tensor, which may still wait for a round."""
     inner = inner_of(tensor)
     value: Value | None = inner._value
-    if value is not None:
-        return value
-    return Held(array_of(inner), int(inner.encoder._precision_bits))
+    return value if value is not None else Held(array_of(inner), bits_in(inner))
+
+
+def _a(kind: Any, tensor: Any, otherwise: str) -> Any:
+    value = value_of(tensor)
+    if not isinstance(value, kind):
+        raise ProtocolError(otherwise)
+    return value
 
 
 def is_long(shared: Any) -> bool:
     """Whether products and factors keep the whole fraction."""
     value: Value | None = shared._value
     return value.long if value is not None else shared.encoder._precision_bits not in tensors.USUAL
-
-
-def is_pinned(shared: Any) -> bool:
-    return isinstance(shared._value, Pinned)
 
 
 def _view(self: Any) -> Any:
@@ -268,32 +323,21 @@ def _set_view(self: Any, share: Any) -> None:
 
 
 def _from_shares(share: Any, precision: int | None = None, device: Any = None) -> Any:
-    made = _new(_Shared)
-    made._torch, made.encoder = share, encoder_of(FRACTION_BITS if precision is None else precision)
-    return made
+    tensor = _new(_Shared)
+    tensor._torch, tensor.encoder = share, encoder_of(FRACTION_BITS if precision is None else precision)
+    return tensor
 
 
 def _shallow_copy(self: Any) -> Any:
-    made = _new(_Shared)
-    made.__dict__.update(self.__dict__)
-    return made
-
-
-def settled(self: Any) -> Any:
-    """The tensor with a share in memory of its own, to be written in place."""
-    if self._value is not None:
-        self._array, self._torch, self._value = array_of(self).copy(), None, None
-    return self
-
-
-def _clone(self: Any) -> Any:
-    return held(array_of(self).copy(), int(self.encoder._precision_bits))
+    tensor = _new(_Shared)
+    tensor.__dict__.update(self.__dict__)
+    return tensor
 
 
 def shape_of(shared: Any) -> tuple[int, ...]:
-    for known in (shared._array, shared._torch, shared._value):
-        if known is not None:
-            return tuple(known.shape)
+    for stored in (shared._array, shared._torch, shared._value):
+        if stored is not None:
+            return tuple(stored.shape)
     raise ProtocolError("a tensor without a share")
 
 
@@ -301,18 +345,201 @@ def _size(self: Any, dim: int | None = None) -> Any:
     return torch.Size(shape_of(self)) if dim is None else shape_of(self)[dim]
 
 
-# functions
+def shared(value: Any, precision: int) -> Any:
+    """A public value as a tensor, where integers get the given fraction; a shared value stays as it is."""
+    if isinstance(value, _Shared):
+        return value
+    if not isinstance(value, _PUBLIC):
+        raise ProtocolError(f"arithmetic shares do not mix with {type(value).__name__}")
+    precision = max(precision, FRACTION_BITS) if _is_real(value) else precision
+    encoded = _Encoder(precision_bits=precision).encode(value)
+    return _from_shares(encoded if current().rank == 0 else torch.zeros_like(encoded), precision)
+
+
+def same_fraction(values: Sequence[Any]) -> list[Any]:
+    """All values as tensors with the longest fraction among them: exact, no communication."""
+    least = max((bits_in(value) for value in values if isinstance(value, _Shared)), default=FRACTION_BITS)
+    parts = [shared(value, least) for value in values]
+    longest = max(map(bits_in, parts))
+    return [
+        part if bits_in(part) == longest else held(np.left_shift(array_of(part), longest - bits_in(part)), longest)
+        for part in parts
+    ]
+
+
+def _regular_words(tensor: Any) -> Words:
+    """The share with FRACTION_BITS; a longer fraction costs a round of truncation."""
+    return arithmetic.rescale(current().party, array_of(tensor), bits_in(tensor), FRACTION_BITS)
+
+
+# arithmetic
+
+
+def _function(self: Any, y: Any, op: str, inplace: bool = False, *args: Any, **options: Any) -> Any:
+    """What CrypTen's own bilinear functions call."""
+    if op != "matmul":
+        raise Unavailable(op)
+    return multiply(self, y, op)
+
+
+def add(x: Any, y: Any, sign: int) -> Any:
+    """x + y or x - y; no communication."""
+    current().operations["add" if sign > 0 else "sub"] += 1
+    y = shared(y, bits_in(x))
+    for value in (x._value, y._value):
+        if value is not None and (isinstance(value, Sum) or value.parts > 1):
+            return late(tensors.added(value_of(x), value_of(y), sign))
+    left, right, longest = array_of(x), array_of(y), max(bits_in(x), bits_in(y))
+    if bits_in(x) < longest:
+        left = np.left_shift(left, longest - bits_in(x))
+    elif bits_in(y) < longest:
+        right = np.left_shift(right, longest - bits_in(y))
+    return held(np.add(left, right) if sign > 0 else np.subtract(left, right), longest)
+
+
+def multiply(x: Any, y: Any, op: str) -> Any:
+    """A product or matrix product with a shared or a public operand."""
+    session = current()
+    session.operations[op] += 1
+    party = session.party
+    if isinstance(y, _Shared):
+        if is_long(x) or is_long(y) or (op == "matmul" and isinstance(x._value, Pinned)):
+            return late(tensors.multiplied(op, value_of(x), value_of(y)))
+        with session.measure("product" if op == "mul" else op):
+            if 0 in (bits_in(x), bits_in(y)):
+                return held(arithmetic.bilinear(party, op, array_of(x), array_of(y)), bits_in(x) + bits_in(y))
+            left, right = _regular_words(x), _regular_words(y)
+            return held(arithmetic.scaled_bilinear(party, op, left, right, 1 << FRACTION_BITS), FRACTION_BITS)
+    if not isinstance(y, _PUBLIC):
+        raise ProtocolError(f"arithmetic shares do not mix with {type(y).__name__}")
+    if op == "mul" and is_long(x) and (factors := _coefficients(y)) is not None:
+        return late(tensors.scaled(value_of(x), factors))
+    if not _is_real(y):
+        factor = torch.as_tensor(y, dtype=torch.int64).numpy()
+        return held(ring.apply(op, array_of(x), factor), bits_in(x))
+    factor = np.asarray(ring.encode(y))
+    if bits_in(x) == 0 or is_long(x):
+        return held(ring.apply(op, array_of(x), factor), bits_in(x) + FRACTION_BITS)
+    return _truncated(ring.apply(op, _regular_words(x), factor))
+
+
+def _coefficients(y: Any) -> Any:
+    """A public number, or one for each index of the last axis; None for other operands."""
+    if isinstance(y, (bool, int, float)):
+        return y
+    array = np.asarray(y)
+    if array.ndim == 0:
+        return array.item()
+    return array.astype(np.float64) if array.ndim == 1 else None
+
+
+def _truncated(product: Words) -> Any:
+    """A product of two values with FRACTION_BITS, back to FRACTION_BITS."""
+    return held(arithmetic.truncate(current().party, product, FRACTION_BITS), FRACTION_BITS)
+
+
+def divide(self: Any, y: Any) -> Any:
+    """Divide by a public number: integers exactly, others by their reciprocal, rounded to 2^-16."""
+    current().operations["div"] += 1
+    if not isinstance(y, _PUBLIC):
+        raise ProtocolError(f"division of arithmetic shares by {type(y).__name__}: use MPCTensor")
+    if torch.is_tensor(y) and y.numel() == 1 and self.dim() >= y.dim():
+        y = y.item()
+    if is_long(self) and isinstance(y, (int, float)):
+        if y == 0:
+            raise ProtocolError("division by zero")
+        return late(tensors.scaled(value_of(self), 1 if y > 0 else -1, abs(y)))
+    if isinstance(y, float) and y.is_integer():
+        y = int(y)
+    if isinstance(y, int):
+        precision = bits_in(self) or FRACTION_BITS  # the half of an integer has a fraction
+        whole = np.left_shift(array_of(self), precision - bits_in(self))
+        with current().measure("truncation"):
+            return held(arithmetic.divide(current().party, whole, y), precision)
+    return multiply(self, 1.0 / y if isinstance(y, float) else torch.as_tensor(y).double().reciprocal(), "mul")
+
+
+def negate(self: Any) -> Any:
+    if isinstance(self._value, Sum):
+        return late(tensors.scaled(self._value, -1))
+    return held(np.negative(array_of(self)), bits_in(self))
+
+
+def square(self: Any) -> Any:
+    current().operations["square"] += 1
+    if is_long(self):
+        return late(tensors.square(value_of(self)))
+    with current().measure("square"):
+        if bits_in(self) == 0:
+            return held(arithmetic.square(current().party, array_of(self)), 0)
+        return _truncated(arithmetic.square(current().party, _regular_words(self)))
+
+
+def pad(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
+    """Add a border of a public or a shared number."""
+    if mode != "constant":
+        raise Unavailable(f"pad with mode {mode!r}")
+    inner, border = same_fraction([self, value])
+    if border.dim() != 0:
+        raise ProtocolError("the value of a border must have no dimension")
+    # torch would treat the border's share as a float, so a product puts it around zeros.
+    outside = torch.nn.functional.pad(torch.zeros_like(inner.share), tuple(pad), value=1)
+    return _from_shares(torch.nn.functional.pad(inner.share, tuple(pad)) + outside * border.share, bits_in(inner))
+
+
+def index_add(self: Any, dim: int, index: Any, tensor: Any) -> Any:
+    """A copy to which the rows of another tensor are added, at these indices."""
+    total, rows = same_fraction([self, tensor])
+    return _from_shares(total.share.clone().index_add_(dim, index, rows.share), bits_in(total))
+
+
+def _doubled(self: Any, other: Any, columns: int, more: float = 0.0) -> tuple[Any, Any]:
+    """F F and Q (F + more I) for upper triangles of symmetric matrices F (self) and Q that commute; two rounds.
+
+    The products have the fractions of F and of Q.
+    """
+    bits = bits_in(self)
+    squared, product = banded.doubled(current().party, words_in(self), words_in(other), columns, 1 << bits, more)
+    return handle(held(squared, bits)), handle(held(product, bits_in(other)))
+
+
+# writing in place
+
+
+def write(self: Any, value: Any) -> Any:
+    """Copy a value into the memory of a tensor, which its views and slices share."""
+    _settled(self).share.copy_(_source(self, value))
+    return self
+
+
+def _set_item(self: Any, index: Any, value: Any) -> None:
+    _settled(self).share[index] = _source(self, value)
+
+
+def _settled(self: Any) -> Any:
+    """The tensor with a share in its own memory."""
+    if self._value is not None:
+        self._array, self._torch, self._value = array_of(self).copy(), None, None
+    return self
+
+
+def _source(self: Any, value: Any) -> torch.Tensor:
+    """The ring elements to write into a tensor, in other memory: torch does not check for an overlap."""
+    source, wanted = shared(value, bits_in(self)), bits_in(self)
+    if wanted == 0 and bits_in(source) > 0:
+        raise ProtocolError("a tensor of integers cannot take fractions in place: multiply it by 1.0 first")
+    if wanted != bits_in(source):
+        words = arithmetic.rescale(current().party, array_of(source), bits_in(source), wanted)
+        return torch.from_numpy(np.asarray(words))
+    share: torch.Tensor = source.share
+    same = share.untyped_storage().data_ptr() == self.share.untyped_storage().data_ptr()
+    return share.clone() if same else share
+
+
+# shapes
 
 
 def _turned(function: Callable[..., Any]) -> Any:
-    def t(self: Any) -> Any:
-        value = self._value
-        return late(value.turn()) if isinstance(value, Pinned) else function(self)
-
-    return t
-
-
-def _transposed(function: Callable[..., Any]) -> Any:
     def transpose(self: Any, *dims: Any, **options: Any) -> Any:
         value = self._value
         return late(value.turn()) if isinstance(value, Pinned) else function(self, *dims, **options)
@@ -326,19 +553,19 @@ def _item(function: Callable[..., Any]) -> Any:
         if isinstance(value, Stack) and isinstance(index, (slice, list)):
             return late(value.chosen(index))
         if isinstance(value, (Late, Parts)) and value.parts > 1:
-            places = index if isinstance(index, tuple) else (index,)
-            return late(Parts(value.divided()[(slice(None), *places)], value.bits))
+            at = index if isinstance(index, tuple) else (index,)
+            return late(Parts(value.divided()[(slice(None), *at)], value.bits))
         if self._torch is None and _basic(index):
-            found = _raw(self)[index]
-            if isinstance(found, np.ndarray):
-                return held(found, self.encoder._precision_bits)
+            part = _raw(self)[index]
+            if isinstance(part, np.ndarray):
+                return held(part, bits_in(self))
         return function(self, index)
 
     return item
 
 
 def _basic(index: Any) -> bool:
-    """Whether an index has whole numbers, ranges and new axes alone: NumPy and torch agree about these."""
+    """Whether an index has integers, ranges and new axes alone: NumPy and torch agree about these."""
     for at in index if type(index) is tuple else (index,):
         if type(at) is slice:
             if at.step is not None:
@@ -349,23 +576,22 @@ def _basic(index: Any) -> bool:
 
 
 def _raw(shared: Any) -> Words:
-    """The array of a tensor that has no view of torch's, with gaps in its memory if it has any."""
+    """The array of a tensor that torch has no view of; it need not be contiguous."""
     array: Words = shared._array if shared._array is not None else array_of(shared)
     return array
 
 
 def _on_array(name: str, function: Callable[..., Any], kernel: Callable[..., Any]) -> Any:
-    """A function of tensors that works on the array where that is all there is; torch's for what it does not take."""
-    counted = name in COUNTED
+    """A function that works on the array where torch has no view of it, else CrypTen's. Sums are counted."""
 
-    def method(self: Any, *given: Any, **options: Any) -> Any:
-        if counted:
-            _current().operations[name] += 1
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        if name == "sum":
+            current().operations[name] += 1
         if self._torch is None:
-            found = kernel(_raw(self), *given, **options)
-            if found is not None:
-                return held(np.asarray(found), self.encoder._precision_bits)
-        return function(self, *given, **options)
+            result = kernel(_raw(self), *args, **options)
+            if result is not None:
+                return held(result, bits_in(self))
+        return function(self, *args, **options)
 
     return method
 
@@ -373,10 +599,6 @@ def _on_array(name: str, function: Callable[..., Any], kernel: Callable[..., Any
 def _reshaped(array: Words, *shape: Any) -> Words | None:
     sides = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
     return array.reshape(sides) if all(type(side) is int for side in sides) else None
-
-
-def _unsqueezed(array: Words, dim: int) -> Words:
-    return np.expand_dims(array, dim)
 
 
 def _summed(array: Words, dim: Any = None, keepdim: bool = False) -> Any:
@@ -387,33 +609,33 @@ def _repeated(array: Words, *times: Any) -> Words | None:
     return np.tile(array, times) if len(times) == array.ndim and all(type(n) is int for n in times) else None
 
 
-ON_ARRAYS = {"reshape": _reshaped, "unsqueeze": _unsqueezed, "sum": _summed, "repeat": _repeated}
-"""Functions that need no torch; they give None for arguments that are left to torch."""
-COUNTED = frozenset({"sum"})
-"""Those of them that compute something, and so are counted among the operations of a run."""
+ON_ARRAYS: dict[str, Callable[..., Any]] = {
+    "reshape": _reshaped,
+    "unsqueeze": lambda array, dim: np.expand_dims(array, dim),
+    "sum": _summed,
+    "repeat": _repeated,
+}
+"""Functions that need no torch; they return None for arguments that are left to torch."""
 
 
-def _passed_on(name: str, function: Callable[..., Any]) -> Any:
-    """A function of a tensor that its shares have too."""
-    kernel = getattr(_Shared, name)
-
-    def method(self: Any, *given: Any, **options: Any) -> Any:
-        if _get(self, "ptype") is _arithmetic:
-            return handle(kernel(_get(self, "_tensor"), *given, **options))
-        return function(self, *given, **options)
-
-    return method
+def _passed_on(kernel: Callable[..., Any]) -> Any:
+    return lambda self, *args, **options: handle(kernel(_get(self, "_tensor"), *args, **options))
 
 
-def arrays_of(parts: Sequence[Any]) -> list[Words] | None:
-    """The arrays of tensors with as many axes, if torch has a view of none."""
-    if any(part._torch is not None for part in parts):
-        return None
-    arrays = [_raw(part) for part in parts]
-    return arrays if len({array.ndim for array in arrays}) == 1 else None
+def _join(how: Callable[..., torch.Tensor], of_arrays: Callable[..., Words]) -> Any:
+    def joined(values: Sequence[Any], dim: int = 0) -> Any:
+        whole = _blocks(values, dim) if how is torch.cat else None
+        if whole is not None:
+            return whole
+        parts = same_fraction(values)
+        if all(part._torch is None for part in parts) and len({part.dim() for part in parts}) == 1:
+            return held(of_arrays([_raw(part) for part in parts], axis=dim), bits_in(parts[0]))
+        return _from_shares(how([part.share for part in parts], dim=dim), bits_in(parts[0]))
+
+    return staticmethod(joined)
 
 
-def joined(parts: Sequence[Any], dim: int) -> Any:
+def _blocks(parts: Sequence[Any], dim: int) -> Any:
     """Blocks of owners side by side, or pinned rows below each other; None for other tensors."""
     values = [part._value if isinstance(part, _Shared) else None for part in parts]
     blocks = [value for value in values if isinstance(value, Owned)]
@@ -425,59 +647,4 @@ def joined(parts: Sequence[Any], dim: int) -> Any:
         for value in rows[1:]:
             whole = whole.stacked(value.tall)
         return late(Pinned(whole, max(value.bits for value in rows), rows[0].together))
-    return None
-
-
-def _each(self: Any, columns: Any) -> Any:
-    stack = value_of(self)
-    if not isinstance(stack, Stack):
-        raise ProtocolError("each takes square matrices that are pinned together")
-    return of(stack.each(value_of(columns)))
-
-
-def _sampled(self: Any, most: int) -> Any:
-    value = value_of(self)
-    if not isinstance(value, Pinned):
-        raise ProtocolError("only bands of a pinned matrix can be sampled")
-    return of(value.sampled(most))
-
-
-def _doubled(self: Any, made: Any, columns: int, more: float = 0.0) -> tuple[Any, Any]:
-    """F F and Q (F + more I) for upper triangles of symmetric matrices F (self) and Q that commute; two rounds.
-
-    The products have the fractions of F and of Q.
-    """
-    bits = bits_in(self)
-    square, next_ = banded.doubled(tensors.party(), words_in(self), words_in(made), columns, 1 << bits, more)
-    return handle(held(square, bits)), handle(held(next_, bits_in(made)))
-
-
-def added(x: Any, y: Any, sign: int) -> Any:
-    """The sum of tensors of which one is a sum with coefficients, or comes in parts; None for others."""
-    for value in (x._value, y._value):
-        if value is not None and (isinstance(value, Sum) or value.parts > 1):
-            return late(tensors.added(value_of(x), value_of(y), sign))
-    return None
-
-
-def scaled(x: Any, p: Any = 1, q: Any = 1) -> Any:
-    """A tensor times a public p / q, exactly."""
-    return late(tensors.scaled(value_of(x), p, q))
-
-
-def multiplied(x: Any, y: Any, op: str) -> Any:
-    """A product of shared tensors of which one is long, or pinned."""
-    return late(tensors.multiplied(op, value_of(x), value_of(y)))
-
-
-def coefficients(y: Any) -> Any:
-    """A public number, or one for each place of the last axis; None for other operands."""
-    if isinstance(y, (bool, int, float)):
-        return y
-    if isinstance(y, (np.ndarray, np.generic, torch.Tensor, list)):
-        array = np.asarray(y)
-        if array.ndim == 0:
-            return array.item()
-        if array.ndim == 1:
-            return array.astype(np.float64)
     return None

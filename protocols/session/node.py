@@ -32,29 +32,17 @@ def connect(
     listener: socket.socket | None = None,
     activity: Activity | None = None,
 ) -> Transport:
-    """Links to all other processes, by the transport that the configuration names."""
-    transport = _connected(config, node, credentials, listener, activity)
+    """Connect to all other processes of the session over mutual TLS."""
+    if not 0 <= node <= config.dealer:
+        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
+    if config.transport != "tls":
+        raise ConfigError(f"the transport {config.transport!r} was removed; set transport to tls")
+    if credentials is None:
+        raise ConfigError("a session needs certificates; see `sccvfl certs --help`")
+    transport = Mesh(config, node, Rendezvous(config, node, credentials, listener, activity).run())
     if activity is not None:
         activity.running(transport.meter)
     return transport
-
-
-def _connected(
-    config: SessionConfig,
-    node: int,
-    credentials: Credentials | None,
-    listener: socket.socket | None,
-    activity: Activity | None,
-) -> Transport:
-    if not 0 <= node <= config.dealer:
-        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
-    if config.transport == "gloo":
-        from protocols.net.gloo import Gloo
-
-        return Gloo.connect(config, node)
-    if credentials is None:
-        raise ConfigError("the tls transport needs certificates; `sccvfl certs --help` tells how to get them")
-    return Mesh.connect(config, node, credentials, listener, activity)
 
 
 def open_session(
@@ -91,11 +79,8 @@ def refuse(
     listener: socket.socket | None = None,
     activity: Activity | None = None,
 ) -> list[str]:
-    """Meet the others only to tell them why this process does not take part; returns who was told.
-
-    gloo has no way to do so: there the others wait until the time to connect is over.
-    """
-    if config.transport == "gloo" or credentials is None:
+    """Meet the others only to tell them why this process does not take part; return the names of those reached."""
+    if credentials is None:
         return []
     return Rendezvous(config, node, credentials, listener, activity).refuse(reason)
 

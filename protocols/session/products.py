@@ -17,8 +17,7 @@ from protocols.operations.arithmetic import Finish
 from protocols.operations.split_step import SplitKernel, SplitShape
 from protocols.ring import Words
 from protocols.session.binding_tensors import bits_in, of, value_of, words_in
-from protocols.session.runtime import current
-from protocols.session.tensors import Held, Late, Owned
+from protocols.session.tensors import Held, Late, Owned, current
 
 Halves = Callable[[], tuple[list[Words], Finish]]
 """Gives what to open, and what follows."""

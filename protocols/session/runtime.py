@@ -26,7 +26,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import Token
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -36,7 +36,7 @@ import torch
 
 from protocols import ring
 from protocols.dealing.matching import Bounds, Matched, Tags
-from protocols.dealing.party import How, Party, agree_on_keys
+from protocols.dealing.party import Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
 from protocols.errors import (
@@ -56,7 +56,7 @@ from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePla
 from protocols.records.transcript import Transcript
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session import binding, binding_tensors, tensors
-from protocols.session.communicator import Communicator
+from protocols.session.tensors import CURRENT
 
 
 def _import_crypten() -> Any:
@@ -83,13 +83,10 @@ def _import_crypten() -> Any:
 
 
 crypten = _import_crypten()
-_Arithmetic = crypten.mpc.primitives.ArithmeticSharedTensor
-_Binary = crypten.mpc.primitives.BinarySharedTensor
 MPCTensor = crypten.mpc.MPCTensor
 
 _LONGEST_ANNOUNCEMENT = 1 << 20
 _SHORT_INTEGERS = (np.dtype(np.int8), np.dtype(np.int16))
-_CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 _installed = False
 _INSTALLING = threading.Lock()
 
@@ -106,7 +103,7 @@ def _install() -> None:
     global _installed
     with _INSTALLING:
         if not _installed:
-            binding.install(crypten, current)
+            binding.install(crypten)
             _installed = True
 
 
@@ -114,14 +111,6 @@ def tensor_of(words: Words, bits: int) -> Any:
     """A CrypTen tensor of this party's share, which `words_of` gave: for what is kept between sessions."""
     _install()
     return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
-
-
-def current() -> Session:
-    """The session of this context."""
-    session = _CURRENT.get()
-    if session is None:
-        raise ProtocolError("no session is open here")
-    return session
 
 
 class Session:
@@ -146,8 +135,6 @@ class Session:
         self._token: Token[Session | None] | None = None
         self._party: Party | None = None
         self.rank, self.parties = transport.node, transport.parties
-        self.communicator = Communicator(self)
-        self.provider = binding.Provider(self)
         self.openings = tensors.Openings(self)
         self.operations: Counter[str] = Counter()
         """How often each operator of CrypTen was called."""
@@ -163,7 +150,7 @@ class Session:
         except BaseException as error:
             self._transport.abort(reason_for_peers(error), waited_for(error))
             raise
-        self._token = _CURRENT.set(self)
+        self._token = CURRENT.set(self)
         return self
 
     def __exit__(
@@ -171,7 +158,7 @@ class Session:
     ) -> None:
         party, self._party = self._party, None
         if self._token is not None:
-            _CURRENT.reset(self._token)
+            CURRENT.reset(self._token)
             self._token = None
         if error is not None or party is None:
             self._transport.abort(reason_for_peers(error), waited_for(error))
@@ -285,28 +272,20 @@ class Session:
 
         `receipt` belongs to the charge that pays for all of them. `among`: as for `open`.
         """
-        opened = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
-        if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in opened):
+        if any(not isinstance(value, MPCTensor) for value, _ in pairs):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
             raise ProtocolError(f"only shared tensors can be opened, not {kinds}")
-        if len({isinstance(tensor, _Binary) for tensor in opened}) > 1:
-            raise ProtocolError("arithmetic and binary shares cannot be opened in the same round")
-        how: How = "add" if isinstance(opened[0], _Arithmetic) else "xor"
-        words = [words_of(tensor) for tensor in opened]
+        words = [words_of(value) for value, _ in pairs]
         admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
-        fresh = [self.party.zero_share((w.size,), how, among) for w in words]
         with self._transport.meter.scope("open"):
-            shares = [
-                w.reshape(-1) + zero if how == "add" else w.reshape(-1) ^ zero
-                for w, zero in zip(words, fresh, strict=True)
-            ]
-            totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), how, among)
+            shares = [w.reshape(-1) + self.party.zero_share((w.size,), among) for w in words]
+            totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), among)
         for (_, release), total, w in zip(pairs, totals, words, strict=True):
             if self._transcript is not None and total is not None:
                 self._transcript.release(release.name, total.reshape(w.shape))
         return [
-            None if total is None else _plain(total, bits_of(tensor)).reshape(w.shape)
-            for total, w, tensor in zip(totals, words, opened, strict=True)
+            None if total is None else _plain(total, bits_of(value)).reshape(w.shape)
+            for total, w, (value, _) in zip(totals, words, pairs, strict=True)
         ]
 
     def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
@@ -370,7 +349,7 @@ class Session:
             kernel = sigmoid.sigmoid if bound <= sigmoid.BOUND else sigmoid.fine_sigmoid
             if bound > sigmoid.FINE_BOUND:
                 raise RangeError(f"no sigmoid is precise beyond {sigmoid.FINE_BOUND:g}")
-            return self.wrap(kernel(self.party, added_words(value), bits_of(value)), sigmoid.SIGMOID_BITS)
+            return self.wrap(kernel(self.party, words_of(value), bits_of(value)), sigmoid.SIGMOID_BITS)
         return self._bounded("sigmoid", value, bound, 12.0)
 
     def tanh(self, value: Any, bound: float | None = None) -> Any:
@@ -390,7 +369,7 @@ class Session:
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
             room[0] *= -1
             moved = arithmetic.bilinear(self.party, "mul", outside, room)
-            words = added_words(value)
+            words = words_of(value)
             return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
 
     def check_range(self, value: Any, bound: float, release: Release) -> None:
@@ -430,6 +409,10 @@ class Session:
         """One public number below 256 from each party to all, by rank: for agreeing on the next step."""
         came = self._to_all(step, np.array([flag], np.uint8))
         return [flag if rank == self.rank else int(came[rank][0]) for rank in range(self.parties)]
+
+    def barrier(self) -> None:
+        """Wait until every party is here."""
+        self.tell_all("barrier", 0)
 
     def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
         """Public bytes of every party, the same number from each, by rank."""
@@ -535,7 +518,7 @@ class Session:
 
     def _series(self, name: series.Name, value: Any, bound: float, bits: int) -> Any:
         """A series of a value of any fraction; waits for a round."""
-        words, have = added_words(value), bits_of(value)
+        words, have = words_of(value), bits_of(value)
 
         def start(party: Party) -> tuple[list[Words], arithmetic.Finish]:
             masked, finish = series.evaluation(party, name, words, bound, have, bits)
@@ -545,14 +528,14 @@ class Session:
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
-            words = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.rescale(self.party, words_of(value), bits_of(value), FRACTION_BITS)
             if bound is None:
                 words, bound = words_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
             return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
 
     def _room(self, value: Any, bound: float) -> Words:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
-        words = added_words(value).reshape(-1)
+        words = words_of(value).reshape(-1)
         room = np.stack([words, -words])
         if self.rank == 0:
             room += ring.encode(np.array([bound]), bits_of(value))
@@ -587,18 +570,7 @@ def _plain(total: Words, bits: int) -> torch.Tensor:
 
 def words_of(value: Any) -> Words:
     """The share inside a CrypTen tensor, as an array."""
-    inner = value._tensor if isinstance(value, MPCTensor) else value
-    if isinstance(inner, _Binary):
-        share: torch.Tensor = inner.share
-        return share.contiguous().numpy()
-    return binding_tensors.array_of(inner)
-
-
-def added_words(value: Any) -> Words:
-    """The same as `words_of`, for steps that need shares which add up to the value."""
-    if isinstance(value._tensor if isinstance(value, MPCTensor) else value, _Binary):
-        raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
-    return words_of(value)
+    return binding_tensors.words_in(value)
 
 
 def bits_of(value: Any) -> int:

@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from protocols.errors import ProtocolError
 from protocols.ring import Words, decode
-from protocols.session.runtime import added_words, bits_of, tensor_of
+from protocols.session.runtime import bits_of, tensor_of, words_of
 
 
 def save_share(tensor: Any) -> Words:
     """This party's share, in memory of its own; a value that waits for a round is sent first."""
-    return added_words(tensor).copy()
+    return words_of(tensor).copy()
 
 
 def restore_share(share: Words, bits: int) -> Any:

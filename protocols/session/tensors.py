@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ from protocols.ring import FRACTION_BITS, Shape, Words
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
 
-_current: Callable[[], Session]
+CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 
 USUAL = frozenset({0, FRACTION_BITS, 2 * FRACTION_BITS})
 """Fractions of CrypTen's own functions: a product of two such values is truncated to FRACTION_BITS at once."""
@@ -64,10 +65,12 @@ Start = Callable[[Party], tuple[list[Words], Finish]]
 """Takes the tuples of an opening: what to open, and what follows."""
 
 
-def install(current: Callable[[], Session]) -> None:
-    """How to find the session of a context."""
-    global _current
-    _current = current
+def current() -> Session:
+    """The session of this context."""
+    session = CURRENT.get()
+    if session is None:
+        raise ProtocolError("no session is open here")
+    return session
 
 
 class Value:
@@ -134,7 +137,7 @@ class Late(Value):
     """The result of an opening, once it is made. With several parts it has one more axis, the first."""
 
     def __init__(self, step: str, shape: Sequence[int], bits: int, start: Start, parts: int = 1) -> None:
-        self._openings, self.step, self.start = _current().openings, step, start
+        self._openings, self.step, self.start = current().openings, step, start
         self.shape, self.bits, self.parts = tuple(shape), bits, parts
         self.found: Words | None = None
         self._openings.add(self)
@@ -181,7 +184,7 @@ class Product(Late):
         if bits > LONGEST:
             raise ProtocolError(f"a product would have {bits} fractional bits: rescale a factor first")
         self.op, self.factors = op, (x.words(), y.words())
-        super().__init__(op, ring.shape_of(op, x.shape, y.shape, {}), bits, self._start)
+        super().__init__(op, ring.shape_of(op, x.shape, y.shape), bits, self._start)
 
     def _start(self, party: Party) -> tuple[list[Words], Finish]:
         return arithmetic.multiplication(party, self.op, *self.factors)
@@ -189,7 +192,7 @@ class Product(Late):
     def scaled(self, divisor: int) -> Words:
         """Shares of the product over a divisor. The product itself no longer waits: it is used up."""
         self._openings.drop(self)
-        return arithmetic.scaled_bilinear(_current().party, self.op, *self.factors, divisor)
+        return arithmetic.scaled_bilinear(current().party, self.op, *self.factors, divisor)
 
 
 class Sum(Value):
@@ -324,7 +327,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     if not work:
         return Held(assembled([]), bits)
     if sliced and len(work) == 1:
-        return Held(assembled([arithmetic.divide(_current().party, *work[0])]), bits)
+        return Held(assembled([arithmetic.divide(current().party, *work[0])]), bits)
 
     def start(party: Party) -> tuple[list[Words], Finish]:
         masked, finish = arithmetic.divisions(party, work)
@@ -369,7 +372,7 @@ class Owned(Value):
 
     def pinned(self, together: int) -> Pinned:
         """Every owner masks its columns and sends them once. Whole numbers are never truncated: all bands add up."""
-        party = _current().party
+        party = current().party
         if self.bits not in (0, FRACTION_BITS):
             raise ProtocolError("only columns of whole numbers, or with the usual fraction, can be pinned")
         widths, own = self.widths(party.parties), self.of(party.rank, slice(None)).astype(np.int64, copy=False)
@@ -396,7 +399,7 @@ class Pinned(Value):
         return Pinned(self.tall, self.bits, self.together, not self.turned)
 
     def words(self) -> Words:
-        shares = banded.shares_of(_current().party, self.tall)
+        shares = banded.shares_of(current().party, self.tall)
         return np.ascontiguousarray(shares.T) if self.turned else shares
 
     def times(self, y: Value) -> Late:
@@ -439,7 +442,7 @@ class Stack(Value):
         return Stack(self.masked, self.columns, places, self.bits)
 
     def words(self) -> Words:
-        shares = banded.shares_of(_current().party, banded.BandedMatrix(((self.masked,),), self.columns))
+        shares = banded.shares_of(current().party, banded.BandedMatrix(((self.masked,),), self.columns))
         return shares.reshape(-1, self.columns, self.columns)[list(self.places)]
 
     def each(self, y: Value) -> Late:
@@ -464,7 +467,7 @@ def pinned(value: Value, bound: float | None = None) -> Value:
     """The value under masks that are opened once: columns of owners, a shared tall matrix, or square matrices."""
     if isinstance(value, Owned) and len(value.shape) == 2:
         return value.pinned(together(bound))
-    party, words = _current().party, value.words()
+    party, words = current().party, value.words()
     if words.ndim == 2:
         return Pinned(banded.mask_rows(party, words), value.bits, together(bound))
     if words.ndim != 3 or words.shape[1] != words.shape[2]:
@@ -478,7 +481,7 @@ def gram(value: Value, weights: Value | None = None) -> Parts:
 
     Of a matrix that is not pinned, the whole of X^T X; at once.
     """
-    party = _current().party
+    party = current().party
     if not isinstance(value, Pinned):
         return Parts(banded.gram(party, [value.words()])[None], 2 * value.bits)
     if value.turned:
@@ -497,7 +500,7 @@ def selected(choices: Value, one_hot: Value) -> Held:
     holder, of_holder, _ = one_hot.blocks[0]  # type: ignore[attr-defined]
     rows, groups, columns = choices.shape
     chosen, member = (None if one is None else _whole_words(one) for one in (of_owner, of_holder))
-    words = selection.select(_current().party, owner, holder, chosen, member, (rows, groups, columns))
+    words = selection.select(current().party, owner, holder, chosen, member, (rows, groups, columns))
     return Held(words, choices.bits)
 
 
@@ -514,7 +517,7 @@ def group_sums(columns: Value, groups: Value, bound: float) -> Held:
     holders = {owner for owner, *_ in groups.blocks}  # type: ignore[attr-defined]
     if len(holders) != 1 or not 0 < bound < _MOST_SUM:
         raise ProtocolError("the groups of records are known to one party, and their sums stay below 2^62")
-    party, holder = _current().party, holders.pop()
+    party, holder = current().party, holders.pop()
     widths = columns.widths(party.parties)  # type: ignore[attr-defined]
     one_hot = (lambda rows: groups.of(holder, rows)) if party.rank == holder else None  # type: ignore[attr-defined]
 
@@ -560,14 +563,9 @@ def multiplied(op: str, x: Value, y: Value) -> Value:
     return Product(op, x, y)
 
 
-def party() -> Party:
-    """The party of this context's session."""
-    return _current().party
-
-
 def slopes(logits: Value) -> tuple[Held, Held]:
     """The sigmoid and its derivative, from the same openings (protocols/operations/sigmoid.py)."""
-    found = sigmoid.sigmoid_and_slope(_current().party, logits.words(), logits.bits)
+    found = sigmoid.sigmoid_and_slope(current().party, logits.words(), logits.bits)
     return Held(found[0], sigmoid.SIGMOID_BITS), Held(found[1], sigmoid.SIGMOID_BITS)
 
 
@@ -575,7 +573,7 @@ def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
     """The slope of the loss of a private head, and its derivative if it is wanted."""
     if label.bits != 0:
         raise ProtocolError("the label of a class is a whole number")
-    party, given = _current().party, (logits.words(), label.words(), logits.bits)
+    party, given = current().party, (logits.words(), label.words(), logits.bits)
     found = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
     found = sigmoid.capped_slope_and_bend(party, *given) if found is None else found
     return [Held(one, sigmoid.SIGMOID_BITS) for one in found]

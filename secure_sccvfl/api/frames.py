@@ -15,12 +15,20 @@ import pandas as pd
 
 from protocols.alignment.ids import IdRule
 from protocols.records.private import private
-from secure_sccvfl.data.dataset import Dataset, Reader, Tables, read_whole
-from secure_sccvfl.data.drafts.guesses import FEW_VALUES, MOST_CATEGORIES, in_order
+from secure_sccvfl.data.cells import CellProblem, refuse
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.drafts.draft import FEW_VALUES, MOST_CATEGORIES, in_order
 from secure_sccvfl.data.features import DataError, Feature
-from secure_sccvfl.data.files import absent, check_description, check_table
-from secure_sccvfl.data.tables.problems import Finding, refuse
-from secure_sccvfl.data.tables.toml import key_text, toml
+from secure_sccvfl.data.files import (
+    Reader,
+    Tables,
+    absent,
+    check_description,
+    check_table,
+    key_text,
+    read_whole,
+    toml,
+)
 
 Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
@@ -164,7 +172,7 @@ def _dictionary(
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
-    found: list[Finding] = []
+    found: list[CellProblem] = []
     tables = []
     for features in parties:
         looked = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,10 @@ from secure_sccvfl.data.files import id_rule, read_description
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.heads import default_epsilon
@@ -43,9 +43,9 @@ _DISCOVERY = (*_PRIVACY, *DISCOVERY_OPTIONS)
 _RULE = ("gap_target", "flip_target", "take_lambda")
 _METHOD = (
     *_DISCOVERY,
-    *("method", "encoder", "head", "hidden", "generator", "source"),
-    *("consistency", "consistency_from", "lambdas", *_RULE),
-    *("guard", "guard_grows"),
+    *("method", "encoder", "head", "hidden", "generator"),
+    *("consistency_from", "lambdas", *_RULE),
+    "guard",
     *("warmup", "steps"),
 )
 
@@ -180,7 +180,7 @@ def train(
     `card`: a policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode
     `aware` of a run; the card must declare that, and `predict` then needs the column of s. Further settings, as for
     `run_local`: refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method,
-    encoder, head, hidden, generator, source, consistency, consistency_from, lambdas, gap_target, flip_target,
+    encoder, head, hidden, generator, consistency_from, lambdas, gap_target, flip_target,
     take_lambda, guard, warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
@@ -239,13 +239,13 @@ def discover(
             statistics, part.parties, part.protected, len(whole.features), config, seed, owners=owner
         )
         beyond = discovery.conditional(part_of(whole, parts.validation).parties)
-        sketches: tuple[Sketch, ...] = ()
-        finding: Finding | None = None
-        for number in range(options.refreshes + options.late_refreshes + 1):
+        sketches: tuple[NoisyTables, ...] = ()
+        finding: RoleAssignment | None = None
+        for number in range(options.privacy.table_releases + options.privacy.late_table_releases + 1):
             sketches, finding = discovery.refresh(number, sketches, finding, beyond)
         if finding is None:
-            raise ConfigError(f"refreshes must be at least 0, not {options.refreshes}")
-        finding = discovery.judged(sketches, finding, beyond)
+            raise ConfigError(f"refreshes must be at least 0, not {options.privacy.table_releases}")
+        finding = discovery.with_confidence(sketches, finding, beyond)
     lines = [
         {
             "feature": name,
@@ -272,4 +272,4 @@ def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **gi
     if unknown := sorted(set(settings) - set(known)):
         raise ConfigError(f"no setting {unknown[0]!r}; there is {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})
-    return replace(options, dataset=data.dataset.name)
+    return options.changed(dataset=data.dataset.name)

@@ -214,7 +214,7 @@ def run_local(
     place = place.resolve()
     options = dict(settings)
     options["dataset"], natural = _dataset(data, place, options)
-    if transcript and not RunOptions.of(options).pooled:
+    if transcript and not RunOptions.of(options).data.pooled:
         raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
     config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
     whole = WholeRun(place, config, None, _events(progress), False, transcript)

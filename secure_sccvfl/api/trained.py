@@ -18,15 +18,14 @@ from threadpoolctl import threadpool_limits
 
 from accounting.tables import Table, page
 from secure_sccvfl.api.frames import read_records
-from secure_sccvfl.data.dataset import codes_of
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.evaluation.aware_baselines import predictor_of
-from secure_sccvfl.evaluation.baselines import majority
-from secure_sccvfl.evaluation.fitted_judges import FittedJudges
-from secure_sccvfl.evaluation.harness import judges_of
-from secure_sccvfl.evaluation.judges import HANDED_OUT, OWN, EditedRecords
+from secure_sccvfl.data.files import codes_of
+from secure_sccvfl.evaluation.baselines import majority, predictor_of
+from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
 from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of
+from secure_sccvfl.evaluation.pooled import run_counterfactuals
 from secure_sccvfl.evaluation.prepared import Prepared, own_rows
+from secure_sccvfl.evaluation.scoring import ScoringSet
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
 from secure_sccvfl.metrics.intervals import Z95, wilson
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
@@ -34,7 +33,7 @@ from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
 
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
-FLIPS = tuple(f"{figure}_{judge}" for judge in (*HANDED_OUT, OWN) for figure in ("fr", "fr_null"))
+FLIPS = tuple(f"{figure}_{judge}" for judge in (*RUN_MODELS, OWN) for figure in ("fr", "fr_null"))
 SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
 """The rates of groups whose widest difference is the gap."""
@@ -162,16 +161,16 @@ class TrainedModel:
         return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
 
     @cached_property
-    def _judges(self) -> FittedJudges:
-        return judges_of(self.ready.data, self.ready.split, self.ready.roles, self.ready.seed)
+    def _judges(self) -> ScoringSet:
+        return run_counterfactuals(self.ready.data, self.ready.split, self.ready.roles, self.ready.seed)
 
     @cached_property
-    def _own_edits(self) -> dict[str, EditedRecords]:
+    def _own_edits(self) -> dict[str, Counterfactuals]:
         """Test records under the run's own generator."""
         if not self.ready.roles.named("M"):
             return {}
         inputs, target = own_rows(self.ready)
-        return {OWN: EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
+        return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
 
     def _intervals(self, predict: Predictor, found: Mapping[str, float]) -> dict[str, tuple[float, float]]:
         """The uncertainty of each figure from the number of test records."""

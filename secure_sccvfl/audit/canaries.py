@@ -35,7 +35,6 @@ from secure_sccvfl.audit.constructed import (
     FirstCountCanary,
     GradientCanary,
     GramCanary,
-    MomentsCanary,
     OutputCanary,
     ResidualsCanary,
 )
@@ -43,8 +42,7 @@ from secure_sccvfl.audit.head_noise import HeadCanary, capped, log_cosh
 from secure_sccvfl.data.party import MOMENT_GRID, AtHolder, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.inputs import clipping_of, joint_norm
-from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, clipping_of, joint_norm
 from secure_sccvfl.releases.heads import HeadPlan, PricedHead, price_head
 from secure_sccvfl.releases.kinds import Kind
 from secure_sccvfl.releases.releases import (
@@ -54,7 +52,6 @@ from secure_sccvfl.releases.releases import (
     GRAM,
     HEAD,
     HEAD_OUTPUT,
-    MOMENTS,
     NOISY_GRADIENT,
     RESIDUALS,
     RISK_GAINS,
@@ -98,7 +95,7 @@ class CountsCanary:
     ) -> Sums:
         """One release through the protocol of a run."""
         bound = joint_norm(1.0, len(sizes.bins), len(sizes.counts))
-        return statistics.group_sums(columns, codes, sizes.counts, name, bound)
+        return statistics.release(GroupSums(name, bound), columns, codes, sizes.counts).tables
 
     def exact(self, table: np.ndarray) -> np.ndarray:
         """What is released of a table of sums, without noise."""
@@ -119,7 +116,7 @@ class ClippedCanary(CountsCanary):
     def released(
         self, statistics: Statistics, columns: Columns, codes: Sequence[AtHolder], sizes: Groups, name: str
     ) -> Sums:
-        return statistics.clipped_sums(columns, codes, sizes.counts, name, self.length).tables
+        return statistics.release(ClippedSums(name, self.length), columns, codes, sizes.counts).tables
 
     def exact(self, table: np.ndarray) -> np.ndarray:
         return scaled(table, self.length)
@@ -144,14 +141,16 @@ class GainsCanary(CountsCanary):
         self, statistics: Statistics, columns: Columns, codes: Sequence[AtHolder], sizes: Groups, name: str
     ) -> Sums:
         bound = joint_norm(MOMENT_GRID, len(sizes.bins), len(sizes.counts))
-        return statistics.group_sums(columns, codes, sizes.counts, name, bound, HALVES)
+        return statistics.release(GroupSums(name, bound, HALVES), columns, codes, sizes.counts).tables
 
 
 Canary = CountsCanary | Constructed | HeadCanary
 
 
 def _of_sketch(options: RunOptions, schema: Schema) -> CountsCanary:
-    return CountsCanary() if options.sketch == "counts" else ClippedCanary(length=options.clip)
+    return (
+        CountsCanary() if options.discovery.table_kind == "counts" else ClippedCanary(length=options.discovery.clip)
+    )
 
 
 RECORDS = 1000
@@ -169,10 +168,10 @@ def _priced(options: RunOptions, schema: Schema) -> tuple[HeadPlan, PricedHead]:
 
 def _of_head(options: RunOptions, schema: Schema) -> HeadCanary:
     plan, priced = _priced(options, schema)
-    accounted = epsilon_of([priced.objective], options.delta)
+    accounted = epsilon_of([priced.objective], options.privacy.delta)
     loss = log_cosh(plan.slope) if schema.task == "regression" else capped(plan.slope)
     sigma, ridge = priced.noise.sigma, priced.noise.ridge
-    return HeadCanary(HEAD, sigma, plan.radius, ridge, options.delta, accounted, loss)
+    return HeadCanary(HEAD, sigma, plan.radius, ridge, options.privacy.delta, accounted, loss)
 
 
 def _of_output(options: RunOptions, schema: Schema) -> OutputCanary:
@@ -183,7 +182,6 @@ def _of_output(options: RunOptions, schema: Schema) -> OutputCanary:
 CANARIES: Mapping[str, Callable[[RunOptions, Schema], Canary]] = {
     SKETCH.name: _of_sketch,
     RISK_GAINS.name: lambda options, schema: GainsCanary(),
-    MOMENTS.name: lambda options, schema: MomentsCanary(),
     RESIDUALS.name: lambda options, schema: ResidualsCanary(),
     FIRST_COUNT.name: lambda options, schema: FirstCountCanary(),
     GRAM.name: lambda options, schema: GramCanary(),
@@ -204,7 +202,7 @@ def charged_kinds(options: RunOptions | None = None, schema: Schema | None = Non
         return charged
     made = mode_plan(schema, options).releases.values()
     found = [kind for kind in charged if any(r.event is not None and kind.is_name(r.name) for r in made)]
-    return (*found, EVALUATION) if options.evaluation == "noisy" and EVALUATION not in found else tuple(found)
+    return (*found, EVALUATION) if options.evaluation.kind == "noisy" and EVALUATION not in found else tuple(found)
 
 
 def canaries_of(kinds: Sequence[Kind], options: RunOptions, schema: Schema) -> tuple[Canary, ...]:

@@ -9,7 +9,6 @@ noise), and as a whole, where the difference is the noise that was drawn.
 
 | release | how the record differs | share of the charged movement |
 |---|---|---|
-| `moments` | the group of a record at the end of the public range | all of it |
 | `residuals` | the group of a record whose kernel feature opposes its group | .6, the bound in `hsic.py` is loose |
 | `first count` | one party has the record or lacks it | all of it |
 | `noisy gradient` | score and label: a residual of -1 or 1 on a gradient of the clipped length | all but 1e-3 |
@@ -41,10 +40,10 @@ from protocols.steps.second_order import noise_of_heads
 from protocols.steps.weighted_sums import WEIGHT_BITS, clipped
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, AtHolder, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.noisy_tables import residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
-from secure_sccvfl.discovery.sketches import release_moments, residual_scores
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
@@ -59,7 +58,6 @@ from secure_sccvfl.releases.releases import (
     NOISY_GRADIENT,
     RESIDUALS,
 )
-from secure_sccvfl.releases.releases import MOMENTS as MOMENTS_KIND
 from secure_sccvfl.training.modes.dp import DpConfig, noisy_sum, step_sensitivity
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
@@ -138,7 +136,7 @@ def release_often(
     records = RecordSet(np.arange(canary.rows, dtype=np.uint64))
     epsilon, delta = terms_of(canary, options)
     if canary.kind is EVALUATION:
-        multiplier = noise_multiplier(epsilon, delta, options.evaluations)
+        multiplier = noise_multiplier(epsilon, delta, options.evaluation.planned)
     if isinstance(canary, OutputCanary):
         multiplier = canary.multiplier
     seen = []
@@ -156,8 +154,8 @@ def release_often(
 def terms_of(canary: Constructed, options: RunOptions) -> tuple[float, float]:
     """Epsilon and delta of the ledger that pays for the release."""
     if canary.kind is EVALUATION:
-        return options.evaluation_epsilon, options.evaluation_delta
-    return options.epsilon, options.delta
+        return options.evaluation.epsilon, options.evaluation.delta
+    return options.privacy.epsilon, options.privacy.delta
 
 
 @dataclass(frozen=True)
@@ -171,20 +169,8 @@ class _Columns:
     def known(self) -> _Columns:
         return self
 
-    def moments(self, names: Any) -> dict[str, np.ndarray]:
-        return dict(self.blocks)
-
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         return dict(self.blocks)
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """A protected attribute with two groups."""
-
-    codes: AtHolder
-    name: str = "s"
-    groups: tuple[str, ...] = ("0", "1")
 
 
 def _names(parties: int, each: int) -> dict[int, list[str]]:
@@ -193,7 +179,7 @@ def _names(parties: int, each: int) -> dict[int, list[str]]:
 
 def _facts(parties: int, each: int, width: int) -> Facts:
     bins = {rank: dict.fromkeys(own, width) for rank, own in _names(parties, each).items()}
-    return Facts(bins, (2,), source="moments", conditional=True, align="hidden")
+    return Facts(bins, (2,), conditional=True, align="hidden")
 
 
 @dataclass(frozen=True)
@@ -211,38 +197,13 @@ class _OfGroups:
         return made
 
     def _attribute(self, session: Session, world: str) -> Attribute:
-        return _Groups(self.codes(world) if session.rank == GROUP_HOLDER else None)
+        return Attribute("s", "", ("0", "1"), self.codes(world) if session.rank == GROUP_HOLDER else None)
 
     def _statistics(
         self, session: Session, charger: Charger, width: int, presence: Presence | None = None
     ) -> SecureStatistics:
         bins = _facts(session.parties, self.each, width).bins
         return SecureStatistics(session, bins, (GROUP_HOLDER,), self.rows, charger, presence)
-
-
-@dataclass(frozen=True)
-class MomentsCanary(_OfGroups):
-    """Sums of 1, u and u^2 by group: the record has u = 1 in every column, and the others count nowhere."""
-
-    name: str = "moments"
-    kind: Kind = MOMENTS_KIND
-
-    def plan(self, parties: int, times: int) -> list[Release]:
-        return self.kind.releases(_facts(parties, self.each, MOMENTS), times=times)
-
-    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
-        names, block = _names(session.parties, self.each), np.zeros((self.rows, MOMENTS))
-        block[0] = MOMENT_GRID
-        own = cast(Party, _Columns(dict.fromkeys(names[session.rank], block), block))
-        statistics = self._statistics(session, charger, MOMENTS)
-        every = [name for part in names.values() for name in part]
-        (found,) = release_moments(statistics, [own], [self._attribute(session, world)], every)
-        return MOMENT_GRID * np.concatenate([found.sums[name].reshape(-1) for name in names[session.rank]])
-
-    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
-        table = np.zeros((MOMENTS, 2))
-        table[:, self.codes(world)[0]] = MOMENT_GRID
-        return np.tile(table.reshape(-1), self.each)
 
 
 @dataclass(frozen=True)

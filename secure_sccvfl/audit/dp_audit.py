@@ -39,10 +39,10 @@ from secure_sccvfl.audit.head_noise import HeadCanary
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.data.party import AtHolder, make_parties
-from secure_sccvfl.data.party_data import PartyAttribute, PartyData
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import AtHolder, Attribute, make_parties
+from secure_sccvfl.data.party_data import PartyData
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.inputs import indicators
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
@@ -65,7 +65,9 @@ class CanaryAudit:
         self.releases = int(given.pop("releases", RELEASES))
         everything = bool(given.pop("everything", False))
         self.options = RunOptions.of(given)
-        if not is_benchmark(self.options.dataset):  # no ledger is asked: each release has its own budget in memory
+        if not is_benchmark(
+            self.options.data.dataset
+        ):  # no ledger is asked: each release has its own budget in memory
             raise ConfigError(
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )
@@ -139,16 +141,16 @@ class CanaryAudit:
             "cells": cells,
             "multiplier": charged.multiplier,
             "sensitivity": charged.sensitivity,
-            "delta": self.options.delta,
+            "delta": self.options.privacy.delta,
         }
 
     @staticmethod
-    def _codes(attribute: PartyAttribute, rows: np.ndarray, world: str) -> AtHolder:
+    def _codes(attribute: Attribute, rows: np.ndarray, world: str) -> AtHolder:
         """Groups of the records at their holder."""
         return None if attribute.codes is None else _in_world(attribute.codes[rows], len(attribute.groups), world)
 
     def _budget(self) -> Budget:
-        return Budget.in_memory(self.options.epsilon, self.options.delta)
+        return Budget.in_memory(self.options.privacy.epsilon, self.options.privacy.delta)
 
 
 def _sizes(features: Sequence[Sequence[Feature]], counts: Sequence[int]) -> Groups:
@@ -213,7 +215,7 @@ def _groups(data: Dataset, rows: np.ndarray, world: str) -> np.ndarray:
     """One-hot groups of all attributes side by side, in one of the two data sets."""
     counts = [len(attribute.groups) for attribute in data.protected]
     codes = [_in_world(a.codes[rows], count, world) for a, count in zip(data.protected, counts, strict=True)]
-    return indicators(codes, counts, slice(None)).astype(float)
+    return np.hstack([one_hot(own, count) for own, count in zip(codes, counts, strict=True)])
 
 
 def _in_world(codes: np.ndarray, groups: int, world: str) -> np.ndarray:

@@ -43,7 +43,6 @@ from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.networks import TrainedNetwork, example_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.evaluation.summary import interval
 from secure_sccvfl.evaluation.views import white_box_view
@@ -145,7 +144,7 @@ class ViewAttacks:
     """Inference of s and y from every view of a run; `decide` says what leaks, after all views were added."""
 
     def __init__(self, run: FinishedRun) -> None:
-        self.run, self.seed = run, run.options.seed
+        self.run, self.seed = run, run.options.data.seed
         self.rows: list[Row] = []
         self._kept: dict[tuple[str, str], tuple[Inference, Inference | None]] = {}
 
@@ -199,7 +198,7 @@ class ViewAttacks:
         """Parties, coalitions, dealer and network, for s and y."""
         run = self.run
         seen: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
-        mode = MODES.get(run.options.mode)
+        mode = MODES.get(run.options.training.mode)
         tells: Mapping[Target, str] = {"y": mode.labels, "s": mode.groups}
         dealer, network = run.seen_by_dealer(), run.seen_by_network()
         for target in self.targets:
@@ -280,12 +279,12 @@ def further_models(attacks: ViewAttacks, progress: Callable[[str], None] = lambd
     """
     run, codes = attacks.run, attacks.run.data.protected[0].codes
     count = models_needed(codes[run.split.test])
-    if count == 1 or run.options.mode != "sealed":
+    if count == 1 or run.options.training.mode != "sealed":
         return
     found = []
-    for seed in range(run.options.seed + 1, run.options.seed + 1 + count):
+    for seed in range(run.options.data.seed + 1, run.options.data.seed + 1 + count):
         progress(f"aia: logits of a model with seed {seed}")
-        found.append(rate_of_logits(replace(run.options, seed=seed), run.data, run.parties, seed))
+        found.append(rate_of_logits(run.options.changed(seed=seed), run.data, run.parties, seed))
     mean, low, high = interval(np.array(found), bounded=True)
     limit = logits_limit(codes)
     rate = Rate("aia", f"{RECEIVER}, mean over models of {count} further seeds", mean, low, high, 1 / len(set(codes)))
@@ -294,7 +293,7 @@ def further_models(attacks: ViewAttacks, progress: Callable[[str], None] = lambd
 
 def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...], seed: int) -> float:
     """How often logits of a model with these options tell s of its test records, to who knows s of the others."""
-    split, config, codes = make_split(data, options.split, seed), options.train_config(), data.protected[0].codes
+    split, config, codes = make_split(data, options.data.split, seed), options.train_config(), data.protected[0].codes
     budget = options.simulated_budget(len(parties))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -326,9 +325,9 @@ def prepared(run: FinishedRun) -> Prepared:
     budget = run.options.simulated_budget(len(run.parties))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given = (run.data, run.split, run.parties, config, budget, run.options.seed)
+        given = (run.data, run.split, run.parties, config, budget, run.options.data.seed)
         model, _ = train_plainly(*given, roles=roles)
-    return Prepared(run.data, run.split, run.parties, run.options.seed, budget, config, model, ())
+    return Prepared(run.data, run.split, run.parties, run.options.data.seed, budget, config, model, ())
 
 
 def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], None] = lambda view: None) -> None:
@@ -353,9 +352,9 @@ def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarr
     if fitted.fused is not None:
         seen = fitted.fused(ready.inputs[rows])
         attacks.add("aia", "plaintext server: fused z of the paper", attacks.run.truth("s"), None, seen)
-    if ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+    if ready.data.task == "binary" and fitted.network is not None:
         label, party = ready.data.label.values[rows], int(np.argmax(ready.widths))
-        gradients = example_gradients(fitted.predict, ready.inputs[rows], label, party)
+        gradients = fitted.network.example_gradients(ready.inputs[rows], label, party)
         rate = from_example_gradients(gradients, label)
         view = f"plaintext server's gradients at {ready.parties[party].name} (paper)"
         attacks.rows.append(Row.of("label", rate, view, promise=CONTROL, limit=PLAIN_GRADIENTS))

@@ -33,8 +33,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
-from secure_sccvfl.models.encoders import Encoder, FeatureEncoder
-from secure_sccvfl.models.mlp import MlpEncoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
 from secure_sccvfl.releases.releases import GRADIENT
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.model_files import PartyModel, load_model
@@ -63,12 +62,12 @@ class FinishedRun:
         session = kept.session()
         kept.must_hold_all("attacks need what every place saw")
         options = RunOptions.of(session.options)
-        if session.job != "train" or not options.pooled:
+        if session.job != "train" or not options.data.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
         if options.train_config().module is not None:
-            raise ConfigError(f"attacks are on linear heads, and this run has head {options.head}")
-        data = pooled(options.dataset, len(session.parties))
-        return cls(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
+            raise ConfigError(f"attacks are on linear heads, and this run has head {options.model.head}")
+        data = pooled(options.data.dataset, len(session.parties))
+        return cls(folder, options, data, make_split(data, options.data.split, options.data.seed), make_parties(data))
 
     @property
     def trained(self) -> np.ndarray:
@@ -82,7 +81,7 @@ class FinishedRun:
     @property
     def rows(self) -> np.ndarray:
         """The attacked training records, by their place among all training records."""
-        drawn = stream(self.options.seed, "security records").permutation(self.records)
+        drawn = stream(self.options.data.seed, "security records").permutation(self.records)
         return np.sort(drawn[:MOST_RECORDS])
 
     def holder(self, target: Target) -> int:
@@ -122,7 +121,7 @@ class FinishedRun:
 
     def signals(self, members: Sequence[int]) -> np.ndarray:
         """What opened gradients say of each record, pass by pass, those of all members beside each other."""
-        found = [self._signals(rank) for rank in members if MODES.get(self.options.mode).groups == "shown"]
+        found = [self._signals(rank) for rank in members if MODES.get(self.options.training.mode).groups == "shown"]
         return np.hstack([np.zeros((len(self.rows), 0)), *found])
 
     def evidence(self, members: Sequence[int]) -> np.ndarray:
@@ -214,7 +213,7 @@ def white_box_of(
 
 def _in_torch(encoder: Encoder, party: Party) -> TorchLogits:
     """One party's encoder as a differentiable function of its input space."""
-    if isinstance(encoder, MlpEncoder):
+    if isinstance(encoder, NetworkEncoder):
         network = encoder
         return lambda x: network.activations(x.float()).double()
     if isinstance(encoder, FeatureEncoder):

@@ -43,9 +43,9 @@ def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
     """The run's model as a head on the parties' encoders, with the tables that were released to all of them."""
     parts = list(run.models())
     weight, bias = run.head()
-    sealed = run.options.mode == "sealed"
+    sealed = run.options.training.mode == "sealed"
     config, schema = run.options.train_config(), run.options.schema(len(run.parties))
-    counted = run.options.sketch == "counts" and run.options.align == "exact"
+    counted = run.options.discovery.table_kind == "counts" and run.options.data.align == "exact"
     tables = {name: table for part in parts for name, table in part.sketches[0].tables.items()}
     lam = parts[0].lam if parts[0].lam is not None else config.taken
     return LinearModel(
@@ -94,7 +94,7 @@ def control_row(name: str, attack: Attack, held: Any, seed: int) -> Row:
 
 
 def _add(attacks: ViewAttacks, name: str, view: str, held: Any) -> None:
-    mode, seed = MODES.get(attacks.run.options.mode), attacks.seed
+    mode, seed = MODES.get(attacks.run.options.training.mode), attacks.seed
     if name == "retraining":
         attacks.add_guesses(name, view, *recovered(held, seed), NO_GAIN)
     elif name == "completion":
@@ -116,7 +116,7 @@ def _add(attacks: ViewAttacks, name: str, view: str, held: Any) -> None:
 
 def opened_gradients(run: FinishedRun) -> dict[str, Shown]:
     """What each party of a `split` run was shown, before the columns of the others; none in other modes."""
-    if MODES.get(run.options.mode).groups != "shown":
+    if MODES.get(run.options.training.mode).groups != "shown":
         return {}
     rows, made = run.trained[run.rows], {}
     for party in run.parties:
@@ -134,10 +134,11 @@ def opened_gradients(run: FinishedRun) -> dict[str, Shown]:
 def reason(name: str, run: FinishedRun, ready: Prepared) -> str:
     """Why an attack does not apply to a run."""
     if name == "reconstruction":
-        return f"mode {run.options.mode} opens no gradient"
+        return f"mode {run.options.training.mode} opens no gradient"
     if name == "retraining":
-        if run.options.mode != "sealed":
-            return f"mode {run.options.mode} trains encoders too: heads of several trainings have no common equation"
+        if run.options.training.mode != "sealed":
+            mode = run.options.training.mode
+            return f"mode {mode} trains encoders too: heads of several trainings have no common equation"
         return "no mediator is edited" if not ready.roles.edited else "it is for labels of two classes"
     if name == "property":
         return "tables are scaled, or of a hidden intersection"

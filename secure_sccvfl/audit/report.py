@@ -82,7 +82,7 @@ def checks(rows: Sequence[Row], audits: Mapping[str, Audit], missing: Sequence[s
 
 def not_audited(run: FinishedRun, audits: Mapping[str, Audit]) -> list[str]:
     """Kinds that the run was charged for and that were not audited, where audits are made at all."""
-    if not is_benchmark(run.options.dataset):
+    if not is_benchmark(run.options.data.dataset):
         return []
     schema = run.options.schema(len(run.parties))
     kinds = charged_kinds(run.options, schema)
@@ -108,9 +108,9 @@ def assemble(
     return {
         "version": 2,
         "dataset": run.data.name,
-        "mode": run.options.mode,
+        "mode": run.options.training.mode,
         "parties": len(run.parties),
-        "seed": run.options.seed,
+        "seed": run.options.data.seed,
         "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows)},
         "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
         "rows": [row.as_dict() for row in rows],

@@ -65,7 +65,7 @@ LOADERS: Registry[Loader] = Registry(
     "loader",
     {
         "embedded": Loader("secure_sccvfl.data.embedded", "embedded", "german", names=EMBEDDED),
-        "own": Loader("secure_sccvfl.data.own", "your own data", "loans.toml", suffix=".toml", benchmark=False),
+        "own": Loader("secure_sccvfl.data.files", "your own data", "loans.toml", suffix=".toml", benchmark=False),
         "census": Loader(
             "secure_sccvfl.data.census",
             "census records from a file; acs-income@CA-2018 fetches them; acs-income-sex and acs-mobility likewise",

@@ -16,8 +16,21 @@ import numpy as np
 import pandas as pd
 
 from protocols.config import wrong_kind
-from secure_sccvfl.data.tables.cells import DAYS, PLAIN, WRITING, Cells, cells_of, plain_number, since
-from secure_sccvfl.data.tables.problems import DataError, Finding, cut, refuse, short, some
+from secure_sccvfl.data.cells import (
+    DAYS,
+    PLAIN,
+    WRITING,
+    CellProblem,
+    Cells,
+    DataError,
+    cells_of,
+    cut,
+    plain_number,
+    refuse,
+    short,
+    since,
+    some,
+)
 
 Kind = Literal["number", "category", "code"]
 MISSING = "(missing)"
@@ -115,7 +128,7 @@ class Feature:
         refuse(owner, found, raw.index)
         return values
 
-    def look(self, raw: pd.Series) -> tuple[np.ndarray, list[Finding]]:
+    def look(self, raw: pd.Series) -> tuple[np.ndarray, list[CellProblem]]:
         """Text cells as numbers (a category becomes its index) and all cells that cannot be used.
 
         NaN marks a gap, and a cell that cannot be used.
@@ -127,10 +140,10 @@ class Feature:
         else:
             values, found = self._numbers(text, gap)
         if gap.any() and not self.missing:
-            found.append(Finding(self.name, "missing", "declare `missing = true` or fill them in", gap))
+            found.append(CellProblem(self.name, "missing", "declare `missing = true` or fill them in", gap))
         return values, found
 
-    def _categories(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[Finding]]:
+    def _categories(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[CellProblem]]:
         text = text.map(plain_number, na_action="ignore")
         index = {c: float(i) for i, c in enumerate(self.categories)}
         values = text.map(index).to_numpy(dtype=float, na_value=np.nan)
@@ -140,21 +153,23 @@ class Feature:
         if self.cells.other:
             return np.where(bad, index[self.cells.other], values), []
         todo = "list them in `categories` if all may know that they occur, or name one for the rest, `other = ...`"
-        return values, [Finding(self.name, "not in the public dictionary", todo, bad, some(sorted(set(text[bad]))))]
+        return values, [
+            CellProblem(self.name, "not in the public dictionary", todo, bad, some(sorted(set(text[bad]))))
+        ]
 
-    def _numbers(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[Finding]]:
+    def _numbers(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[CellProblem]]:
         values, found = self.cells.numbers(text.where(~gap, None)), []
         bad = np.isnan(values) & ~gap
         if bad.any():
             form = f"not a date in the format {self.cells.format}" if self.cells.dated else "not a number"
             marks = "another `format = ...`" if self.cells.dated else "`decimal` and `thousands` marks"
             todo = f"declare {marks} or gaps, `na = [...]`, or put them right"
-            found.append(Finding(self.name, form, todo, bad, some(sorted(set(text[bad])))))
+            found.append(CellProblem(self.name, form, todo, bad, some(sorted(set(text[bad])))))
         out = (values < self.low) | (values > self.high)
         if out.any():
             low, high = self.cells.bound(self.low), self.cells.bound(self.high)
             todo, sample = "widen `low` and `high`, or put them right", self.cells.bound(values[out][0])
-            found.append(Finding(self.name, f"outside the public range {low}..{high}", todo, out, sample))
+            found.append(CellProblem(self.name, f"outside the public range {low}..{high}", todo, out, sample))
         return np.where(out, np.nan, values), found
 
     def text(self, value: float) -> str:

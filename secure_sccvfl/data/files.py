@@ -1,25 +1,40 @@
-"""A user's own files: the TOML description of a data set and the tables of its parties.
+"""Files of a data set: its TOML description, the tables of its parties, and the records that they hold.
 
-Every error in such a file has a one-line message. It names the file and the entry and says what is wanted.
+A description names one CSV or parquet file per party, the id column, who holds the label and the protected
+attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the order of rows in a
+file has no meaning. Every error has a one-line message that names the file and the entry and says what is expected.
 """
 
 from __future__ import annotations
 
 import difflib
 import gzip
+import json
 import tomllib
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from protocols.alignment.ids import IdRule
 from protocols.errors import InputError
-from secure_sccvfl.data.features import check_entries
-from secure_sccvfl.data.tables.cells import WRITING
-from secure_sccvfl.data.tables.problems import SHOWN, DataError, Finding, cut, refuse, short, some, whole_column
+from secure_sccvfl.data.cells import (
+    SHOWN,
+    WRITING,
+    CellProblem,
+    DataError,
+    cut,
+    refuse,
+    short,
+    some,
+    whole_column,
+)
+from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
+from secure_sccvfl.data.features import Feature, check_entries, dictionary
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
@@ -127,34 +142,34 @@ def open_table(path: Path, owner: str, id_column: str | None = None) -> pd.DataF
 def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> None:
     """Raise DataError unless every record of a text table has an id, and no id occurs twice."""
     if id_column not in table:
-        raise DataError(f"{owner}: {name!r} has no id column {cut(id_column)}; it has {named(table)}")
+        raise DataError(f"{owner}: {name!r} has no id column {cut(id_column)}; it has {column_names(table)}")
     if table.empty:
         raise DataError(f"{owner}: {name!r} has no records, only a header")
-    refuse(owner, id_findings(table[id_column], name), pd.RangeIndex(1, len(table) + 1))
+    refuse(owner, id_problems(table[id_column], name), pd.RangeIndex(1, len(table) + 1))
 
 
-def id_findings(ids: pd.Series, name: str) -> list[Finding]:
+def id_problems(ids: pd.Series, name: str) -> list[CellProblem]:
     """Records without an id, and ids that occur twice, in a table of this name."""
     column, found = str(ids.name), []
     empty = (ids.isna() | (ids.str.strip() == "")).to_numpy(bool)
     if empty.any():
-        found.append(Finding(column, f"missing in {name!r}", "give every record its own id", empty))
+        found.append(CellProblem(column, f"missing in {name!r}", "give every record its own id", empty))
     long = (ids.str.len() > LONGEST_ID).fillna(False).to_numpy(bool)
     if long.any():
         found.append(
-            Finding(column, f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long)
+            CellProblem(column, f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long)
         )
     twice = ids.duplicated().to_numpy(bool) & ~empty
     if twice.any():
         seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
-        found.append(Finding(column, f"repeated in {name!r}", "keep one record of each id", twice, seen))
+        found.append(CellProblem(column, f"repeated in {name!r}", "keep one record of each id", twice, seen))
     return found
 
 
-def absent(column: str, name: str, table: pd.DataFrame) -> Finding:
+def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
     """A column that a table of this name should have."""
     close = difflib.get_close_matches(column, map(str, table.columns), 1)
-    hint = f"did you mean {cut(close[0])}?" if close else f"it has {named(table)}"
+    hint = f"did you mean {cut(close[0])}?" if close else f"it has {column_names(table)}"
     return whole_column(column, f"{name!r} has no column {cut(column)}", hint, len(table))
 
 
@@ -199,6 +214,265 @@ def _parquet(path: Path, owner: str) -> pd.DataFrame:
         raise DataError(f"{owner}: {path.name!r} is not a parquet file") from None
 
 
-def named(table: pd.DataFrame) -> str:
+def column_names(table: pd.DataFrame) -> str:
     """The names of a table's columns, only the first ones if there are many."""
     return ", ".join(short(str(name)) for name in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
+
+
+def codes_of(column: pd.Series, values: tuple[str, ...], what: str, owner: str = "the table") -> np.ndarray:
+    """The number of each cell among the values that may occur; DataError for another one."""
+    codes, found = look_at_codes(column, values, what)
+    refuse(owner, found, column.index)
+    return codes
+
+
+def look_at_codes(column: pd.Series, values: tuple[str, ...], what: str) -> tuple[np.ndarray, list[CellProblem]]:
+    """The number of each cell among the values that may occur, and the cells with others (which read as 0)."""
+    text = column.astype("string").str.strip().str.removesuffix(".0")
+    codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
+    bad = np.isnan(codes)
+    if not bad.any():
+        return codes.astype(int), []
+    seen = some(sorted({str(value) for value in column[bad].fillna("")}))
+    reason = f"not among {short(str(list(values)))} of the {what}"
+    todo = "leave such records out, put them right, or declare the value if all may know that it occurs"
+    return np.where(bad, 0, codes).astype(int), [CellProblem(str(column.name), reason, todo, bad, seen)]
+
+
+def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[CellProblem]:
+    """A class or group without a record, where its records are no secret."""
+    present = np.unique(codes)
+    if len(present) < 2:
+        told = f"the {what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
+        return [whole_column(column, told, "bring records of both", len(codes))]
+    if lost := [v for i, v in enumerate(values) if i not in present]:
+        return [
+            whole_column(column, f"the {what}: no record of {lost}", "bring some, or do not declare it", len(codes))
+        ]
+    return []
+
+
+def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str, owner: str) -> None:
+    """Tell the holder alone that a group has no record.
+
+    A refusal would tell the others about s, and nobody charged for that.
+    """
+    sizes = np.bincount(codes, minlength=len(groups))
+    if lost := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
+        warnings.warn(
+            f"{owner}: protected attribute {name!r}: no training record of {lost}; what is released of it is noise",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+class Tables:
+    """Tables by file name, each read once, indexed by id."""
+
+    def __init__(self, folder: Path, rule: IdRule) -> None:
+        self.folder, self.rule = folder, rule
+        self.tables: dict[str, pd.DataFrame] = {}
+
+    def get(self, name: str, owner: str) -> pd.DataFrame:
+        if name not in self.tables:
+            path = self.folder / name
+            if not path.is_file():
+                raise DataError(f"{owner}: no file {name!r} next to the description")
+            table = read_table(path, self.rule, owner)
+            self.tables[name] = table.set_index(self.rule.name).sort_index()
+        return self.tables[name]
+
+
+def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
+    if len(reference) == len(other) and bool((reference == other).all()):
+        return
+    odd = list(reference.symmetric_difference(other))
+    raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Everything that one party holds: its columns, and label and protected attributes (by place) if it has them."""
+
+    table: PartyTable
+    label: Label | None
+    protected: dict[int, Protected]
+
+
+class Reader:
+    """Reads what single parties hold, file by file, and checks that ids match among what was read."""
+
+    def __init__(self, spec: dict[str, Any], tables: Tables) -> None:
+        self.spec, self.tables = spec, tables
+        self.features = dictionary(self.spec["parties"])
+        self.ids: pd.Index | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Reader:
+        """A reader for the files beside a description."""
+        spec = read_description(path)
+        return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(c) for c in self.spec["label"].get("classes", ()))
+
+    def table(self, name: str) -> PartyTable:
+        """A party's columns; DataError for all cells that cannot be used."""
+        found: list[CellProblem] = []
+        table = self._features(name, found)
+        self._refuse(name, found)
+        return table
+
+    def held(self, name: str, *, all_present: bool = False) -> Held:
+        """All that a party holds; one DataError for everything in it that cannot be used.
+
+        all_present: refuse a group without a record. In a run that would tell of s, and nobody charged for it.
+        """
+        held, found = self.look(name, all_present=all_present)
+        self._refuse(name, found)
+        return held
+
+    def look(self, name: str, *, all_present: bool = False) -> tuple[Held, list[CellProblem]]:
+        """All that a party holds, and everything in it that cannot be used."""
+        found: list[CellProblem] = []
+        table = self._features(name, found)
+        label = self._label(found) if self.spec["label"]["party"] == name else None
+        protected = {
+            place: self._protected(entry, found, all_present)
+            for place, entry in enumerate(self.spec["protected"])
+            if entry["party"] == name
+        }
+        return Held(table, label, protected), found
+
+    def _refuse(self, name: str, found: list[CellProblem]) -> None:
+        refuse(name, found, pd.Index([]) if self.ids is None else self.ids)
+
+    def _features(self, name: str, found: list[CellProblem]) -> PartyTable:
+        features, file = self.features[name], self.spec["parties"][name]["file"]
+        frame = self.tables.get(file, name)
+        self._same_ids(frame.index, name)
+        columns = []
+        for feature in features:
+            values, odd = np.full(len(frame), np.nan), [absent(feature.name, file, frame)]
+            if feature.name in frame:
+                values, odd = feature.look(frame[feature.name])
+            columns.append(values)
+            found += odd
+        return PartyTable(name, features, np.column_stack(columns) if columns else np.zeros((len(frame), 0)))
+
+    def _label(self, found: list[CellProblem]) -> Label:
+        entry = self.spec["label"]
+        party, meaning = entry["party"], entry.get("meaning", "")
+        column = self._column(entry, "label", found)
+        if self.spec["task"] == "regression":
+            bounds = {"name": entry["column"], "kind": "number", "low": entry["low"], "high": entry["high"]}
+            label = Feature.of(bounds, self.spec["parties"][party])
+            values, odd = label.look(column) if column.name is not None else (np.zeros(len(column)), [])
+            found += odd
+            return Label(party, (values - label.low) / (label.high - label.low), (), meaning)
+        codes = self._codes(column, self.classes, "label", found, all_present=True)
+        return Label(party, codes, self.classes, meaning)
+
+    def _protected(self, entry: dict[str, Any], found: list[CellProblem], all_present: bool) -> Protected:
+        groups, what = tuple(str(g) for g in entry["groups"]), "protected attribute"
+        codes = self._codes(self._column(entry, what, found), groups, what, found, all_present=all_present)
+        return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
+
+    @staticmethod
+    def _codes(
+        column: pd.Series, values: tuple[str, ...], what: str, found: list[CellProblem], *, all_present: bool
+    ) -> np.ndarray:
+        if column.name is None:
+            return np.zeros(len(column), int)
+        codes, odd = look_at_codes(column, values, what)
+        if all_present and not odd:
+            odd = _not_present(codes, values, what, str(column.name))
+        found += odd
+        return codes
+
+    def _column(self, entry: dict[str, Any], what: str, found: list[CellProblem]) -> pd.Series:
+        """The column of an entry; one without a name if the file lacks it."""
+        file, column = entry.get("file", self.spec["parties"][entry["party"]]["file"]), entry["column"]
+        frame = self.tables.get(file, entry["party"])
+        self._same_ids(frame.index, f"{entry['party']} ({what})")
+        if column in {f.name for features in self.features.values() for f in features}:
+            todo = "take it out of the features"
+            found.append(whole_column(column, f"the {what} is also listed as a feature", todo, len(frame)))
+        if column not in frame:
+            found.append(absent(column, file, frame))
+            return pd.Series([None] * len(frame), frame.index, dtype="string")
+        return frame[column]
+
+    def _same_ids(self, index: pd.Index, who: str) -> None:
+        if self.ids is None:
+            self.ids = index
+        _same_ids(self.ids, index, who)
+
+    @property
+    def id_array(self) -> np.ndarray:
+        return np.zeros(0, str) if self.ids is None else self.ids.to_numpy(str)
+
+
+def load_toml(path: Path) -> Dataset:
+    """Read a whole data set from its description; relative files are looked for beside it."""
+    return read_whole(Reader.of(path), path.name)
+
+
+def read_whole(reader: Reader, name: str) -> Dataset:
+    """Everything that a reader can read; `name` stands for the description in messages."""
+    spec = reader.spec
+    held = [reader.held(party, all_present=True) for party in spec["parties"]]
+    if not held:
+        raise DataError(f"{name}: no party")
+    label = next(one.label for one in held if one.label is not None)
+    by_place = {place: attribute for one in held for place, attribute in one.protected.items()}
+    protected = tuple(by_place[place] for place in sorted(by_place))
+    data = Dataset(spec["name"], spec["task"], reader.id_array, tuple(one.table for one in held), label, protected)
+    for table in data.parties:
+        warn_constant(table)
+    return data
+
+
+def warn_constant(table: PartyTable) -> None:
+    """Warn about columns that are constant."""
+    for feature, values in zip(table.features, table.values.T, strict=True):
+        if len(np.unique(values[~np.isnan(values)])) < 2:
+            warnings.warn(
+                f"{table.name}: column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3
+            )
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it, on one line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key_text(key)} = {toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return json.dumps(int(value) if whole else value)
+
+
+def key_text(key: str) -> str:
+    """A plain key, in quotes only where TOML needs them."""
+    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else toml(key)
+
+
+def read(name: str) -> Dataset:
+    """Loader of the catalogue: the data set whose description has this path."""
+    return load_toml(Path(name))
+
+
+def words(name: str) -> dict[str, Any]:
+    """Loader of the catalogue: names of the label and the protected attributes."""
+    return read_description(Path(name))
+
+
+def files(name: str) -> list[Path]:
+    """Loader of the catalogue: the description, and every file that it names."""
+    spec, path = words(name), Path(name)
+    entries = [*spec["parties"].values(), spec["label"], *spec["protected"]]
+    tables = {entry["file"] for entry in entries if "file" in entry}
+    return [path, *(path.parent / table for table in sorted(tables))]

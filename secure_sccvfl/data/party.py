@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from protocols.alignment.presence import Presence
-from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
 
+if TYPE_CHECKING:
+    from secure_sccvfl.data.dataset import Dataset
+
 KERNEL_FEATURES = 8
-MOMENTS = 3
 MOMENT_GRID = 1024
 Blocks = Mapping[int, np.ndarray]
 """Columns by the rank of the party that holds them."""
@@ -24,10 +25,10 @@ AtHolder = np.ndarray | None
 
 @dataclass(frozen=True)
 class Party:
-    """One feature party: rank, public layout, and its own rows in input space.
+    """One party: rank, public layout, and its own rows in input space.
 
-    present: at which rows of a common table this party has a record; None where it has one at every row. The others
-    are zero in all that leaves this class.
+    present: rows of a common table at which this party has a record; None if it has one at every row. All other rows
+    are zero in everything that leaves this class.
     """
 
     rank: int
@@ -52,20 +53,6 @@ class Party:
     def bins(self) -> dict[str, np.ndarray]:
         """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1, or 0."""
         return {b.feature.name: self.cleared(self.layout.bin_one_hot(b, self.inputs)) for b in self.layout.blocks}
-
-    def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
-        """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
-
-        Values are whole steps of 1/MOMENT_GRID; a gap counts nowhere. A row has norm at most MOMENT_GRID sqrt(3).
-        """
-        out = {}
-        for block in self.layout.blocks:
-            if block.feature.name in names and not block.one_hot:
-                u = self.inputs[:, block.start]
-                known = self.inputs[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
-                whole = np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
-                out[block.feature.name] = self.cleared(known[:, None] * whole)
-        return out
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         """Party step, local: bounded kernel features of x_j minus a ridge prediction from the other columns.
@@ -110,33 +97,21 @@ class Party:
         return np.hstack([np.ones((len(rest), 1)), rest]), own
 
 
-def make_parties(data: Dataset) -> tuple[Party, ...]:
-    """The harness hands each party its own columns."""
-    parties = []
-    for rank, table in enumerate(data.parties):
-        layout = Layout.of(table.features)
-        parties.append(Party(rank, table.name, layout, layout.encode(table.values)))
-    return tuple(parties)
+@dataclass(frozen=True)
+class Attribute:
+    """A protected attribute: who holds it, its public groups, and its group codes (None except at the holder)."""
 
-
-class Attribute(Protocol):
-    """A protected attribute as a process sees it: `codes` is None where it is not the holder."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def groups(self) -> tuple[str, ...]: ...
-
-    @property
-    def codes(self) -> AtHolder: ...
+    name: str
+    holder: str
+    groups: tuple[str, ...]
+    codes: AtHolder
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the split as this process holds it: its parties, and label and s where it is the holder.
+    """Records as one process holds them: its parties, and label and s where it is the holder.
 
-    presence: at which rows all parties have a record, in secret; None where they do at every row.
+    presence: the secret membership mask of the rows at which all parties have a record; None if all rows have one.
     """
 
     parties: tuple[Party, ...]
@@ -155,12 +130,26 @@ class Part:
 
     def mean(self, rows: np.ndarray) -> np.ndarray:
         """The sum of rows of this part over `count`: the mean, where all parties have a record at every row."""
-        found: np.ndarray = rows.sum(axis=0) / self.count
-        return found
+        mean: np.ndarray = rows.sum(axis=0) / self.count
+        return mean
+
+    def take(self, rows: np.ndarray) -> Part:
+        """These rows of a part without a membership mask."""
+        label = None if self.label is None else self.label[rows]
+        protected = tuple(replace(a, codes=None if a.codes is None else a.codes[rows]) for a in self.protected)
+        return Part(tuple(party.take(rows) for party in self.parties), label, protected)
+
+
+def make_party(rank: int, name: str, layout: Layout, values: np.ndarray) -> Party:
+    """A party with these cells (records x features)."""
+    return Party(rank, name, layout, layout.encode(values))
+
+
+def make_parties(data: Dataset) -> tuple[Party, ...]:
+    """All parties of a pooled data set."""
+    return tuple(make_party(k, t.name, Layout.of(t.features), t.values) for k, t in enumerate(data.parties))
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:
-    """The harness hands out one part of the split."""
-    whole = make_parties(data) if parties is None else parties
-    chosen = data.take(rows)
-    return Part(tuple(p.take(rows) for p in whole), chosen.label.values, chosen.protected)
+    """These records of a pooled data set; `parties`: those of `make_parties`, if they exist already."""
+    return Part(make_parties(data) if parties is None else parties, data.label.values, data.protected).take(rows)

@@ -1,8 +1,7 @@
-"""What one process of a secure run holds: its own columns, and the label or s only where it is the holder.
+"""What one process of a secure run holds: its own columns, and the label or s only if it is the holder.
 
-There are two ways. In a consortium every process reads the files of its own party and nothing else. Rows are split
-by a public rule on the ids. In a benchmark (`pooled`) the data are public. A harness that sees all of them makes
-the stratified split and the judges, then hands each process its part.
+In a consortium every process reads the files of its own party and nothing else, and rows are split by a public rule
+on the ids. In a benchmark (`pooled`) the data are public: the split is stratified, and each process gets its part.
 """
 
 from __future__ import annotations
@@ -18,25 +17,15 @@ import numpy as np
 from protocols.alignment.ids import IdRule
 from protocols.alignment.seam import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.dataset import Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
+from secure_sccvfl.data.cells import PLAIN
+from secure_sccvfl.data.dataset import Dataset, PartyTable, Task
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
-from secure_sccvfl.data.files import id_rule
+from secure_sccvfl.data.files import Reader, id_rule, warn_absent, warn_constant
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party import AtHolder, Part, Party
+from secure_sccvfl.data.party import AtHolder, Attribute, Part, Party, make_party
 from secure_sccvfl.data.splits import TEST_SHARE, UNSPLIT, VALIDATION_SHARE, Split, SplitKind, make_split
-from secure_sccvfl.data.tables.cells import PLAIN
 
 BY_ID = IdRule(("id",))
-
-
-@dataclass(frozen=True)
-class PartyAttribute:
-    """What everyone knows of a protected attribute, and its codes at the holder."""
-
-    name: str
-    groups: tuple[str, ...]
-    holder: int
-    codes: AtHolder
 
 
 @dataclass(frozen=True)
@@ -49,7 +38,7 @@ class Schema:
     features: tuple[tuple[Feature, ...], ...]
     parties: tuple[str, ...]
     label_holder: int
-    protected: tuple[PartyAttribute, ...]
+    protected: tuple[Attribute, ...]
     id_rule: IdRule = BY_ID
 
     @property
@@ -58,7 +47,7 @@ class Schema:
 
     @property
     def group_holders(self) -> tuple[int, ...]:
-        return tuple(a.holder for a in self.protected)
+        return tuple(self.parties.index(a.holder) for a in self.protected)
 
     @property
     def group_counts(self) -> tuple[int, ...]:
@@ -82,12 +71,12 @@ class Schema:
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
-        groups: list[Any] = [(a.name, a.groups, a.holder) for a in self.protected]
+        groups: list[Any] = [(a.name, a.groups, self.parties.index(a.holder)) for a in self.protected]
         if not self.id_rule.plain:
             groups.append(self.id_rule)
         written = [(f.name, f.cells) for own in self.features for f in own if f.cells != PLAIN]
-        told = (public, groups, written) if written else (public, groups)
-        return hashlib.sha256(repr(told).encode()).hexdigest()
+        content = (public, groups, written) if written else (public, groups)
+        return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -99,7 +88,7 @@ class PartyData:
     ids: np.ndarray
     party: Party
     label: AtHolder
-    protected: tuple[PartyAttribute, ...]
+    protected: tuple[Attribute, ...]
     split: Split
 
     def spread(self, rows: np.ndarray, table: Aligned) -> Part:
@@ -116,22 +105,11 @@ class PartyData:
         """The records of a table that all parties have in common, in its order; not split."""
         order = np.argsort(table.places)[int((table.places == ABSENT).sum()) :]
         part, ids = self.part(order), self.ids[order]
-        protected = tuple(replace(a, codes=b.codes) for a, b in zip(self.protected, part.protected, strict=True))
-        return replace(
-            self,
-            ids=ids,
-            party=part.parties[0],
-            label=part.label,
-            protected=protected,
-            split=UNSPLIT,
-        )
+        return PartyData(self.schema, self.rank, ids, part.parties[0], part.label, part.protected, UNSPLIT)
 
     def part(self, rows: np.ndarray) -> Part:
         """These rows in the form that the driver takes."""
-        label = None if self.label is None else self.label[rows]
-        codes = [None if a.codes is None else a.codes[rows] for a in self.protected]
-        seen = tuple(replace(a, codes=own) for a, own in zip(self.protected, codes, strict=True))
-        return Part((self.party.take(rows),), label, seen)
+        return Part((self.party,), self.label, self.protected).take(rows)
 
 
 def regrouped(data: Dataset, parties: int) -> Dataset:
@@ -162,28 +140,26 @@ def pooled(dataset: str, parties: int) -> Dataset:
 
 def benchmark_schema(data: Dataset) -> Schema:
     """The public part of pooled data."""
-    names = [table.name for table in data.parties]
+    names = tuple(table.name for table in data.parties)
     return Schema(
         data.name,
         data.task,
         data.label.classes,
         tuple(table.features for table in data.parties),
-        tuple(names),
+        names,
         names.index(data.label.holder),
-        tuple(PartyAttribute(a.name, a.groups, names.index(a.holder), None) for a in data.protected),
+        tuple(Attribute(a.name, a.holder, a.groups, None) for a in data.protected),
     )
 
 
 def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
     """What the harness hands to one party."""
     schema = benchmark_schema(data)
-    known = tuple(
-        replace(a, codes=full.codes if a.holder == rank else None)
-        for a, full in zip(schema.protected, data.protected, strict=True)
-    )
+    held = {a.name: a.codes for a in data.protected if a.holder == schema.parties[rank]}
+    protected = tuple(replace(a, codes=held.get(a.name)) for a in schema.protected)
     label = data.label.values if schema.label_holder == rank else None
     rows = make_split(data, split, seed)
-    return PartyData(schema, rank, data.ids, _party(rank, data.parties[rank]), label, known, rows)
+    return PartyData(schema, rank, data.ids, _party(rank, data.parties[rank]), label, protected, rows)
 
 
 def own_schema(path: Path) -> Schema:
@@ -201,32 +177,24 @@ def own_part(path: Path, rank: int, seed: int) -> PartyData:
     held = reader.held(owner)
     warn_constant(held.table)
     label = None if held.label is None else held.label.values
-    known = tuple(
-        replace(a, codes=held.protected[place].codes if place in held.protected else None)
-        for place, a in enumerate(schema.protected)
-    )
-    ids = reader.known_ids
-    split = public_split(ids, seed)
-    for attribute in known:
-        if attribute.codes is not None:
-            warn_absent(attribute.codes[split.train], attribute.groups, attribute.name, owner)
-    return PartyData(schema, rank, ids, _party(rank, held.table), label, known, split)
+    protected = tuple(held.protected.get(at, attribute) for at, attribute in enumerate(schema.protected))
+    split = public_split(reader.id_array, seed)
+    for attribute in held.protected.values():
+        warn_absent(attribute.codes[split.train], attribute.groups, attribute.name, owner)
+    return PartyData(schema, rank, reader.id_array, _party(rank, held.table), label, protected, split)
 
 
 def _schema(reader: Reader) -> Schema:
-    names, spec = list(reader.spec["parties"]), reader.spec
+    names, spec = tuple(reader.spec["parties"]), reader.spec
     check_disjoint(reader.features)
     return Schema(
         spec["name"],
         spec["task"],
         reader.classes,
         tuple(reader.features[name] for name in names),
-        tuple(names),
+        names,
         names.index(spec["label"]["party"]),
-        tuple(
-            PartyAttribute(e["column"], tuple(str(g) for g in e["groups"]), names.index(e["party"]), None)
-            for e in spec["protected"]
-        ),
+        tuple(Attribute(e["column"], e["party"], tuple(map(str, e["groups"])), None) for e in spec["protected"]),
         id_rule(spec["id"], spec["name"]),
     )
 
@@ -258,5 +226,4 @@ def public_split(ids: np.ndarray, seed: int) -> Split:
 
 
 def _party(rank: int, table: PartyTable) -> Party:
-    layout = Layout.of(table.features)
-    return Party(rank, table.name, layout, layout.encode(table.values))
+    return make_party(rank, table.name, Layout.of(table.features), table.values)

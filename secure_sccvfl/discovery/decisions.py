@@ -41,8 +41,7 @@ class DiscoveryConfig:
     what a feature shows beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a
     charged release each. With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length
     `clip` before noise is added, as in the paper; the noise hides the same share of a record, and the table is
-    smaller. `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known
-    noise from tables before they are scored; the stable score does that itself.
+    smaller. `decay` is the weight that older tables keep when the records have changed since.
     """
 
     rule: Rule = "fdr"
@@ -58,7 +57,6 @@ class DiscoveryConfig:
     clip: float = 1.0
     simulations: int = 400
     decay: float = 0.5
-    denoise: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in (("rule", Rule), ("score", ScoreKind), ("sketch", SketchKind)):
@@ -71,8 +69,6 @@ class DiscoveryConfig:
             raise ValueError(f"clip must be above 0 and finite, got {self.clip}")
         if self.hysteresis < 0 or self.simulations < 20:
             raise ValueError(f"bad hysteresis {self.hysteresis} or simulations {self.simulations}")
-        if self.denoise and self.score != "gap":
-            raise ValueError(f"denoise goes with score gap, not {self.score}, which allows for noise itself")
         if self.score == "hsic" and self.sketch != "counts":
             raise ValueError("score hsic is of tables of counts: sketch clipped goes with another score")
         if self.rule == "tri-partition" and (self.score != "paper" or self.holds_out):
@@ -90,7 +86,7 @@ class DiscoveryConfig:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RoleAssignment:
     """Roles with the numbers they rest on.
 
     `proposed`: the roles before a card had its say on those of `by_card`. `confidence`: how likely another run
@@ -123,7 +119,7 @@ class Finding:
         }
 
     @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> Finding:
+    def of_record(cls, record: Mapping[str, Any]) -> RoleAssignment:
         """The finding of such an entry."""
         return cls(
             Roles(record["roles"], record["proxies"]),
@@ -197,7 +193,7 @@ def decide(
     previous: Mapping[str, Role] | None = None,
     card: PolicyCard | None = None,
     owners: Mapping[str, str] | None = None,
-) -> Finding:
+) -> RoleAssignment:
     """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before.
 
     `owners`: the party of every feature, for roles within parties, and to know the columns without evidence: none
@@ -214,7 +210,7 @@ def decide(
         for k in by_card:
             if k in proposed and roles.of[k] != proposed[k]:
                 log.append(f"{k}: {proposed[k]} -> {roles.of[k]} by card: {card.decisions[k].reason}")
-    return Finding(roles, scores, evidence.p_values, tuple(log), proposed, by_card)
+    return RoleAssignment(roles, scores, evidence.p_values, tuple(log), proposed, by_card)
 
 
 def confidence(
@@ -242,11 +238,11 @@ def confidence(
 
 
 def interventional_check(
-    finding: Finding,
+    finding: RoleAssignment,
     fixed_moved: Mapping[str, float],
     edited_moved: Mapping[str, float],
     decided: Collection[str] = (),
-) -> Finding:
+) -> RoleAssignment:
     """After a trial edit: what is fixed must not have moved at all, and an M that does not respond becomes N.
 
     `decided`: features whose role people decided. They keep it; the log says that they do not respond.

@@ -17,20 +17,22 @@ import numpy as np
 from accounting.budget import BudgetError
 from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confidence, decide
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
 from secure_sccvfl.discovery.gains import Halves, release_halves
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.noisy_tables import (
+    NoisyTables,
+    release_tables,
+    residual_scores,
+)
 from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore, denoised
-from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
+from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.releases.kinds import REDRAWS, Kind
 from secure_sccvfl.releases.releases import (
     GAINS,
-    NUMBERS,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
@@ -45,7 +47,7 @@ Audit = Callable[[str, Mapping[str, Any]], None]
 
 
 def _own_tables(
-    sketches: Sequence[Sketch], kind: ScoreKind | TableScore, owners: Sequence[Sequence[str]]
+    sketches: Sequence[NoisyTables], kind: ScoreKind | TableScore, owners: Sequence[Sequence[str]]
 ) -> list[tuple[str, OwnTables]]:
     """The tables of each owner with each attribute, which is named; none if they are not scored."""
     made: list[tuple[str, OwnTables]] = []
@@ -63,7 +65,7 @@ def _independent(tables: OwnTables, attribute: str, name: str, config: Discovery
 
 
 def weigh(
-    sketches: Sequence[Sketch],
+    sketches: Sequence[NoisyTables],
     config: DiscoveryConfig,
     seed: int,
     owners: Sequence[Sequence[str]],
@@ -78,9 +80,8 @@ def weigh(
     scores: dict[str, float] = {}
     p_values: dict[str, float] = {}
     for attribute, tables in _own_tables(sketches, config.score, owners):
-        clean = denoised(tables.of, tables.deviation) if config.denoise else tables.of
         for name in tables.of:
-            scores[name] = max(scores.get(name, 0.0), replace(tables, of=clean).score(name))
+            scores[name] = max(scores.get(name, 0.0), tables.score(name))
             if config.rule == "fdr":
                 independent = _independent(tables, attribute, name, config, seed)
                 p = len(sketches) * float(p_value(np.array(tables.score(name)), independent))
@@ -88,7 +89,9 @@ def weigh(
     return Evidence(scores, p_values)
 
 
-def _strongest(sketches: Sequence[Sketch], kind: TableScore, owners: Sequence[Sequence[str]]) -> dict[str, float]:
+def _strongest(
+    sketches: Sequence[NoisyTables], kind: TableScore, owners: Sequence[Sequence[str]]
+) -> dict[str, float]:
     """Scores of one kind, the largest over attributes."""
     scores: dict[str, float] = {}
     for _, tables in _own_tables(sketches, kind, owners):
@@ -101,7 +104,7 @@ def _summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def redraw(
-    sketches: Sequence[Sketch], config: DiscoveryConfig, seed: int, owners: Sequence[Sequence[str]]
+    sketches: Sequence[NoisyTables], config: DiscoveryConfig, seed: int, owners: Sequence[Sequence[str]]
 ) -> Redrawn:
     """Party step, local: the same numbers as another run might have given, REDRAWS times for each own feature.
 
@@ -194,10 +197,10 @@ class Discovery:
     def refresh(
         self,
         number: int,
-        sketches: tuple[Sketch, ...] = (),
-        finding: Finding | None = None,
+        sketches: tuple[NoisyTables, ...] = (),
+        finding: RoleAssignment | None = None,
         conditional: Sequence[Conditional] = (),
-    ) -> tuple[tuple[Sketch, ...], Finding]:
+    ) -> tuple[tuple[NoisyTables, ...], RoleAssignment]:
         """One more release, averaged with the earlier ones. If the budget refuses it, the last masks stay."""
         name = SKETCH.charged_as(number)
         try:
@@ -226,11 +229,11 @@ class Discovery:
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
         return sketches, decided
 
-    def _sketches(self, name: str) -> tuple[Sketch, ...]:
+    def _sketches(self, name: str) -> tuple[NoisyTables, ...]:
         clip = self.config.clip if self.config.sketch == "clipped" else None
         given = self.statistics, self.parties, self.protected
         about = self.tabled if self.released is None else self.released
-        made = release_sketches(*given, name, self.features, self.records, clip, about)
+        made = release_tables(*given, name, self.features, self.records, clip, about)
         if not self.tabled:
             return made
         return tuple(replace(s, tables={k: v for k, v in s.tables.items() if k in self.tabled}) for s in made)
@@ -240,9 +243,9 @@ class Discovery:
         """The columns of each party of this process that have a table."""
         return [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
 
-    def judged(
-        self, sketches: Sequence[Sketch], finding: Finding, conditional: Sequence[Conditional] = ()
-    ) -> Finding:
+    def with_confidence(
+        self, sketches: Sequence[NoisyTables], finding: RoleAssignment, conditional: Sequence[Conditional] = ()
+    ) -> RoleAssignment:
         """The finding with the confidence of each proposed role, after the last release. Every process calls this."""
         told = self._redrawn(sketches, finding)
         sure = confidence(told, conditional, self.config, finding.proposed, self.seed, self.owners)
@@ -250,24 +253,12 @@ class Discovery:
         self.audit("confidence", {"proposed": dict(finding.proposed), "confidence": sure})
         return judged
 
-    def moments(self, roles: Roles) -> tuple[Moments, ...]:
-        """Group moments of the edited features that are numbers; nothing if there is none or no budget is left."""
-        own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
-        names = sorted(set(self.statistics.publish(NUMBERS.name, own)) & set(roles.edited))
-        if not names:
-            return ()
-        try:
-            return release_moments(self.statistics, self.parties, self.protected, names)
-        except BudgetError as error:
-            self.audit("moments refused", {"reason": str(error)})
-            return ()
-
     @property
     def _scored(self) -> bool:
         """Whether tables are scored by their owners."""
         return self.config.score not in ("hsic", "conditional")
 
-    def _redrawn(self, sketches: Sequence[Sketch], finding: Finding) -> Redrawn:
+    def _redrawn(self, sketches: Sequence[NoisyTables], finding: RoleAssignment) -> Redrawn:
         """Scores and p-values of all features as another run might have given them."""
         if self.config.score == "hsic":
             drawn = {
@@ -293,7 +284,7 @@ class Discovery:
         found: np.ndarray = np.minimum(1.0, len(p_values) * np.min(p_values, axis=0))
         return found
 
-    def _known(self, sketches: Sequence[Sketch], finding: Finding) -> list[Projected]:
+    def _known(self, sketches: Sequence[NoisyTables], finding: RoleAssignment) -> list[Projected]:
         """What all know of the squares that a finding rests on."""
         parts = tuple(dict(sketch.tables) for sketch in sketches)
         bins = self.statistics.bins(parts, self.tabled)
@@ -302,7 +293,7 @@ class Discovery:
             for s, told in zip(sketches, finding.opened, strict=True)
         ]
 
-    def _projected(self, sketches: Sequence[Sketch]) -> tuple[Evidence, tuple[Mapping[str, Any], ...]]:
+    def _projected(self, sketches: Sequence[NoisyTables]) -> tuple[Evidence, tuple[Mapping[str, Any], ...]]:
         """Scores that are computed under MPC, and the opened numbers that they follow from."""
         parts = tuple(dict(sketch.tables) for sketch in sketches)
         counts = [len(a.groups) for a in self.protected]
@@ -314,7 +305,7 @@ class Discovery:
         opened = tuple({**one._asdict(), "sizes": one.sizes.tolist()} for one in told)
         return Evidence(scores, p_values if self.config.rule == "fdr" else {}), opened
 
-    def _evidence(self, sketches: Sequence[Sketch], conditional: Sequence[Conditional]) -> Evidence:
+    def _evidence(self, sketches: Sequence[NoisyTables], conditional: Sequence[Conditional]) -> Evidence:
         """Scores of the own tables, then those of all parties."""
         own = weigh(sketches, self.config, self.seed, self._own)
         publish = self.statistics.publish
@@ -326,3 +317,18 @@ class Discovery:
             publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},
             conditional,
         )
+
+
+def check_support(card: PolicyCard, parties: Sequence[Party]) -> None:
+    """Raise if the card lets a column follow from s whose records all have one value: none supports that role.
+
+    Each owner checks its own columns, before anything is opened.
+    """
+    followers = set(card.roles.descendants)
+    for party in parties:
+        for name, block in party.bins().items():
+            if name in followers and (block.sum(axis=0) > 0).sum() < 2:
+                raise PolicyError(
+                    f"the policy card gives {name!r} role {card.roles.of[name]}, but no record of {party.name} "
+                    "supports that: all have the same value there; give it role N"
+                )

@@ -14,8 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from secure_sccvfl.discovery.scores import TableScore, score_tables
-from secure_sccvfl.discovery.shrinkage import group_sizes, proper, shrink
+from secure_sccvfl.discovery.scores import TableScore, group_sizes, proper, score_tables, shrink
 
 
 @dataclass(frozen=True)

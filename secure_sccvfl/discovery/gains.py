@@ -33,9 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.party import MOMENT_GRID, Attribute, Party
-from secure_sccvfl.discovery.inputs import joint_norm
-from secure_sccvfl.discovery.shrinkage import group_sizes
-from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.discovery.scores import group_sizes
+from secure_sccvfl.discovery.statistics import GroupSums, Statistics, joint_norm
 from secure_sccvfl.releases.releases import RISK_GAINS
 
 HALVES = 2
@@ -93,6 +92,7 @@ def release_halves(
         columns.update(party.residual_halves(other.known.inputs))
     sensitivity = joint_norm(MOMENT_GRID, features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    sums = statistics.group_sums(columns, codes, counts, RISK_GAINS.charged_as(), sensitivity, HALVES)
+    statistic = GroupSums(RISK_GAINS.charged_as(), sensitivity, HALVES)
+    sums = statistics.release(statistic, columns, codes, counts).tables
     scale = statistics.deviation(sensitivity) / MOMENT_GRID
     return tuple(Halves({k: v / MOMENT_GRID for k, v in part.items()}, scale) for part in sums)

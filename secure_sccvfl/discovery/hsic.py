@@ -1,4 +1,4 @@
-"""Conditional HSIC of residuals as a private scalar: grid, sensitivity and its proof. No secrets here.
+"""Conditional HSIC of residuals as a private scalar: the released statistic, its grid, its sensitivity and the proof.
 
 Record i has kernel features phi_i (norm at most 1) of a local residual, and the one-hot s_i of its group. With the
 public number of records N:
@@ -7,7 +7,7 @@ public number of records N:
 
 *Whole numbers.* The owner cuts phi to f bits towards zero (so the norm stays at most 1) and centres it: psi_i = N
 phi_i - sum phi, exact. sum_i psi_i s_i^T = N^2 2^f C is below 2^62 since f = min(20, 60 - 2 log2 N). It is divided
-in secret by the public d = ceil(N^2 2^f / 2^28). So C is known to the unit t = d / (N^2 2^f), about 2^-28, and H to
+under MPC by the public d = ceil(N^2 2^f / 2^28). So C is known to the unit t = d / (N^2 2^f), about 2^-28, and H to
 t^2: |H| < 2^55 units, which leaves room for noise up to 2^61.
 
 *Sensitivity* (one record added or removed; N is a public upper bound; a removed record is phi = 0, s = 0). Let q be
@@ -37,10 +37,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from accounting.events import Sensitivity
+from protocols.session.runtime import Session, crypten
+from protocols.steps.clipping import divided
+from secure_sccvfl.discovery.statistics import (
+    Arrays,
+    Columns,
+    Counts,
+    Secret,
+    Shape,
+    Statistic,
+    check_columns,
+    column_slices,
+)
 
 UNIT_BITS = 28
 
@@ -53,7 +66,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if not 2 <= self.rows < 1 << 26:
-            raise ValueError(f"HSIC in secret needs between 2 and 2^26 records, got {self.rows}")
+            raise ValueError(f"HSIC under MPC needs between 2 and 2^26 records, got {self.rows}")
 
     @property
     def fraction(self) -> int:
@@ -93,6 +106,42 @@ class Grid:
 
 
 def dependence(whole: np.ndarray, one_hot: np.ndarray, grid: Grid) -> float:
-    """H in the clear, equal to the secret computation up to its rounding."""
+    """H in plaintext, equal to the computation under MPC up to its rounding."""
     cross = grid.centred(whole).astype(float).T @ one_hot / (grid.rows**2 * 2.0**grid.fraction)
     return float((cross**2).sum())
+
+
+@dataclass(frozen=True)
+class ResidualDependence(Statistic):
+    """Noisy HSIC of each feature's kernel features (rows of norm at most 1) with each attribute: a number each."""
+
+    width: int
+    refused_hidden: ClassVar[str] = "conditional scores"
+
+    def layout(self, bins: Columns) -> Columns:
+        return {rank: dict.fromkeys(own, self.width) for rank, own in bins.items()}
+
+    def sensitivity(self, shape: Shape) -> Sensitivity:
+        return Grid(shape.rows).joint(self.width, shape.counts, shape.features)
+
+    def check(self, columns: Arrays, shape: Shape) -> None:
+        check_columns(columns, shape.rows, 1.0, whole=False)
+
+    def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
+        grid = Grid(shape.rows)
+        return np.array([[dependence(grid.features(columns), groups[:, part], grid) for part in shape.parts]])
+
+    def unit(self, shape: Shape) -> float:
+        return Grid(shape.rows).unit ** 2
+
+    def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
+        grid = Grid(shape.rows)
+        return {k: grid.centred(grid.features(v)) for k, v in columns.items() if np.isfinite(v).all()}
+
+    def of_table(self, session: Session, table: Secret, shape: Shape) -> Secret:
+        squares = divided(table, Grid(shape.rows).divisor).square()
+        pieces = [(rows, part) for rows in column_slices(shape.widths) for part in shape.parts]
+        return crypten.stack([squares[piece].sum() for piece in pieces]).reshape(shape.features, len(shape.counts))
+
+    def results(self, layout: Columns, counts: Counts) -> tuple[Columns, Counts]:
+        return {rank: dict.fromkeys(own, 1) for rank, own in layout.items()}, [1] * len(counts)

@@ -1,32 +1,32 @@
-"""The Statistics seam in plaintext: the reference for the secret side, with noise of the same scale and price."""
+"""The plaintext engine for statistics of s: the reference for the secure one, with noise of equal scale and price."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 
 from accounting.events import Mechanism, Sensitivity
-from protocols.steps.clipping import scaled
-from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.discovery.discovery import Sketch
-from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.inputs import (
-    as_sensitivity,
-    check_columns,
-    check_groups,
-    clipped_sensitivity,
-    clipping_of,
-    indicators,
-    row_bound,
-)
-from secure_sccvfl.discovery.kept_tables import KeptTables
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.discovery.cached_releases import CachedReleases
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.projected import projection
-from secure_sccvfl.discovery.shrinkage import group_sizes
-from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Tables, Widths
+from secure_sccvfl.discovery.scores import group_sizes
+from secure_sccvfl.discovery.statistics import (
+    Arrays,
+    Counts,
+    Groups,
+    Opened,
+    Released,
+    Shape,
+    Statistic,
+    Tables,
+    as_sensitivity,
+    check_groups,
+    column_slices,
+)
 from secure_sccvfl.releases.noise import Noise
 
 
@@ -36,63 +36,34 @@ class PlainStatistics:
     def __init__(self, noise: Noise) -> None:
         self.noise = noise
 
-    def group_sums(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
-    ) -> Tables:
-        chosen = self._indicators(groups, counts)
-        check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
-        sums = {k: v.T @ chosen for k, v in columns.items()}
-        noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
-        cuts = pairwise(np.cumsum([0, *counts]))
-        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
-
-    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        chosen = self._indicators(groups, counts)
-        check_columns(columns, len(chosen), 1.0)
-        clipping = clipping_of([v.shape[1] for v in columns.values()], counts, len(chosen), length)
-        sums = {k: scaled(v.T @ chosen, length) for k, v in columns.items()}
-        moved = clipped_sensitivity(clipping, len(columns))
-        noisy = self.noise.release(sums, name, moved, "paper")
-        cuts = pairwise(np.cumsum([0, *counts]))
-        tables = tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
-        return Clipped(tables, self.noise.deviation(moved), clipping.typical / length)
-
-    def residual_dependence(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str
-    ) -> tuple[dict[str, float], ...]:
-        chosen = self._indicators(groups, counts)
-        check_columns(columns, len(chosen), 1.0, whole=False)
-        grid = Grid(len(chosen))
-        cuts = list(pairwise(np.cumsum([0, *counts])))
-        exact = {
-            k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
-            for k, v in columns.items()
-        }
-        sensitivity = grid.joint(max(v.shape[1] for v in columns.values()), counts, len(columns))
-        noisy = self.noise.release(exact, name, sensitivity)
-        return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        rows = len(groups[0]) if groups and groups[0] is not None else 0
+        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
+        self.noise.check(rows)
+        members = np.hstack([one_hot(own, count) for own, count in zip(codes, counts, strict=True)])
+        shape = Shape(rows, [block.shape[1] for block in columns.values()], counts)
+        statistic.check(columns, shape)
+        exact = {k: statistic.exact(block, members, shape) for k, block in columns.items()}
+        moved = statistic.sensitivity(shape)
+        noisy = self.noise.release(exact, statistic.name, moved, statistic.mechanism)
+        parts = column_slices(statistic.results({}, counts)[1])
+        tables = tuple({k: v[:, part] for k, v in noisy.items()} for part in parts)
+        return Released(tables, statistic.numbers(shape, self.noise.deviation(moved)))
 
     def projected(
         self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
     ) -> tuple[Opened, ...]:
         marginals = {k: float((table.sum(axis=1) ** 2).sum()) for k, table in tables[0].items()}
-        found = []
+        opened = []
         for part in tables:
             sizes = group_sizes(part.values())
-            made = projection(sizes)
-            squares = {k: float(((table @ made) ** 2).sum()) for k, table in part.items()}
-            found.append(Opened(squares, marginals, sizes))
-        return tuple(found)
+            projector = projection(sizes)
+            squares = {k: float(((table @ projector) ** 2).sum()) for k, table in part.items()}
+            opened.append(Opened(squares, marginals, sizes))
+        return tuple(opened)
 
     def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> Mapping[str, int]:
         return {k: len(table) for k, table in tables[0].items()}
-
-    def _indicators(self, groups: Sequence[AtHolder], counts: Sequence[int]) -> np.ndarray:
-        """One-hot of all protected attributes, after the checks that precede any charge."""
-        rows = len(groups[0]) if groups and groups[0] is not None else 0
-        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
-        self.noise.check(rows)
-        return indicators(codes, counts, slice(0, rows)).astype(float)
 
     def deviation(self, sensitivity: float | Sensitivity) -> float:
         return self.noise.deviation(as_sensitivity(sensitivity))
@@ -113,7 +84,7 @@ class ReleasedTables:
     each: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Sequence[Sequence[Sketch]]) -> ReleasedTables:
+    def of(cls, parts: Sequence[Sequence[NoisyTables]]) -> ReleasedTables:
         """From the averaged sketches of every party; the scale is that of a single release."""
         tables: dict[str, np.ndarray] = {}
         for sketches in parts:
@@ -122,7 +93,7 @@ class ReleasedTables:
         first = parts[0][0]
         return cls(tables, first.deviation * math.sqrt(first.releases))
 
-    def one_by_one(self, kept: Sequence[KeptTables]) -> ReleasedTables:
+    def one_by_one(self, kept: Sequence[CachedReleases]) -> ReleasedTables:
         """The same with the single releases that the parties have kept."""
         each: dict[str, dict[str, np.ndarray]] = {}
         for own in kept:

@@ -1,14 +1,24 @@
-"""Discovery scores of one feature from its (noisy) contingency table with s. Post-processing only."""
+"""Scores of one feature from its noisy contingency table with s, by its owner. Post-processing only.
+
+A table of a few hundred records shows differences between groups that are sampling and release noise alone. Each
+group's distribution is therefore shrunk towards the pooled one (positive-part James-Stein), by as much as its known
+noise explains. With bins k, group g of n_g records out of n, its share pi_g of all records, its distribution p_g, the
+pooled distribution q, G groups and the deviation sigma of the release:
+
+    v_k    = q_k (1 - q_k) (1 - pi_g) / n_g + sigma^2 [(1 - pi_g)^2 / n_g^2 + (G - 1) / n^2]
+    chi_g  = (K - 1) / K * sum_k (p_gk - q_k)^2 / v_k
+    p~_g   = q + max(0, 1 - (K - 1) / chi_g) (p_g - q)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
-
+TINY = 1e-12
 TableScore = Literal["stable", "gap", "paper", "table hsic", "probability gap"]
 ScoreKind = Literal["hsic", "stable", "gap", "paper", "conditional"]
 """How tables are scored: under MPC (`projected.py`), or by their owners, or "conditional": tables are not scored, and
@@ -16,6 +26,55 @@ conditional evidence alone decides."""
 PARTS: tuple[TableScore, ...] = ("table hsic", "probability gap")
 """HSIC_j and |Delta P_j|, whose sum is the score `paper`: the paper ranks mediators by the first, proxies by the
 second."""
+
+
+def group_sizes(tables: Iterable[np.ndarray]) -> np.ndarray:
+    """Records of each group: every table of an owner has the same ones, so their noisy sums are averaged."""
+    sizes: np.ndarray = np.mean([table.sum(axis=0) for table in tables], axis=0)
+    return sizes
+
+
+@dataclass(frozen=True)
+class Shrunken:
+    """Distributions of the bins in each group (... x bins x groups) between what was seen and the pooled one.
+
+    `pooled`: ... x bins. `kept`: the share of each group's difference that noise does not explain (... x groups).
+    `variance`: of what was seen in each cell.
+    """
+
+    groups: np.ndarray
+    pooled: np.ndarray
+    shares: np.ndarray
+    kept: np.ndarray
+    variance: np.ndarray
+
+
+def shrink(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> Shrunken:
+    """Shrink one table or a stack of them. `sizes`: records of each group. `deviation`: of the noise in a cell."""
+    bins, known = tables.shape[-2], np.maximum(sizes, 1.0)
+    total = known.sum(axis=-1, keepdims=True)
+    shares = known / total
+    own = tables / known[..., None, :]
+    pooled = (own * shares[..., None, :]).sum(axis=-1)
+    spread = np.clip(pooled * (1 - pooled), 0.0, None)
+    noise = deviation**2 * (((1 - shares) / known) ** 2 + (known.shape[-1] - 1) / total**2)
+    variance = spread[..., :, None] * ((1 - shares) / known)[..., None, :] + noise[..., None, :]
+    beyond = own - pooled[..., :, None]
+    chi = (bins - 1) / bins * (beyond**2 / np.maximum(variance, TINY)).sum(axis=-2)
+    kept = np.clip(1 - (bins - 1) / np.maximum(chi, TINY), 0.0, None)
+    found = proper(pooled[..., :, None] + kept[..., None, :] * beyond)
+    return Shrunken(found, proper(pooled[..., :, None])[..., 0], shares, kept, variance)
+
+
+def shrunken(table: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
+    """The shrunken distributions alone (bins x groups)."""
+    return shrink(table, sizes, deviation).groups
+
+
+def proper(shares: np.ndarray) -> np.ndarray:
+    """Shares of bins (... x bins x groups) without negative ones, that sum to 1 in each group."""
+    found = np.clip(shares, 0.0, None)
+    return found / np.maximum(found.sum(axis=-2, keepdims=True), TINY)
 
 
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:
@@ -110,31 +169,3 @@ _OF_TABLES: Mapping[TableScore, Callable[[np.ndarray], np.ndarray]] = {
     "probability gap": probability_gap,
 }
 """Scores that follow from a table alone."""
-
-
-def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np.ndarray]:
-    """Tables of one owner with one attribute, with as much of the known noise removed as is free.
-
-    All tables have the same group sizes, so these are averaged over them. Then each column is moved to the nearest
-    one without negative counts. Then the deviation from independence is shrunk by what noise alone would give
-    (positive-part James-Stein), so that many bins do not look like dependence. Without noise nothing changes.
-    """
-    sizes = group_sizes(tables.values())
-    out = {}
-    for name, table in tables.items():
-        level = table + (sizes - table.sum(axis=0)) / len(table)
-        counts = np.column_stack([_nearest_counts(column) for column in level.T])
-        total = counts.sum()
-        free = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / total
-        noise = (table.shape[0] - 1) * (table.shape[1] - 1) * deviation**2
-        found = ((counts - free) ** 2).sum()
-        out[name] = free + max(0.0, 1.0 - noise / found) * (counts - free) if found > 0 else counts
-    return out
-
-
-def _nearest_counts(column: np.ndarray) -> np.ndarray:
-    """The nearest column of non-negative numbers with the same sum (at least 1)."""
-    total = max(float(column.sum()), 1.0)
-    falling = np.sort(column)[::-1]
-    excess = (np.cumsum(falling) - total) / np.arange(1, len(column) + 1)
-    return np.clip(column - excess[np.flatnonzero(falling > excess)[-1]], 0.0, None)

@@ -1,15 +1,29 @@
-"""The Statistics seam: noisy, charged statistics of s, in plaintext or in secret."""
+"""Released statistics of s: noisy, charged, and defined once for the plaintext and the secure engine.
+
+A `Statistic` says what one release is: the public columns it is about, what one record moves, the checks of inputs
+before anything is charged, and how it follows from a table of sums by group, in plaintext and under MPC. An engine
+(`PlainStatistics`, `SecureStatistics`) multiplies, charges, adds noise and opens. So a further statistic is one more
+subclass, an entry of the release catalogue and its canary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from accounting.events import Sensitivity
+from accounting.events import Mechanism, Sensitivity
+from accounting.paper import clipped
+from protocols.errors import RangeError
+from protocols.records.releases import Receipt
+from protocols.session.runtime import Session
+from protocols.steps.clipping import Clipping, clip, scaled
+from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.releases.kinds import Columns
 
 Arrays = Mapping[str, np.ndarray]
 """Columns of each feature, by its name."""
@@ -19,12 +33,186 @@ Counts = Sequence[int]
 """For each protected attribute: how many groups there are."""
 Tables = tuple[dict[str, np.ndarray], ...]
 """For each protected attribute: a table of columns by groups for each feature."""
-Widths = Mapping[str, int] | int | tuple[str, ...] | None
-"""What a release is about: columns of features by name, a number for each of all, bins of these, or bins of all."""
+Secret = Any
+"""A CrypTen tensor."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Public sizes of a release: records, columns of each feature of all parties, groups of each attribute."""
+
+    rows: int
+    widths: Sequence[int]
+    counts: Counts
+
+    @property
+    def features(self) -> int:
+        return len(self.widths)
+
+    @property
+    def parts(self) -> list[slice]:
+        """Where each attribute's groups are among the columns of a table."""
+        return column_slices(self.counts)
+
+
+@dataclass(frozen=True)
+class Released:
+    """What a release opened, by attribute. `numbers`: public numbers that a reader of the tables needs."""
+
+    tables: Tables
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One release of statistics of all features with all attributes; each result goes to its feature's owner.
+
+    `refused_hidden`: why it cannot be released where the number of records is secret; empty if it can.
+    """
+
+    name: str
+    mechanism: ClassVar[Mechanism] = "gaussian"
+    refused_hidden: ClassVar[str] = ""
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether these are tables of bins, of which each counts every record once."""
+        return False
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that it is about; empty: all."""
+        return ()
+
+    def layout(self, bins: Columns) -> Columns:
+        """The public columns of every party in this release, from the bins of all features."""
+        return bins
+
+    def sensitivity(self, shape: Shape) -> Sensitivity:
+        """What one record moves in all results together."""
+        raise NotImplementedError
+
+    def check(self, columns: Arrays, shape: Shape) -> None:
+        """Raise DataError before anything is charged if own columns may move more than the sensitivity."""
+        raise NotImplementedError
+
+    def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
+        """In plaintext: the results of one feature without noise (rows x columns of all attributes)."""
+        raise NotImplementedError
+
+    def unit(self, shape: Shape) -> float:
+        """The value of one unit of the whole numbers that are opened under MPC."""
+        return 1.0
+
+    def largest(self, shape: Shape) -> float:
+        """A bound for the sums of a table under MPC, in units."""
+        return 2.0**61
+
+    def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
+        """Owner, local: the whole numbers that are summed by group under MPC."""
+        return dict(columns)
+
+    def of_table(self, session: Session, table: Secret, shape: Shape) -> Secret:
+        """Run by all parties: the results of all features from the secret table of sums, in units."""
+        return table
+
+    def results(self, layout: Columns, counts: Counts) -> tuple[Columns, Counts]:
+        """Rows of each feature and columns of each attribute that are opened."""
+        return layout, counts
+
+    def numbers(self, shape: Shape, deviation: float) -> dict[str, float]:
+        """Public numbers of a release; `deviation`: of its noise."""
+        return {}
+
+
+@dataclass(frozen=True)
+class GroupSums(Statistic):
+    """Noisy sums over records of each column by group.
+
+    Columns are whole numbers, none negative. `norm` bounds the l2 norm of what one record adds to all sums, an equal
+    part of its square for each feature and attribute; a replaced record moves the sums by sqrt(2) times that.
+    `widths`: columns of features by name, a number of columns for every feature, or features with their bins;
+    None: the bins of all features.
+    """
+
+    norm: float
+    widths: Mapping[str, int] | int | tuple[str, ...] | None = None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(self.widths) if isinstance(self.widths, Mapping | tuple) else ()
+
+    @property
+    def counts_records(self) -> bool:
+        return self.widths is None or isinstance(self.widths, tuple)
+
+    def layout(self, bins: Columns) -> Columns:
+        if self.widths is None:
+            return bins
+        if isinstance(self.widths, tuple):
+            return {rank: {k: v for k, v in own.items() if k in self.features} for rank, own in bins.items()}
+        if isinstance(self.widths, int):
+            return {rank: dict.fromkeys(own, self.widths) for rank, own in bins.items()}
+        return {rank: {k: self.widths[k] for k in own if k in self.widths} for rank, own in bins.items()}
+
+    def sensitivity(self, shape: Shape) -> Sensitivity:
+        return Sensitivity.of_counts(self.norm)
+
+    def _bound(self, shape: Shape) -> float:
+        """The largest norm of one feature's row: with this bound for all rows, the joint l2 norm is `norm`."""
+        return self.norm / float(np.sqrt(shape.features * len(shape.counts)))
+
+    def check(self, columns: Arrays, shape: Shape) -> None:
+        check_columns(columns, shape.rows, self._bound(shape))
+
+    def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
+        return columns.T @ groups
+
+    def largest(self, shape: Shape) -> float:
+        return shape.rows * self._bound(shape)
+
+
+@dataclass(frozen=True)
+class ClippedSums(Statistic):
+    """Noisy tables of one-hot columns by group, each scaled to `length` before noise is added, as in the paper.
+
+    A table has all groups of all attributes in one array, and is priced as what it is (`accounting.paper`). Its own
+    length stays secret, so `counts`, how many records one of its units may stand for, is the ratio for a length in
+    the middle of what is possible.
+    """
+
+    length: float
+    mechanism: ClassVar[Mechanism] = "paper"
+    refused_hidden: ClassVar[str] = "tables that are scaled under MPC"
+
+    def clipping(self, shape: Shape) -> Clipping:
+        return clipping_of(shape.widths, shape.counts, shape.rows, self.length)
+
+    def sensitivity(self, shape: Shape) -> Sensitivity:
+        clipping = self.clipping(shape)
+        joint = joint_norm(1.0, shape.features, len(clipping.groups))
+        return clipped(joint, clipping.length, joint_norm(clipping.distance, shape.features, 1), clipping.unit)
+
+    def check(self, columns: Arrays, shape: Shape) -> None:
+        check_columns(columns, shape.rows, 1.0)
+
+    def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
+        return scaled(columns.T @ groups, self.length)
+
+    def unit(self, shape: Shape) -> float:
+        return self.clipping(shape).unit
+
+    def of_table(self, session: Session, table: Secret, shape: Shape) -> Secret:
+        with session.measure("clipping"):
+            return clip(session, table, shape.widths, self.clipping(shape))
+
+    def numbers(self, shape: Shape, deviation: float) -> dict[str, float]:
+        counts = self.clipping(shape).typical / self.length
+        return {"length": self.length, "deviation": deviation, "counts": counts}
 
 
 class Opened(NamedTuple):
-    """What all are told about one attribute for the default score (`discovery.projected`), of the mean noisy table N.
+    """What is opened to all about one attribute for the default score (`discovery.projected`), of the mean table N.
 
     squares: |N P|^2 of every feature. marginals: |N 1|^2. sizes: noisy records of each group.
     """
@@ -34,50 +222,11 @@ class Opened(NamedTuple):
     sizes: np.ndarray
 
 
-@dataclass(frozen=True)
-class Clipped:
-    """Noisy tables that were scaled to one length, by attribute, and the deviation of their noise.
-
-    `counts`: how many records one of their units may stand for. A table's own length stays secret, so it is the
-    ratio for a length in the middle of what is possible.
-    """
-
-    tables: Tables
-    deviation: float
-    counts: float
-
-
 class Statistics(Protocol):
-    """What discovery needs: noisy, charged statistics of s, and scores told to all."""
+    """An engine for released statistics of s: in plaintext, under MPC, or from cached releases."""
 
-    def group_sums(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
-    ) -> Tables:
-        """Noisy sums over records of each column by group, one result per protected attribute.
-
-        Columns are whole numbers, none negative. Keys are feature names. Each result (columns x groups) goes to the
-        owner of that feature alone. All of it is one release. `sensitivity` bounds the l2 norm of what one record
-        adds to all sums, an equal part of its square for each feature and attribute. A replaced record moves the
-        sums by sqrt(2) times that. `widths`: public columns of all parties' features in this release, if they are
-        not the bins of all features. A number is that many for each of them; names are features with their bins.
-        """
-        ...
-
-    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
-        """Noisy tables of one-hot columns by group, each scaled to `length` first, as in the paper.
-
-        A table has all groups of all attributes side by side. It goes to the owner of its feature alone. All of it
-        is one release, priced as what it is (`accounting.paper`).
-        """
-        ...
-
-    def residual_dependence(
-        self, columns: Arrays, groups: Groups, counts: Counts, name: str
-    ) -> tuple[dict[str, float], ...]:
-        """Noisy HSIC of each feature's kernel features (rows of norm at most 1) with each attribute.
-
-        One number per feature, to its owner alone; all of it is one release (`secure_sccvfl.discovery.hsic`).
-        """
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        """Charge and open one release. `columns`: those of the features of this process, by feature."""
         ...
 
     def projected(
@@ -95,7 +244,7 @@ class Statistics(Protocol):
         ...
 
     def deviation(self, sensitivity: float | Sensitivity) -> float:
-        """Standard deviation of the noise in a release of this sensitivity, known to all; a number: of counts."""
+        """Standard deviation of the noise in a release of this sensitivity; a number: the norm of counts."""
         ...
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
@@ -104,3 +253,74 @@ class Statistics(Protocol):
         Only for values that are public or follow from a noisy release; they are declared, not charged.
         """
         ...
+
+
+def open_to_all(session: Session, value: Secret, name: str, receipt: Receipt | None = None) -> np.ndarray:
+    """Run by all parties: open a secret value to every party, as the declared release of this name."""
+    opened = session.open(value, session.declared(name), receipt)
+    if opened is None:
+        raise DataError(f"{name} must go to every party")
+    return opened.numpy().astype(float)
+
+
+def column_slices(counts: Iterable[int]) -> list[slice]:
+    """Consecutive slices of these lengths."""
+    return [slice(low, high) for low, high in pairwise(np.cumsum([0, *counts]).tolist())]
+
+
+def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:
+    """What one record moves; a number is that of counts."""
+    return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity.of_counts(sensitivity)
+
+
+def clipping_of(bins: Sequence[int], counts: Sequence[int], rows: int, length: float) -> Clipping:
+    """How tables with these bins are scaled to a length."""
+    try:
+        return Clipping(rows, max(bins), tuple(counts), length)
+    except RangeError as error:
+        raise DataError(f"sketch clipped: {error}") from None
+
+
+def joint_norm(row: float, features: int, attributes: int) -> float:
+    """What one record adds to all sums (l2 norm), if its row of every feature is no longer than `row`."""
+    return row * float(np.sqrt(features * attributes))
+
+
+def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) -> None:
+    """Check each feature: one row per record, no gap, no row longer than `bound`.
+
+    If `whole`, entries must be whole and not negative. Without negative numbers a replaced record moves sums by
+    sqrt(2) times the bound, not twice (`Sensitivity`).
+    """
+    for name, block in columns.items():
+        if block.ndim != 2 or len(block) != rows:
+            raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
+        real = np.issubdtype(block.dtype, np.floating)
+        if real and not np.isfinite(block).all():
+            raise DataError(f"{name}: NaN or infinite values; a gap must have a bin of its own")
+        if whole and real and not (block == np.rint(block)).all():
+            raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
+        if whole and block.min(initial=0) < 0:
+            raise DataError(f"{name}: a statistic of s has no negative numbers; is a value outside the public range?")
+        longest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max(initial=0.0)))
+        if longest > bound * (1 + 1e-9):
+            raise DataError(
+                f"{name}: a record adds {longest:.3g} where the charged sensitivity allows {bound:.3g}; "
+                "is a value outside the public range?"
+            )
+
+
+def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:
+    """Check group codes of a protected attribute at its holder: one per record, among the public groups.
+
+    A group may have no record. All parties learn of a refusal, so it depends on malformed input only, not on the
+    values of s.
+    """
+    if codes is None:
+        raise DataError("the holder of a protected attribute gave no values of it")
+    values = np.asarray(codes)
+    if values.shape != (rows,) or not np.issubdtype(values.dtype, np.integer):
+        raise DataError(f"a protected attribute needs one whole number for each of {rows} records")
+    if count < 2 or rows == 0 or values.min() < 0 or values.max() >= count:
+        raise DataError(f"group codes must lie between 0 and {count - 1}, and there must be two groups")
+    return values

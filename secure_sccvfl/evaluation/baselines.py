@@ -1,4 +1,4 @@
-"""The sealed method, its ablations, and the simple baselines of every table."""
+"""The sealed method, mode `aware`, and the simple baselines of every table, on the plaintext engine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from sklearn.linear_model import LogisticRegression
 from secure_sccvfl.audit.attacks.view import TorchLogits
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party
-from secure_sccvfl.evaluation.metrics import Predictor
+from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
-from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model
+from secure_sccvfl.training.modes import MODES
+from secure_sccvfl.training.plain import Head
 from secure_sccvfl.training.plain_modules import ModuleHead
 
 
@@ -34,11 +36,11 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
     return predict
 
 
-def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
-    return fitted_model(_train(ready, config, ready.budget, roles or ready.roles), ready)
+def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
+    return fitted_model(train_with(ready, config, ready.budget, roles or ready.roles), ready)
 
 
-def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
+def train_with(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
     given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
     return train_plainly(*given, roles=roles)[0]
 
@@ -121,7 +123,7 @@ def scc(ready: Prepared) -> Fitted:
 
 def erm(ready: Prepared) -> Fitted:
     """Plain training: the same encoders and head, lambda = 0 and no guard. It is not private."""
-    return _sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))
+    return sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))
 
 
 def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
@@ -132,7 +134,7 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
     for p in ready.parties:
         parties.append(replace(p, inputs=p.inputs * keep[at : at + p.layout.width]))
         at += p.layout.width
-    fitted = _sealed(replace(ready, parties=tuple(parties)), config, roles)
+    fitted = sealed(replace(ready, parties=tuple(parties)), config, roles)
     mask = torch.tensor(keep)
     return Fitted(lambda inputs: fitted.predict(inputs * keep), lambda x: fitted.white_box(x * mask))
 
@@ -178,54 +180,57 @@ def majority(ready: Prepared) -> Fitted:
     return _linear(np.zeros((width, len(bias))), bias)
 
 
-def no_masks(ready: Prepared) -> Fitted:
-    """Ablation: every feature is a mediator."""
-    return _sealed(ready, ready.config, Roles(dict.fromkeys(ready.roles.of, "M")))
+def aware(ready: Prepared) -> Fitted:
+    """Mode `aware` at its own lambda: s selects the encoding of each record, and moves along with an edit."""
+    return aware_of(ready, replace(ready.config, lambdas=MODES.get("aware").lambdas))
 
 
-def no_guard(ready: Prepared) -> Fitted:
-    """Ablation: proxies are not guarded."""
-    return _sealed(ready, replace(ready.config, guard=0.0))
+def aware_of(ready: Prepared, config: TrainConfig) -> Fitted:
+    """The same with other settings."""
+    first = replace(ready.data, protected=ready.data.protected[:1])
+    given = (first, ready.split, ready.parties, config, ready.budget, ready.seed)
+    model, _ = train_plainly(*given, roles=ready.roles, driver=AwareTrainer)
+    predict = aware_predictor(model, ready.parties)
+    codes = ready.data.protected[0].codes[ready.split.test]
+    return Fitted(predict, _aware_white_box(model, ready.parties, codes), notes={"lambda": model.lam or 0.0})
 
 
-def moments(ready: Prepared) -> Fitted:
-    """The `moments` generator instead of `minimal`."""
-    return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="moments")))
+def predictor_of(model: Model, parties: tuple[Party, ...]) -> Predictor:
+    """Any model of the plaintext engine as a predictor."""
+    return model_predictor(model, parties) if model.aware is None else aware_predictor(model, parties)
 
 
-def cvae(ready: Prepared) -> Fitted:
-    """The `cvae` generator (trained on pseudo groups) instead of `minimal`."""
-    generator = replace(ready.config.generator, kind="cvae")
-    return _sealed(ready, replace(ready.config, generator=generator, consistency_from="records", private=False))
+def aware_predictor(model: Model, parties: tuple[Party, ...]) -> AwarePredictor:
+    """A model that uses s as a function of all parties' input space and of the records' groups."""
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+
+    def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        pieces = np.split(inputs, cuts, axis=1)
+        return model.logits([replace(p, inputs=u) for p, u in zip(parties, pieces, strict=True)], codes)
+
+    return AwarePredictor(predict)
 
 
-def l1(ready: Prepared) -> Fitted:
-    """L1 consistency instead of squared: another unit, so another grid, and lambda by the gap."""
-    grid = (0.075, 0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
-    records: TrainConfig = replace(ready.config, consistency_from="records", private=False)
-    return _sealed(ready, replace(records, consistency="l1", lambdas=grid, take_lambda=None))
-
-
-def v1(ready: Prepared) -> Fitted:
-    """The first recipe, with the roles of this run: thinned tables, a small gap, a guard that grows with lambda."""
-    return _sealed(ready, RECIPES.get("v1"))
-
-
-def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
-    """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
-
-    def fit(ready: Prepared) -> Fitted:
-        given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget)
-        made, _ = train_plainly(*given, ready.seed, roles=ready.roles, tabled=ready.roles)
-        return fitted_model(made, ready)
-
-    return fit
-
-
-def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
-    """The sealed method with other settings and its own discovery; judged on the default's roles."""
-
-    def fit(ready: Prepared) -> Fitted:
-        return fitted_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)
-
-    return fit
+def _aware_white_box(model: Model, parties: tuple[Party, ...], codes: np.ndarray) -> TorchLogits:
+    """In torch, for records of these groups: in every group the logit is affine in the plain encoding."""
+    if model.aware is None:
+        raise ValueError("this model does not use s")
+    head: Head = model.head
+    made, at = {p.rank: model.aware[p.rank] for p in parties}, 0
+    weights, bias = [], np.tile(head.bias, (made[parties[0].rank].groups, 1))
+    for party in parties:
+        encoder = made[party.rank]
+        own, plain = head.weight[at : at + encoder.columns], encoder.plain.columns
+        extra = own[plain:].reshape(encoder.groups - 1, len(encoder.mediators), own.shape[1])
+        member = (np.eye(encoder.groups) - encoder.shares)[:, 1:]
+        weight = np.tile(own[:plain], (encoder.groups, 1, 1))
+        weight[:, encoder.mediators] += np.einsum("gk,kmo->gmo", member, extra)
+        bias = bias - np.einsum("gc,gco->go", encoder.offsets, weight)
+        weights.append(weight)
+        at += encoder.columns
+    whole = np.concatenate(weights, axis=1) / model.temperature
+    boxes = [
+        affine_white_box(w, b / model.temperature, model.encoders, parties) for w, b in zip(whole, bias, strict=True)
+    ]
+    member = torch.tensor(np.eye(len(boxes))[codes])[:, :, None]
+    return lambda x: (torch.stack([box(x) for box in boxes], dim=1) * member).sum(dim=1)

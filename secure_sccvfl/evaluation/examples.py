@@ -21,7 +21,7 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.evaluation.judges import EditedRecords
+from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 
 DRAWN = 24
 SHOWN = 4
@@ -59,7 +59,7 @@ def versions(layout: Layout, values: np.ndarray, inputs: np.ndarray) -> tuple[Ce
     return cells(features, values), cells(features, new)
 
 
-def heaviest(judged: EditedRecords) -> dict[int, int]:
+def heaviest(judged: Counterfactuals) -> dict[int, int]:
     """By held-out record its heaviest edit: of edits that were drawn alike, the first."""
     found: dict[int, int] = {}
     for copy in np.argsort(-judged.weight, kind="stable"):
@@ -67,7 +67,7 @@ def heaviest(judged: EditedRecords) -> dict[int, int]:
     return found
 
 
-def draw(data: Dataset, test: np.ndarray, judged: EditedRecords, seed: int) -> list[dict[str, Any]]:
+def draw(data: Dataset, test: np.ndarray, judged: Counterfactuals, seed: int) -> list[dict[str, Any]]:
     """Random test records that the judge changed, each by its heaviest edit, as cells before and after."""
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)

@@ -9,15 +9,13 @@ flip over all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.evaluation.aware_baselines import aware
-from secure_sccvfl.evaluation.baselines import erm, scc
+from secure_sccvfl.evaluation.baselines import aware, erm, scc
 from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, cells, decoded
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, edited_rows, own_rows
@@ -68,7 +66,7 @@ def most_frequent(edits: np.ndarray, before: np.ndarray) -> int:
 def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
     """Everything about one record, in the words of CSV files."""
     layout, attribute, data = Layout.of(ready.data.features), ready.data.protected[0], ready.data
-    config = replace(ready.config.generator, thinning=0.0)
+    config = ready.config.generator
     rows = np.full(DRAWS, row)
     edits, targets = edited_rows(ready, ready.roles, config, rows, 0)
     before = ready.inputs[row]

@@ -21,19 +21,19 @@ from secure_sccvfl.audit.attacks.perturbation import subspace_pgd_curve
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.baselines import drop_m, drop_m_guard, erm, fitted_model, majority
-from secure_sccvfl.evaluation.fitted_judges import fit_judges, with_verdict
-from secure_sccvfl.evaluation.judges import HANDED_OUT
+from secure_sccvfl.evaluation.baselines import fitted_model
+from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
+from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import Scored, flat
-from secure_sccvfl.evaluation.network_baselines import letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals, with_failed_checks
 from secure_sccvfl.evaluation.summary import RATES, half_width, interval
 from secure_sccvfl.evaluation.views import white_box_view
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
-BESIDE = {"majority": majority, "erm": erm, "drop_m": drop_m, "drop_m_guard": drop_m_guard, "paper": letter_with()}
+BESIDE = ("majority", "erm", "drop_m", "drop_m_guard", "paper")
 RULE = "scc"
 """Our method at the lambda that the rule takes in each seed."""
 
@@ -74,9 +74,9 @@ def run_frontier_seed(run: FrontierSeed) -> dict[str, Any] | None:
 
 def _scored(ready: Prepared) -> dict[str, Any]:
     data, split, lam = ready.data, ready.split, ready.model.lam
-    judges = fit_judges(data, split, ready.roles, ready.seed, HANDED_OUT)
+    judges = fit_counterfactuals(data, split, ready.roles, ready.seed, RUN_MODELS)
     points = along(ready)
-    beside = {name: method(ready) for name, method in BESIDE.items()}
+    beside = {name: METHODS.get(name)(ready) for name in BESIDE}
     known = (ready.inputs[split.train], data.protected[0].codes[split.train])
     gates = judges.quality(known, ready.columns(ready.roles.named("M")), beside["erm"].predict)
     every = {**beside, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
@@ -87,7 +87,7 @@ def _scored(ready: Prepared) -> dict[str, Any]:
         "seed": ready.seed,
         "lambda": lam,
         "points": {**found, RULE: found[f"{RULE} {lam:g}"]},
-        "gates": {judge: with_verdict(figures) for judge, figures in gates.items()},
+        "gates": {judge: with_failed_checks(figures) for judge, figures in gates.items()},
     }
 
 
@@ -111,16 +111,16 @@ def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | 
     names = list(dict.fromkeys(name for one in found for name in one["points"]))
     rows = {name: [one["points"][name] for one in found if name in one["points"]] for name in names}
     points = [_point(name, values, taken) for name, values in rows.items()]
-    nulls = {judge: float(np.mean([one["gates"][judge]["edit_erm_null"] for one in found])) for judge in HANDED_OUT}
+    nulls = {judge: float(np.mean([one["gates"][judge]["edit_erm_null"] for one in found])) for judge in RUN_MODELS}
     return {
         "seeds": [one["seed"] for one in found],
         "rule": rule,
         "lambdas": [one["lambda"] for one in found],
         "points": points,
         "gain": {name: _gain(rows[RULE], rows[name]) for name in BESIDE if name in rows},
-        "cut": {judge: _cut(rows, f"fr_{judge}") for judge in HANDED_OUT},
+        "cut": {judge: _cut(rows, f"fr_{judge}") for judge in RUN_MODELS},
         "nulls": nulls,
-        "failed": {judge: _failed(found, judge) for judge in HANDED_OUT},
+        "failed": {judge: _failed(found, judge) for judge in RUN_MODELS},
     }
 
 
@@ -152,6 +152,5 @@ def _cut(rows: Mapping[str, Sequence[Mapping[str, float]]], metric: str) -> dict
 def _failed(found: Sequence[Mapping[str, Any]], judge: str) -> list[str]:
     """The gates that a judge fails on average over the seeds."""
     figures = [one["gates"][judge] for one in found]
-    return list(
-        with_verdict({k: float(np.mean([f[k] for f in figures])) for k in figures[0] if k != "failed"})["failed"]
-    )
+    means = {k: float(np.mean([f[k] for f in figures])) for k in figures[0] if k != "failed"}
+    return list(with_failed_checks(means)["failed"])

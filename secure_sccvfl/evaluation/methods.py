@@ -1,41 +1,19 @@
-"""Names of the methods in the tables; each is a function from a prepared seed to a fitted predictor."""
+"""The methods of the tables by name; each is a function from a prepared seed to a fitted predictor."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from secure_sccvfl.data.registry import Registry
-from secure_sccvfl.evaluation.aware_baselines import aware, parity, pcf
-from secure_sccvfl.evaluation.baselines import (
-    cvae,
-    drop_m,
-    drop_m_guard,
-    erm,
-    l1,
-    logistic,
-    majority,
-    moments,
-    no_guard,
-    no_masks,
-    scc,
-    v1,
-)
-from secure_sccvfl.evaluation.network_baselines import (
-    COMPONENTS,
-    LETTER_ABLATIONS,
-    SWITCHES,
-    baseline,
-    letter_with,
-    policy_blind_repaired,
-    scc_split,
-    server_consistency_repaired,
-    uniform_cf_repaired,
-)
+from secure_sccvfl.evaluation.baselines import aware, drop_m, drop_m_guard, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 
-__all__ = ["ABLATIONS", "METHODS", "SWITCHES", "Method", "letter_with"]
-
 Method = Callable[[Prepared], Fitted]
+NETWORKS = (
+    *("erm_network", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "server_consistency_flipped"),
+    *("uniform_cf_repaired", "policy_blind_repaired", "server_consistency_repaired", "paper", "scc_split"),
+)
+"""The paper-faithful method and its baselines. They are research code, so they are imported on first use."""
 METHODS: Registry[Method] = Registry(
     "method",
     {
@@ -44,34 +22,10 @@ METHODS: Registry[Method] = Registry(
         "drop_m": drop_m,
         "drop_m_guard": drop_m_guard,
         "erm": erm,
-        "parity": parity,
-        "pcf": pcf,
+        "parity": "secure_sccvfl.research.comparisons:parity",
+        "pcf": "secure_sccvfl.research.comparisons:pcf",
         "aware": aware,
-        **{name: baseline(name) for name in COMPONENTS},
-        "uniform_cf_repaired": uniform_cf_repaired,
-        "policy_blind_repaired": policy_blind_repaired,
-        "server_consistency_repaired": server_consistency_repaired,
-        "paper": letter_with(),
-        "scc_split": scc_split,
-        "v1": v1,
+        **{name: f"secure_sccvfl.research.paper.methods:{name}" for name in NETWORKS},
         "scc": scc,
-    },
-)
-ABLATIONS: Registry[Method] = Registry(
-    "ablation",
-    {
-        "scc": scc,
-        "v1": v1,
-        "no_masks": no_masks,
-        "no_generator": server_consistency_repaired,
-        "no_consistency": erm,
-        "no_guard": no_guard,
-        "moments": moments,
-        "cvae": cvae,
-        "l1": l1,
-        "drop_m": drop_m,
-        "drop_m_guard": drop_m_guard,
-        "paper": letter_with(),
-        **{name: letter_with(**changes) for name, changes in LETTER_ABLATIONS.items()},
     },
 )

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.judges import EditedRecords
+from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
 from secure_sccvfl.models.cvae import mmd
 from secure_sccvfl.training.plain import decisions, log_loss
@@ -40,7 +40,7 @@ def logits_of(predict: Predictor, inputs: np.ndarray, codes: np.ndarray | None) 
     return predict(inputs)
 
 
-def s_held(edited: EditedRecords, codes: np.ndarray) -> EditedRecords:
+def s_held(edited: Counterfactuals, codes: np.ndarray) -> Counterfactuals:
     """The same edits without a change of s itself."""
     return replace(edited, target=codes[edited.source])
 
@@ -129,7 +129,7 @@ def group_gaps(
 def stability(
     predict: Predictor,
     inputs: np.ndarray,
-    edited: EditedRecords,
+    edited: Counterfactuals,
     task: Task,
     name: str,
     codes: np.ndarray | None = None,
@@ -142,7 +142,7 @@ def stability(
     return _stability(logits_of(predict, inputs, codes), after, edited, task, name)
 
 
-def _stability(logits: np.ndarray, after: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
+def _stability(logits: np.ndarray, after: np.ndarray, edited: Counterfactuals, task: Task, name: str) -> list[Scored]:
     before = logits[edited.source]
     gap = float(np.average(np.abs(after - before).sum(axis=1), weights=edited.weight))
     spread = float(np.sqrt(logits.var(axis=0).sum()))
@@ -157,7 +157,7 @@ def net_flips(
     logits: np.ndarray,
     after: np.ndarray,
     codes: np.ndarray,
-    edited: EditedRecords,
+    edited: Counterfactuals,
     task: Task,
     min_group: int = MIN_GROUP,
 ) -> float | None:
@@ -190,7 +190,7 @@ def edit_quality(
     reference_codes: np.ndarray,
     inputs: np.ndarray,
     codes: np.ndarray,
-    edited: EditedRecords,
+    edited: Counterfactuals,
     columns: np.ndarray,
 ) -> dict[str, float]:
     """Do edited mediators look like the target group? The gates are in `judges.gates`.
@@ -246,8 +246,8 @@ def evaluate(
     label: np.ndarray,
     codes: np.ndarray,
     task: Task,
-    edits: Mapping[str, EditedRecords],
-    nulls: Mapping[str, EditedRecords] | None = None,
+    edits: Mapping[str, Counterfactuals],
+    nulls: Mapping[str, Counterfactuals] | None = None,
     cut: float | None = None,
 ) -> list[Scored]:
     """All columns of the results table for one predictor on the held-out part.

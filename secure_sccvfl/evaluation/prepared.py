@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from secure_sccvfl.audit.attacks.view import TorchLogits
+from secure_sccvfl.audit.attacks.view import Gradients, TorchLogits
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.splits import Split, joined_rows
@@ -59,11 +60,22 @@ class Prepared:
         return np.concatenate(picked).astype(int)
 
 
+class ReturnsGradients(Protocol):
+    """A model trained by split learning: what one party receives back for these records and labels."""
+
+    def example_gradients(self, inputs: np.ndarray, label: np.ndarray, party: int) -> np.ndarray: ...
+
+    def returned_gradients(
+        self, inputs: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
+    ) -> Gradients: ...
+
+
 @dataclass(frozen=True)
 class Fitted:
-    """A predictor, its torch twin, its inner representation and own edits if it has them, and notes.
+    """A fitted method: its predictor, the same in torch, and notes for the tables.
 
-    model: the trained model of the plaintext engine, if it is one.
+    fused: the inner representation. own: counterfactuals by the method's own generator. model: the model of the
+    plaintext engine. network: a network trained by split learning. Each is None if the method has none.
     """
 
     predict: Predictor
@@ -72,6 +84,7 @@ class Fitted:
     notes: Mapping[str, float] | None = None
     own: Callable[[np.ndarray], np.ndarray] | None = None
     model: Model | None = None
+    network: ReturnsGradients | None = None
 
 
 def default_config() -> TrainConfig:
@@ -177,7 +190,7 @@ def cycle_error(ready: Prepared) -> float:
     """Edit the test rows to another group and back with the run's generator: the remaining change, per edit size."""
     attribute, rows = ready.data.protected[0], ready.split.test
     sketch = ready.model.sketches[0]
-    config = replace(ready.config.generator, thinning=0.0)
+    config = ready.config.generator
     codes = attribute.codes[rows]
     targets = public_targets(len(rows), len(attribute.groups), ready.seed, 0)
     there = targets[np.arange(len(rows)), codes]
@@ -196,5 +209,5 @@ def cycle_error(ready: Prepared) -> float:
 
 def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Test rows under the run's own generator (tables as released) and their targets: a diagnostic."""
-    config = replace(ready.config.generator, thinning=0.0)
+    config = ready.config.generator
     return edited_rows(ready, ready.roles, config, ready.split.test, 0)

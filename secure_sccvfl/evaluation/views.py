@@ -22,9 +22,8 @@ from secure_sccvfl.audit.attacks.view import RADII, Columns, TorchLogits, View, 
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
-from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.models.edits import EncodedEdits
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
@@ -330,10 +329,10 @@ def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str
             views |= model_views(fitted_linear(ready, fitted.model))
     if ready.data.task != "regression":
         views["white box"] = {"model": white_box_view("white box", fitted.white_box, ready, brief)}
-    if not brief and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+    if not brief and ready.data.task == "binary" and fitted.network is not None:
         rows, largest = split.train[:LABEL_ROWS], int(np.argmax(ready.widths))
         label = ready.data.label.values[rows]
-        found = returned_gradients(fitted.predict, inputs[rows], label, largest, noise=1.0, seed=ready.seed)
+        found = fitted.network.returned_gradients(inputs[rows], label, largest, noise=1.0, seed=ready.seed)
         views["gradients"] = {"largest party": found}
     return views
 

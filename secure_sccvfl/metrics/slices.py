@@ -50,7 +50,7 @@ class Crossed:
             return None
         for attribute in schema.protected[1:]:
             if attribute.name == name:
-                return cls(name, attribute.holder, attribute.groups)
+                return cls(name, schema.parties.index(attribute.holder), attribute.groups)
         for rank, own in enumerate(schema.features):
             for feature in own:
                 if feature.name == name:

@@ -18,7 +18,7 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Blocks, Party
-from secure_sccvfl.discovery.discovery import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.edits import EncodedEdits
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, plain_columns, public_square, shortened
 from secure_sccvfl.models.generators import Generator
@@ -89,7 +89,9 @@ def aware_columns(layout: Layout, roles: Roles, groups: int) -> int:
     return sum(width * (groups if roles.of[name] == "M" else 1) for name, width in widths.items())
 
 
-def make_aware(layout: Layout, encoder: Encoder, sketch: Sketch, roles: Roles, private: bool = False) -> AwareEncoder:
+def make_aware(
+    layout: Layout, encoder: Encoder, sketch: NoisyTables, roles: Roles, private: bool = False
+) -> AwareEncoder:
     """Party step, local: an aware encoder from a party's own released tables.
 
     private: rows are scaled to `aware_radius`.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -33,6 +33,20 @@ class Encoder(Protocol):
 
     @property
     def columns(self) -> int: ...
+
+
+@runtime_checkable
+class Network(Protocol):
+    """What a party has trained with torch in mode `split`: an encoder or a generator, saved as arrays."""
+
+    def arrays(self) -> dict[str, np.ndarray]: ...
+
+
+@runtime_checkable
+class NetworkEncoder(Network, Protocol):
+    """An encoder of mode `split`."""
+
+    def activations(self, x: torch.Tensor) -> torch.Tensor: ...
 
 
 def plain_block(block: Block, inputs: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from secure_sccvfl.data.registry import Registry
 
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from secure_sccvfl.data.layout import Layout
-    from secure_sccvfl.discovery.discovery import Moments
     from secure_sccvfl.policy.roles import Roles
 
-Source = Literal["tables", "moments"]
-FITTED = ("cvae", "masked")
+FITTED = ("masked",)
 """Kinds that are fitted to training records; the others follow from released tables."""
 
 
@@ -29,24 +27,29 @@ FITTED = ("cvae", "masked")
 class GeneratorConfig:
     """Settings of a generator.
 
-    `thinning` is the share of the table's counts that a redrawn table keeps. Tables are redrawn with the known
-    release noise, then with the sampling noise of a sample that much smaller. The wider they are redrawn, the more
-    plausible edits the consistency loss covers. 0 uses the tables as released. `source`: where the `moments`
-    generator reads numbers from, the tables (free) or a further release of group moments. `latent`: size of the code
-    of the `masked` generator.
+    `draws`: counterfactuals per record. `scale`: how far a record moves towards its counterfactual, in (0, 1].
+    `latent`: size of the latent code of the `masked` generator.
     """
 
     kind: str = "minimal"
     draws: int = 4
-    thinning: float = 0.5
     scale: float = 1.0
-    source: Source = "tables"
     latent: int = 8
 
     def __post_init__(self) -> None:
-        GENERATORS.get(self.kind).check(self)
-        if min(self.draws, self.latent) < 1 or not 0 <= self.thinning <= 1 or not 0 < self.scale <= 1:
-            raise ValueError(f"bad draws {self.draws}, thinning {self.thinning} or scale {self.scale}")
+        if self.kind not in GENERATORS:
+            raise ValueError(f"no generator {self.kind!r}; available: {', '.join(GENERATORS)}")
+        if min(self.draws, self.latent) < 1 or not 0 < self.scale <= 1:
+            raise ValueError(f"bad draws {self.draws}, latent {self.latent} or scale {self.scale}")
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> GeneratorConfig:
+        """The settings that a saved model names; ValueError for a choice that was removed."""
+        known = dict(record)
+        source, thinning = known.pop("source", "tables"), known.pop("thinning", 0.0)
+        if source != "tables" or (thinning and known["kind"] not in ("minimal", "masked")):
+            raise ValueError("this model's generator used released moments or redrawn tables, which were removed")
+        return cls(**known)
 
 
 class Generator(Protocol):
@@ -69,7 +72,6 @@ class Material:
     deviation: float
     edited: frozenset[str]
     inputs: np.ndarray
-    moments: Moments | None = None
     guarded: frozenset[str] = frozenset()
 
     @property
@@ -78,30 +80,15 @@ class Material:
         return [self.tables[name] for name in self.layout.names if name in self.tables]
 
 
-def tables_only(config: GeneratorConfig) -> None:
-    """The check of a kind that reads nothing but the tables."""
-    if config.source != "tables":
-        raise ValueError(f"source {config.source!r} does not fit generator {config.kind!r}; use tables")
-
-
-@dataclass(frozen=True)
-class GeneratorKind:
-    """One way to make a generator. `check` raises ValueError for settings that the kind cannot follow."""
-
-    make: Callable[[Material, GeneratorConfig, int], Generator]
-    check: Callable[[GeneratorConfig], None] = tables_only
-
-
-GENERATORS: Registry[GeneratorKind] = Registry(
+GENERATORS: Registry[Callable[[Material, GeneratorConfig, int], Generator]] = Registry(
     "generator",
     {
-        "quantile": "secure_sccvfl.models.quantile_generator:KIND",
-        "moments": "secure_sccvfl.models.moments_generator:KIND",
-        "cvae": "secure_sccvfl.models.cvae_generator:KIND",
-        "minimal": "secure_sccvfl.models.minimal_generator:KIND",
-        "masked": "secure_sccvfl.models.masked_generator:KIND",
+        "minimal": "secure_sccvfl.models.minimal_generator:MinimalGenerator",
+        "moments": "secure_sccvfl.research.paper.moments_generator:MomentsGenerator",
+        "masked": "secure_sccvfl.research.paper.masked_generator:fit_masked_generator",
     },
 )
+"""By name: from a party's material, the settings and a seed to its generator."""
 
 
 def make_generator(
@@ -112,10 +99,7 @@ def make_generator(
     config: GeneratorConfig,
     seed: int,
     inputs: np.ndarray,
-    moments: Moments | None = None,
 ) -> Generator:
     """Party step, local: a generator over this party's edited features. `inputs` are its own training rows."""
     edited, guarded = (frozenset(layout.names) & frozenset(names) for names in (roles.edited, roles.guarded))
-    return GENERATORS.get(config.kind).make(
-        Material(layout, tables, deviation, edited, inputs, moments, guarded), config, seed
-    )
+    return GENERATORS.get(config.kind)(Material(layout, tables, deviation, edited, inputs, guarded), config, seed)

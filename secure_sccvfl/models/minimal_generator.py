@@ -1,10 +1,10 @@
 """The `minimal` generator: shrunken tables, and edits that move as few records as possible.
 
 Each group's distribution is shrunk towards the pooled one by as much as noise explains
-(`secure_sccvfl.discovery.shrinkage`). Where nothing but noise is left, nothing is edited.
+(`secure_sccvfl.discovery.scores`). Where nothing but noise is left, nothing is edited.
 
 A category moves by the maximal coupling of two shrunken distributions. A number moves by the comonotone coupling of
-their bins: who stays in its bin is unchanged, and who moves keeps its place inside the bin. `thinning` is not used.
+their bins: who stays in its bin is unchanged, and who moves keeps its position inside the bin.
 """
 
 from __future__ import annotations
@@ -13,23 +13,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_sccvfl.data.layout import Block, unit_cuts
-from secure_sccvfl.discovery.shrinkage import group_sizes, shrunken
-from secure_sccvfl.models.generators import GeneratorKind
-from secure_sccvfl.models.quantile_generator import moved_categories
+from secure_sccvfl.data.layout import Block, one_hot, unit_cuts
+from secure_sccvfl.discovery.scores import group_sizes, shrunken
 from secure_sccvfl.models.table_generator import TableGenerator
+
+
+def maximal_coupling(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Row-stochastic matrix that turns category distribution p into q and moves as few rows as possible."""
+    stay = np.minimum(1.0, q / np.maximum(p, 1e-12))
+    excess = np.clip(q - p, 0.0, None)
+    total = excess.sum()
+    if total <= 0:
+        return np.eye(len(p))
+    return np.diag(stay) + np.outer(1.0 - stay, excess / total)
+
+
+def moved_categories(columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """One-hot columns after a draw from the maximal coupling. `uniform`: a random number for each row."""
+    width = columns.shape[1]
+    steps = maximal_coupling(old, new).cumsum(axis=1)
+    chosen = (uniform[:, None] > steps[columns.argmax(axis=1)]).sum(axis=1).clip(0, width - 1)
+    return one_hot(chosen, width)
 
 
 @dataclass(frozen=True)
 class MinimalGenerator(TableGenerator):
     """Shrinks what noise explains, then moves as few records as the rest demands."""
 
-    @property
-    def redraws(self) -> int:
-        """The summary is the same in every draw: only who moves is drawn."""
-        return 1
-
-    def shares(self, block: Block, draw: int) -> np.ndarray:
+    def shares(self, block: Block) -> np.ndarray:
         sizes = group_sizes(self.material.own_tables)
         return shrunken(self.material.tables[block.feature.name], sizes, self.material.deviation)
 
@@ -53,6 +64,3 @@ class MinimalGenerator(TableGenerator):
         out = columns.copy()
         out[known, 0] = np.where(there == own, value, np.clip(moved, 0.0, 1.0))
         return out
-
-
-KIND = GeneratorKind(MinimalGenerator)

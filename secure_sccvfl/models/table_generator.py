@@ -1,4 +1,4 @@
-"""Generators that need nothing but the party's own noisy tables, redrawn for every draw."""
+"""Generators that need nothing but the party's own noisy tables."""
 
 from __future__ import annotations
 
@@ -34,25 +34,20 @@ class TableGenerator(ABC):
         `uniform`: a random number for each row.
         """
 
-    def summary(self, block: Block, draw: int) -> np.ndarray:
+    def summary(self, block: Block) -> np.ndarray:
         """What is known of one feature in each group, a column per group: the shares of its bins."""
-        return self.shares(block, draw)
+        return self.shares(block)
 
-    def shares(self, block: Block, draw: int) -> np.ndarray:
+    def shares(self, block: Block) -> np.ndarray:
         """Shares of the bins of one feature in each group (bins x groups)."""
-        return self.redrawn(block, draw)
-
-    @property
-    def redraws(self) -> int:
-        """How many draws have a summary of their own."""
-        return self.config.draws if self.config.thinning > 0 else 1
+        return probabilities(np.clip(self.material.tables[block.feature.name], FLOOR, None), FLOOR)
 
     def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
         out = inputs.copy()
         for block in self.material.layout.blocks:
             if block.feature.name not in self.material.edited:
                 continue
-            summary = self.summary(block, draw)
+            summary = self.summary(block)
             uniform = stream(self.seed, "lot", block.feature.name, draw, source).random(len(inputs))
             for group in np.unique(target):
                 rows = np.flatnonzero(target == group)
@@ -61,18 +56,6 @@ class TableGenerator(ABC):
         if self.config.scale < 1:
             out = inputs + self.config.scale * (out - inputs)
         return out
-
-    def redrawn(self, block: Block, draw: int) -> np.ndarray:
-        """Shares of the bins in each group (bins x groups), as they might have been released."""
-        name = block.feature.name
-        table = np.clip(self.material.tables[name], FLOOR, None)
-        keep = self.config.thinning
-        if keep > 0:
-            rng = stream(self.seed, "redraw", name, draw)
-            noise = rng.normal(0, self.material.deviation, table.shape)
-            noisy = np.clip(self.material.tables[name] + noise, FLOOR, None)
-            table = rng.poisson(noisy * keep) / keep
-        return probabilities(table, FLOOR)
 
 
 def shift_direction(layout: Layout, tables: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:

@@ -24,7 +24,7 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Block, Layout, unit_cuts
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.models.aware import AwareEncoder
 from secure_sccvfl.models.encoders import FeatureEncoder, PlainEncoder, plain_block, plain_columns
 from secure_sccvfl.models.generators import Generator
@@ -68,8 +68,8 @@ def table_generator(generator: Generator) -> TableGenerator:
     """The generator, if it follows from tables alone; ValueError for one that is fitted to records."""
     if not isinstance(generator, TableGenerator):
         raise ValueError(
-            "this generator is fitted to training records, so edits do not follow from released tables: use "
-            "generator minimal, quantile or moments, or consistency_from = records on public data"
+            "this generator is fitted to training records, so counterfactuals do not follow from released tables: "
+            "use generator minimal, or consistency_from = records on public data"
         )
     return generator
 
@@ -81,10 +81,10 @@ def table_gram(
     made = table_generator(generator)
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     if not set(layout.names) & set(edited):
-        return TableGram(np.zeros((len(pairs) * made.redraws, encoder.columns)), np.zeros((encoder.columns,) * 2))
+        return TableGram(np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns,) * 2))
     sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
-    weights = {pair: sizes[pair[0]] / sizes.sum() / (groups - 1) / made.redraws for pair in pairs}
-    vectors = np.zeros((len(pairs) * made.redraws, encoder.columns))
+    weights = {pair: sizes[pair[0]] / sizes.sum() / (groups - 1) for pair in pairs}
+    vectors = np.zeros((len(pairs), encoder.columns))
     within = np.zeros((encoder.columns, encoder.columns))
     at = 0
     for block in layout.blocks:
@@ -95,15 +95,12 @@ def table_gram(
         columns = _columns_of(encoder, here)
         values = _enumerated(block)
         own = replace(block, start=0, stop=block.width)
-        number = 0
-        for draw in range(made.redraws):
-            for source, target in pairs:
-                moved, likely = _displacements(made, block, own, values, encoder, here, draw, source, target)
-                mean, weight = likely @ moved, weights[source, target]
-                vectors[number, columns] = np.sqrt(weight) * mean
-                spread = (moved * likely[:, None]).T @ moved - np.outer(mean, mean)
-                within[np.ix_(columns, columns)] += weight * spread
-                number += 1
+        for number, (source, target) in enumerate(pairs):
+            moved, likely = _displacements(made, block, own, values, encoder, here, source, target)
+            mean, weight = likely @ moved, weights[source, target]
+            vectors[number, columns] = np.sqrt(weight) * mean
+            spread = (moved * likely[:, None]).T @ moved - np.outer(mean, mean)
+            within[np.ix_(columns, columns)] += weight * spread
     return TableGram(vectors, within)
 
 
@@ -133,7 +130,7 @@ def _drawn(layout: Layout, made: TableGenerator, group: int, rng: np.random.Gene
     columns = []
     for block in layout.blocks:
         values = _enumerated(block)
-        likely = made.shares(block, 0)[values.bins, group] / values.each[values.bins]
+        likely = made.shares(block)[values.bins, group] / values.each[values.bins]
         columns.append(values.rows[rng.choice(len(likely), DRAWN, p=likely / likely.sum())])
     return np.hstack(columns)
 
@@ -148,7 +145,7 @@ def table_movement(layout: Layout, generator: Generator, edited: Collection[str]
     for block in layout.blocks:
         if block.feature.name in edited:
             values = _enumerated(block)
-            moved = [_edited(made, block, values, 0, *pair) for pair in pairs]
+            moved = [_edited(made, block, values, *pair) for pair in pairs]
             sizes = [(likely[:, None] * np.abs(after - before)).sum() for before, after, likely in moved]
             found[block.feature.name] = float(np.mean(sizes))
     return found
@@ -167,12 +164,12 @@ def _enumerated(block: Block) -> _Values:
 
 
 def _edited(
-    made: TableGenerator, block: Block, values: _Values, draw: int, source: int, target: int
+    made: TableGenerator, block: Block, values: _Values, source: int, target: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every value with every random number, before and after an edit, and how likely each is in the source group."""
     lots = (np.arange(LOTS) + 0.5) / LOTS
     before = np.repeat(values.rows, LOTS, axis=0)
-    summary, shares = made.summary(block, draw), made.shares(block, draw)
+    summary, shares = made.summary(block), made.shares(block)
     after = made.edit(block, before, summary[:, source], summary[:, target], np.tile(lots, len(values.rows)))
     after = before + made.config.scale * (after - before)
     likely = np.repeat(shares[values.bins, source] / values.each[values.bins], LOTS) / LOTS
@@ -186,12 +183,11 @@ def _displacements(
     values: _Values,
     encoder: PlainEncoder | AwareEncoder,
     here: slice,
-    draw: int,
     source: int,
     target: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Encoded displacements of one feature, and how likely each is."""
-    before, after, likely = _edited(made, block, values, draw, source, target)
+    before, after, likely = _edited(made, block, values, source, target)
 
     def encoded(rows: np.ndarray, group: int) -> np.ndarray:
         plain = plain_block(own, rows)

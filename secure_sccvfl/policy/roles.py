@@ -23,8 +23,6 @@ Proxies = Literal["guard", "edit", "drop"]
 class PolicyError(InputError):
     """A policy card that cannot be followed; the message names the entry."""
 
-    for_operator = True
-
 
 @dataclass(frozen=True)
 class Roles:

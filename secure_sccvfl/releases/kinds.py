@@ -47,7 +47,6 @@ class Facts:
     score: str = ""
     conditional: bool = False
     gain: bool = False
-    source: str = ""
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
     leak: bool = False

@@ -112,29 +112,6 @@ RISK_GAINS = Kind(
     charge="risk gains",
     times=lambda facts: int(facts.gain and _paid(facts)),
 )
-MOMENTS = Kind(
-    "moments for party P",
-    "owner",
-    "discovery",
-    ("*", "groups"),
-    "charged",
-    "noisy means and squares of its mediators by group",
-    "noisy moments of its mediators with s, to their owner alone",
-    "with `source = moments`: noisy counts, sums and squares of its mediators by group; charged",
-    charge="moments",
-    times=lambda facts: int(facts.source == "moments" and _paid(facts)),
-)
-NUMBERS = Kind(
-    "numbers",
-    "all",
-    "discovery",
-    ("*",),
-    "public",
-    "which columns are numbers",
-    "1 for each number, by the public dictionary",
-    "with `source = moments`: which features are numbers, by the public dictionary",
-    times=lambda facts: int(facts.source == "moments"),
-)
 GROUP_SIZES = Kind(
     "group sizes",
     "all",

@@ -20,7 +20,7 @@ from secure_sccvfl.models.table_generator import FLOOR
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import read
-from secure_sccvfl.runs.model_files import model_digest
+from secure_sccvfl.runs.paths import model_digest
 
 
 def group_edits(

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.examples import cells, decoded
 from secure_sccvfl.evaluation.explained import DRAWS, explained, most_frequent, moves
-from secure_sccvfl.evaluation.harness import ready_with
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
@@ -41,25 +42,25 @@ def explain(run: Path, record: str) -> dict[str, Any]:
     """A person of a finished run on public data."""
     report, session = read(run), RunFolder(run).session()
     options = RunOptions.of(session.options)
-    if not options.pooled or options.evaluation != "exact":
+    if not options.data.pooled or options.evaluation.kind != "exact":
         raise ConfigError(
             "records of a consortium are not shown to all: a party explains what it holds itself, with --party"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        data = pooled(options.dataset, len(session.parties))
-    row = _row(data.ids, record, options.dataset)
-    split = make_split(data, options.split, options.seed)
+        data = pooled(options.data.dataset, len(session.parties))
+    row = _row(data.ids, record, options.data.dataset)
+    split = make_split(data, options.data.split, options.data.seed)
     config = replace(options.train_config(), evaluation="exact")
     budget, card = options.simulated_budget(len(session.parties)), _card(run)
-    ready = ready_with(data, split, Roles(report.roles, report.proxies), config, budget, options.seed, card)
+    ready = ready_with(data, split, Roles(report.roles, report.proxies), config, budget, options.data.seed, card)
     people = report.examples.people if report.examples is not None else ()
     return {
         "record": record,
         "run": report.run,
         "party": None,
         **_shown(encode(report), report.party_names, report.data, card),
-        "person": explained(ready, options.mode, row),
+        "person": explained(ready, options.training.mode, row),
         "secure": next((encode(person) for person in people if person.id == record), None),
     }
 
@@ -77,7 +78,7 @@ def explain_to_party(
         folder.must_hold_all(f"party {party} explains what it holds itself")
     part = folder.part(party)
     part = part if part.is_dir() else run
-    session = folder.session() if session_file is None else SessionConfig.load(session_file)
+    session = folder.session() if session_file is None else load_session(session_file)
     options, parties = RunOptions.of(session.options), len(session.parties)
     if not 0 <= party < parties:
         raise ConfigError(f"the run has parties 0 to {parties - 1}, not {party}")
@@ -87,7 +88,8 @@ def explain_to_party(
         own = options.load(party, parties)
     name = own.schema.parties[party]
     row = _row(own.ids, record, f"the records of {name}")
-    shown = _shown(result, result["parties"], decode(Description, describe(options.dataset, own.schema)), _card(run))
+    data = decode(Description, describe(options.data.dataset, own.schema))
+    shown = _shown(result, result["parties"], data, _card(run))
     return {
         "record": record,
         "run": result["run"],
@@ -103,7 +105,6 @@ def _own_person(part: Path, own: PartyData, row: int) -> dict[str, Any]:
     """A party's own columns of a person, and the counterfactuals of its generators."""
     layout = own.party.layout
     model = load_model(part / "model", layout)
-    model = replace(model, generator=replace(model.generator, thinning=0.0))
     roles = Roles(dict(model.roles), model.proxies)
     generators = model.generators(own.party.take(own.split.train))
     values = np.array([decoded(block, own.party.inputs[row, block.columns]) for block in layout.blocks])

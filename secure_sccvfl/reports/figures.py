@@ -1,8 +1,8 @@
 """Figures of a run next to those of the baselines: validity checks, intervals, charts and tables.
 
-Flip rates come from counterfactual models of the evaluation (`evaluation.judges`), which training never saw. Each has
-a permutation baseline, the flip rate after s was permuted over the records, and validity checks on these data. No
-claim rests on a model that fails a check. Without such models, flips are counted with the run's own generator.
+Flip rates come from counterfactual models (`evaluation.counterfactual_models`), which training never saw. Each has a
+permutation baseline, the flip rate after s was permuted over the records, and validity checks on these data. No claim
+rests on a model that fails a check. Without such models, flips are counted with the run's own generator.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from accounting.charts import Dot, forest, number, percent
 from accounting.tables import Table
-from secure_sccvfl.evaluation.judges import JUDGES, OWN
-from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
+from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.reports.results import Rate, Report
 
@@ -27,7 +27,9 @@ MODELS = {
     "majority": "always the most frequent",
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-CF_MODELS = {name: f"{place} counterfactual model" for name, place in zip(JUDGES, ORDINALS, strict=False)}
+CF_MODELS = {
+    name: f"{place} counterfactual model" for name, place in zip(COUNTERFACTUAL_MODELS, ORDINALS, strict=False)
+}
 ALL_CF_MODELS = {**CF_MODELS, OWN: "the run's own generator"}
 RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "true positive rate", "fpr": "false positive rate"}
 CF_METRICS = {
@@ -59,7 +61,7 @@ def listed(names: Sequence[str]) -> str:
 
 def cf_models(report: Report) -> list[str]:
     """The counterfactual models that a run was evaluated with."""
-    return [name for name in JUDGES if any(f"{what}_{name}" in report.metrics for what in ("fr", "scg"))]
+    return [name for name in CF_MODELS if any(f"{what}_{name}" in report.metrics for what in ("fr", "scg"))]
 
 
 def failed_checks(report: Report, model: str) -> tuple[str, ...]:
@@ -95,7 +97,8 @@ def trusted(report: Report) -> str | None:
 def cf_model_words(report: Report) -> str:
     """How many counterfactual models there were, and where each takes values from; empty if there was none."""
     names = cf_models(report)
-    about = ", ".join(f"the {place} {JUDGES.get(name).about}" for name, place in zip(names, ORDINALS, strict=False))
+    origins = [COUNTERFACTUAL_MODELS.get(name).about for name in names]
+    about = ", ".join(f"the {place} {origin}" for place, origin in zip(ORDINALS, origins, strict=False))
     count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
     plural = "s" * (len(names) != 1)
     return f"{count} counterfactual model{plural} to say, which training never saw: {about}" if names else ""
@@ -225,7 +228,7 @@ def metric_table(report: Report) -> Table:
         ends = interval(report, metric, value, model)
         return number(value) + (f" ({number(ends[0])} to {number(ends[1])})" if ends is not None else "")
 
-    notes = {f"{metric}_{model}": failure_note(report, model) for model in JUDGES for metric in CF_METRICS}
+    notes = {f"{metric}_{model}": failure_note(report, model) for model in CF_MODELS for metric in CF_METRICS}
     rows = [
         (words + notes.get(metric, ""), *(cell(name, metric) for name in sources))
         for metric, words in metric_words(report).items()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import unused_name
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 
@@ -91,14 +92,14 @@ class RunFolder:
         path = self.run / "session.toml"
         if not path.exists():
             raise ConfigError(f"{self.run} is not the folder of a run: it has no session.toml")
-        return SessionConfig.load(path)
+        return load_session(path)
 
     def options(self) -> RunOptions:
         """The run's settings. The description of the data is the run's own copy, if it has one."""
         from secure_sccvfl.training.modes.options import RunOptions  # imports CrypTen, which few readers need
 
         settings, copy = dict(self.session().options), self.part() / DESCRIPTION
-        pooled = RunOptions.of(settings).pooled  # then records are read, which lie beside the original
+        pooled = RunOptions.of(settings).data.pooled  # then records are read, which lie beside the original
         return RunOptions.of({**settings, "dataset": str(copy)} if copy.exists() and not pooled else settings)
 
     def must_hold_all(self, what: str) -> None:

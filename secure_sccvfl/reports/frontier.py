@@ -12,7 +12,7 @@ from typing import Any
 
 from accounting.charts import Interval, Mark, frontier_chart, number, percent
 from accounting.tables import Table
-from secure_sccvfl.evaluation.judges import HANDED_OUT, OWN
+from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS
 from secure_sccvfl.reports.figures import (
     CF_MODELS,
     MODELS,
@@ -40,7 +40,7 @@ COLUMNS = {
     "auc": "AUC",
     **{
         f"{metric}_{model}": f"{words}, {CF_MODELS[model]}"
-        for model in HANDED_OUT
+        for model in RUN_MODELS
         for metric, words in (("fr", "flip rate"), ("fr_null", "permuted"), ("net", "net flip rate"))
     },
     "dp_gap": "gap between groups",
@@ -81,8 +81,8 @@ def frontier(report: Report) -> dict[str, Any] | None:
 
 def _cf_model(report: Report, tree: Frontier) -> str:
     """The first counterfactual model that passes its checks; the first of all if none does."""
-    known = [model for model in HANDED_OUT if any(f"fr_{model}" in p.figures for p in tree.points)]
-    return next((model for model in known if not failed_checks(report, model)), (known or HANDED_OUT)[0])
+    known = [model for model in RUN_MODELS if any(f"fr_{model}" in p.figures for p in tree.points)]
+    return next((model for model in known if not failed_checks(report, model)), (known or RUN_MODELS)[0])
 
 
 def _ends(span: Span) -> Interval:

@@ -21,8 +21,9 @@ from markupsafe import Markup
 
 from accounting.account import GRAM, HEAD, part_of
 from accounting.charts import STYLE, cost_chart, running_chart, tidy
-from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES
+from protocols.config import ConfigError
+from secure_sccvfl.config.session_file import load_session
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import figures, sections
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, check_words, missed
@@ -103,7 +104,8 @@ def render(
         role_words=sections.role_words(report.proxies),
         information=sections.information_table(report),
         examples=sections.examples(report),
-        first_model=(f"{figures.CF_MODELS[FIRST]}{figures.failure_note(report, FIRST)}", JUDGES.get(FIRST).about),
+        first_model=f"{figures.CF_MODELS[FIRST]}{figures.failure_note(report, FIRST)}",
+        first_origin=COUNTERFACTUAL_MODELS.get(FIRST).about,
         edits=edits,
         party=None if party is None else report.party_names[party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
@@ -134,7 +136,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _one_machine(session: Path) -> bool:
     """Whether all parties ran on one host, according to the run's own settings."""
-    return session.exists() and all(a.startswith("127.0.0.1:") for a in SessionConfig.load(session).parties)
+    return session.exists() and all(a.startswith("127.0.0.1:") for a in load_session(session).parties)
 
 
 def _template(name: str) -> str:

@@ -12,8 +12,8 @@ from accounting.plain_text import markdown as marked
 from accounting.tables import MarkdownText, Table
 from secure_sccvfl.audit.attacks.attributes import EPOCHS
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, on_models_first
-from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT, JUDGES, OWN
-from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL, failed_gates
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST, OWN, RUN_MODELS
+from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL, failed_checks
 
 Row = Mapping[str, Any]
 FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
@@ -25,13 +25,13 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
         (None, "logloss"),
         (None, "rmse"),
-        *((judge, metric) for judge in HANDED_OUT for metric in FLIPS),
+        *((judge, metric) for judge in RUN_MODELS for metric in FLIPS),
         *((FIRST, f"{metric}_descendants{end}") for metric in ("fr", "scg") for end in ("", "_null")),
-        *((judge, metric) for judge in JUDGES if judge not in HANDED_OUT for metric in ("fr", "fr_null", "net")),
+        *((k, fr) for k in COUNTERFACTUAL_MODELS if k not in RUN_MODELS for fr in ("fr", "fr_null", "net")),
         *((OWN, metric) for metric in ("fr", "net")),
         (FIRST, "scg_norm"),
-        *((judge, "scg") for judge in JUDGES),
-        *((judge, "scg_null") for judge in JUDGES),
+        *((judge, "scg") for judge in COUNTERFACTUAL_MODELS),
+        *((judge, "scg_null") for judge in COUNTERFACTUAL_MODELS),
         *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
     "private": (
         *((None, metric) for metric in ("acc", "auc", "logloss")),
-        *((judge, metric) for judge in HANDED_OUT for metric in ("fr", "fr_null")),
+        *((judge, metric) for judge in RUN_MODELS for metric in ("fr", "fr_null")),
         (None, "dp_gap"),
     ),
 }
@@ -67,7 +67,7 @@ CONTROLLED: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "runtime": (),
 }
 """What the paper does not have and stands in the same table: judges with a null control, the strongest attacker."""
-_JUDGED = tuple((judge, metric) for judge in HANDED_OUT for metric in ("fr", "fr_null"))
+_JUDGED = tuple((judge, metric) for judge in RUN_MODELS for metric in ("fr", "fr_null"))
 SAME_AS = {
     "scc": "paper",
     "erm": "erm_network",
@@ -176,7 +176,7 @@ def markdown(experiment: str, rows: Sequence[Row], titles: Mapping[str, str] | N
         named = marked(dataset) if title == dataset else f"{marked(dataset)} ({marked(title)})"
         out += [f"## {named}, {split}, {seeds} seeds", ""]
         edits = _edits(here)
-        failing = {judge for judge in JUDGES if failed_gates(edits.get(judge, {}))}
+        failing = {judge for judge in COUNTERFACTUAL_MODELS if failed_checks(edits.get(judge, {}))}
         methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
         out += _beside_the_paper(experiment, dataset, split, methods, index, failing)
         names = [_heading(judge, metric, judge in failing) for judge, metric in used]
@@ -217,7 +217,7 @@ def _beside_the_paper(
 def _notes() -> list[str]:
     """What the columns mean, under every table."""
     held_out, pooled = (
-        ", ".join(f"`[{name}]`" for name, judge in JUDGES.items() if judge.fitted_on == what)
+        ", ".join(f"`[{name}]`" for name, judge in COUNTERFACTUAL_MODELS.items() if judge.fitted_on == what)
         for what in ("held-out", "all rows")
     )
     return [
@@ -258,7 +258,7 @@ def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
 
 def _edit_lines(edits: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = []
-    for judge in (*JUDGES, OWN):
+    for judge in (*COUNTERFACTUAL_MODELS, OWN):
         get = edits.get(judge, {})
         if "edit_auc" in get:
             ratio = get.get("edit_mmd_ratio", float("nan"))
@@ -268,7 +268,7 @@ def _edit_lines(edits: Mapping[str, Mapping[str, float]]) -> list[str]:
                 f"(unedited {get['edit_auc_unedited']:.2f}{_ceiling(get)}), MMD ratio {ratio:.2f}, "
                 f"size {get['edit_size']:.2f}{cycle}"
             )
-            lines.append(line + (_gate_words(get) if judge in JUDGES else ""))
+            lines.append(line + (_gate_words(get) if judge in COUNTERFACTUAL_MODELS else ""))
     return lines
 
 
@@ -279,7 +279,7 @@ def _ceiling(edits: Mapping[str, float]) -> str:
 
 def _gate_words(edits: Mapping[str, float]) -> str:
     """The null control on ERM (flips, or the shift of a regression), and which gates the judge fails."""
-    failed = failed_gates(edits)
+    failed = failed_checks(edits)
     told = f"; **fails**: {', '.join(failed)}" if failed else "; passes every gate"
     if "edit_erm_null" not in edits:
         return told

@@ -12,12 +12,12 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from accounting.plain_text import plain
-from secure_sccvfl.evaluation.judges import JUDGES, OWN
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.reports.tables import paper_figure
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 Row = Mapping[str, Any]
-MARKS = {**{name: judge.mark[0] for name, judge in JUDGES.items()}, OWN: "x"}
+MARKS = {**{name: judge.mark[0] for name, judge in COUNTERFACTUAL_MODELS.items()}, OWN: "x"}
 
 
 def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
@@ -40,7 +40,7 @@ def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
             axis.plot([], [], "o", color=colour, label=method)
         axis.set(xlabel="flip rate, %", ylabel="accuracy", title=plain(f"{dataset} {split}"))
         axis.legend(fontsize=6)
-    told = [f"{judge.mark[1]}: {judge.title}" for _, judge in JUDGES.items()]
+    told = [f"{judge.mark[1]}: {judge.title}" for _, judge in COUNTERFACTUAL_MODELS.items()]
     figure.suptitle(", ".join([*told, "cross: own generator", "hollow: paper"]), fontsize=8)
     saved(path, 120)
 

@@ -31,17 +31,17 @@ from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.layout import Layout, one_hot
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, heaviest
 from secure_sccvfl.evaluation.explained import column_sizes, moves
-from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.information import HIGH, SHUFFLES, information
-from secure_sccvfl.evaluation.judges import FIRST
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.networks import TrainedNetwork
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, own_rows, prepare
+from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.networks import TrainedNetwork
 
 SHOWN = ("erm_network", "uniform_cf", "policy_blind", "server_consistency", "paper", "scc")
 """The paper's methods and ours, by their names in the tables; the first is plain training."""
@@ -64,7 +64,7 @@ def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dic
 
 def analyse(ready: Prepared, names: Sequence[str] = SHOWN) -> dict[str, Any]:
     """The analysis of methods that are trained here."""
-    judges = fit_judges(ready.data, ready.split, ready.roles, ready.seed, (FIRST,))
+    judges = fit_counterfactuals(ready.data, ready.split, ready.roles, ready.seed, (FIRST,))
     fitted = {name: METHODS.get(name)(ready) for name in names}
     rows, attribute = ready.split.train, ready.data.protected[0]
     parties = [party.take(rows) for party in ready.parties]
@@ -101,7 +101,7 @@ def _history(fitted: Fitted) -> list[dict[str, float | None]]:
     return [{key: value if math.isfinite(value) else None for key, value in record.items()} for record in records]
 
 
-def _figures(judges: FittedJudges, predict: Predictor) -> dict[str, float]:
+def _figures(judges: ScoringSet, predict: Predictor) -> dict[str, float]:
     """Accuracy, and the flip rate under the first counterfactual model with its permutation baseline."""
     wanted = ("acc", f"fr_{FIRST}", f"fr_null_{FIRST}")
     return {name: value for name, value in flat(judges.score(predict)).items() if name in wanted}
@@ -320,7 +320,7 @@ class HeldOut:
     edited: Mapping[int, tuple[np.ndarray, int]]
 
     @classmethod
-    def of(cls, ready: Prepared, judges: FittedJudges) -> HeldOut:
+    def of(cls, ready: Prepared, judges: ScoringSet) -> HeldOut:
         edited = judges.edits[FIRST]
         copies = {row: (edited.inputs[copy], int(edited.target[copy])) for row, copy in heaviest(edited).items()}
         return cls(ready.data.take(ready.split.test), ready.roles, judges.inputs, copies)

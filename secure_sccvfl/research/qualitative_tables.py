@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 from accounting.charts import percent, tidy
 from accounting.plain_text import markdown, plain
 from accounting.tables import Table
-from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.reports.results import Change, Description, Outcome, decode
 from secure_sccvfl.research.plots import saved
 from secure_sccvfl.research.qualitative import PAPER

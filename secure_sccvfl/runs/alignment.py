@@ -84,19 +84,19 @@ class AlignJob:
         return {
             "ok": True,
             "dataset": data.schema.name,
-            "align": self.options.align,
+            "align": self.options.data.align,
             "own records": own_counts(self.data),
             "places": places,
-            "reveals": REVEALS[self.options.align],
+            "reveals": REVEALS[self.options.data.align],
             "cost": meter.costs,
         }
 
 
 def common_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:
     """Run by all parties together: the records that a job is about, as far as a party may know them."""
-    if options.align == "exact":
+    if options.data.align == "exact":
         ExactAlignment(session, data.schema.parties).align(data.ids.tolist())
-    elif options.align == "revealed":
+    elif options.data.align == "revealed":
         return data.common(RevealedAlignment(session, progress).align(data.ids.tolist()))
     return data
 
@@ -104,7 +104,7 @@ def common_records(session: Session, options: RunOptions, data: PartyData, progr
 def split_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:
     """The same, in the parts of the split: a record's part follows from its id, so it is the one that it was."""
     found = common_records(session, options, data, progress)
-    return found if found is data else replace(found, split=public_split(found.ids, options.seed))
+    return found if found is data else replace(found, split=public_split(found.ids, options.data.seed))
 
 
 def part_bounds(bounds: Sequence[float], share: float) -> Bounds | None:
@@ -129,9 +129,9 @@ def placed(
     session: Session, options: RunOptions, data: PartyData, rows: np.ndarray, share: float = 1.0
 ) -> tuple[Part, Aligned]:
     """The same of any rows, about this share of all, and the places of the own records in the common table."""
-    if options.align != "hidden":
+    if options.data.align != "hidden":
         return data.part(rows), Aligned(len(rows), np.arange(len(rows)))
-    bounds = part_bounds(options.align_bounds, share)
+    bounds = part_bounds(options.data.align_bounds, share)
     table = HiddenAlignment(session, bounds).align(data.ids[rows].tolist())
     if table.shares is None:
         raise RuntimeError("a hidden alignment gives shares of presence")

@@ -28,9 +28,9 @@ from protocols.session.runtime import Session
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.handles import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.modules import HeadSpec
@@ -68,8 +68,6 @@ class Checkpoints:
                 arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
         for sketch in state.sketches:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
-        for moments in state.moments or ():
-            arrays |= {f"moments {moments.attribute} {k}": v for k, v in moments.sums.items()}
         arrays |= {f"own {name}": value for name, value in state.own.items()}
         facts = {
             "run": self.run,
@@ -78,9 +76,6 @@ class Checkpoints:
             "number": self.number,
             "refreshes": state.refreshes,
             "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.sketches],
-            "moments": None
-            if state.moments is None
-            else [_without(m, "sums") | {"sums": list(m.sums)} for m in state.moments],
             "finding": None if state.finding is None else state.finding.as_record(),
             "conditional": None if state.conditional is None else [asdict(c) for c in state.conditional],
             "trials": [asdict(t) for t in state.trials],
@@ -184,15 +179,12 @@ class Checkpoints:
         found = facts["finding"]
         return State(
             head=head("head"),
-            sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
+            sketches=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            finding=None if found is None else Finding.of_record(found),
+            finding=None if found is None else RoleAssignment.of_record(found),
             conditional=None
             if facts["conditional"] is None
             else tuple(Conditional(**measure) for measure in facts["conditional"]),
-            moments=None
-            if facts["moments"] is None
-            else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
             trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),

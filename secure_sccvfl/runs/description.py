@@ -27,7 +27,7 @@ def describe(dataset: str, schema: Schema) -> dict[str, Any]:
         "protected": [
             {
                 "name": known.name,
-                "holder": schema.parties[known.holder],
+                "holder": known.holder,
                 "meaning": entry.get("meaning", ""),
                 "groups": list(known.groups),
                 "labels": entry.get("labels") or list(known.groups),

@@ -16,11 +16,10 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import PartyData
-from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.discovery.discovery import Discovery, check_support
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
@@ -38,14 +37,12 @@ class DiscoveryJob:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.certificates = RunOptions.of(config.options), config.certificates
-        if self.options.tables:
+        if self.options.privacy.cached_tables:
             raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
-        if self.options.source != "tables":
-            raise ConfigError("discovery makes no generators, so it releases no moments")
         try:
             self.data = self.options.load(rank, len(config.parties))
             about = self._about(self.data)
-            check_target(self.options.epsilon, self.options.delta, len(about))
+            check_target(self.options.privacy.epsilon, self.options.privacy.delta, len(about))
             self.card = self.options.policy(self.data.schema)
             if self.card is not None:
                 check_support(self.card, self.data.part(about).parties)
@@ -78,14 +75,21 @@ class DiscoveryJob:
         about = self._about(data)
         part, _ = placed(session, options, data, about)
         place = options.ledger_folder(session)
-        raise_cap(session, place / LEDGER, options.cap, self.certificates)
-        budget, ledger = open_budget(place, options.epsilon, options.delta, part.rows)
+        raise_cap(session, place / LEDGER, options.privacy.cap_decision, self.certificates)
+        budget, ledger = open_budget(place, options.privacy.epsilon, options.privacy.delta, part.rows)
         records = record_key(session, ledger.parent, schema.id_rule).tags(data.ids[about])
         multiplier = planned_spread(session, options, schema, budget, records, ()).multiplier
         name = agree_on_run(session, place)
-        alike = options.align != "hidden"
+        alike = options.data.align != "hidden"
         charger = Charger(
-            session, budget, multiplier, name, records, options.noise, reserve=options.reserve, alike=alike
+            session,
+            budget,
+            multiplier,
+            name,
+            records,
+            options.privacy.noise,
+            reserve=options.privacy.reserve,
+            alike=alike,
         )
         statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
@@ -97,33 +101,35 @@ class DiscoveryJob:
             part.protected,
             features,
             config,
-            options.seed,
+            options.data.seed,
             self.card,
             audit,
             records.digest if alike else OWN_RECORDS,
             schema.owners,
         )
         beyond = discovery.conditional(data.part(data.split.validation).parties)
-        sketches: tuple[Sketch, ...] = ()
-        finding: Finding | None = None
-        rounds = options.refreshes + options.late_refreshes + 1  # nothing is trained in between
+        sketches: tuple[NoisyTables, ...] = ()
+        finding: RoleAssignment | None = None
+        rounds = (
+            options.privacy.table_releases + options.privacy.late_table_releases + 1
+        )  # nothing is trained in between
         for number in range(rounds):
             progress("sketch" if number == 0 else f"refresh {number}", number, rounds)
             sketches, finding = discovery.refresh(number, sketches, finding, beyond)
         if finding is None:
             raise ConfigError("no sketch was released")
-        finding = discovery.judged(sketches, finding, beyond)
+        finding = discovery.with_confidence(sketches, finding, beyond)
         return {
             "ok": True,
             "dataset": schema.name,
             "parties": session.parties,
-            "align": options.align,
+            "align": options.data.align,
             "records": part.count,
             **finding.as_record(),
             "releases": sketches[0].releases,
             "deviation": sketches[0].deviation,
             "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
-            "noise": options.noise,
-            "privacy": {**spent_figures(budget.account, options.noise, [name]), "ledger": str(ledger)},
+            "noise": options.privacy.noise,
+            "privacy": {**spent_figures(budget.account, options.privacy.noise, [name]), "ledger": str(ledger)},
             "cost": asdict(session.total_cost),
         }

@@ -9,40 +9,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from protocols.alignment.seam import AlignKind
-from protocols.errors import InputError
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.registry import imported
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
-from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, PlainEncoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.models.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
+from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
 
-
-class ModelError(InputError):
-    """A model that cannot be used; the message says why."""
-
-    for_operator = True
+ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
+NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
+"""How encoders and generators of mode `split` are read; other models do not import them."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +85,9 @@ class PartyModel:
     seed: int
     held_out: HeldOut
     encoder: Encoder
-    sketches: tuple[Sketch, ...]
+    sketches: tuple[NoisyTables, ...]
     weight: Shared
     bias: Shared
-    moments: tuple[Moments, ...] = ()
     aware: AwareEntry | None = None
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
@@ -143,10 +137,11 @@ class PartyModel:
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, as trained, or made anew from what was released."""
-        roles, moments = Roles(dict(self.roles), self.proxies), {m.attribute: m for m in self.moments}
+        roles = Roles(dict(self.roles), self.proxies)
         if self.networks:
             own = party.layout
             edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
+            restored = imported(NETWORKS)
             return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
         return {
             s.attribute: make_generator(
@@ -157,7 +152,6 @@ class PartyModel:
                 self.generator,
                 self.drawn_seed,
                 party.inputs,
-                moments.get(s.attribute),
             )
             for s in self.sketches
         }
@@ -168,7 +162,7 @@ def trained_networks(
 ) -> dict[str, dict[str, np.ndarray]]:
     """A party's generators that were trained, as arrays; by protected attribute."""
     own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
-    return {name: made.arrays() for name, made in own.items() if isinstance(made, MaskedGenerator)}
+    return {name: made.arrays() for name, made in own.items() if isinstance(made, Network)}
 
 
 def no_weights(outputs: int) -> tuple[Shared, Shared]:
@@ -188,8 +182,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
-    for moments in model.moments:
-        arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
     facts: dict[str, Any] = {
         "run": model.run,
         "rank": model.rank,
@@ -207,9 +199,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
             for s in model.sketches
         ],
-        "moments": [
-            {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
-        ],
     }
     if model.networks:
         facts["networks"] = {attribute: list(network) for attribute, network in model.networks.items()}
@@ -225,7 +214,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["charged"] = model.charged
     if model.module is not None:
         facts["module"] = asdict(model.module)
-    facts["digest"] = _digest(facts, arrays)
+    facts["digest"] = digest_of(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
@@ -240,14 +229,9 @@ def model_folder(root: str, rank: int) -> Path:
     return near[0] if near else path / f"party-{rank}" / "model"
 
 
-def model_digest(folder: Path) -> str:
-    """The digest of a saved model, checked; ModelError if a file is missing or was changed."""
-    return str(_read(folder)[0]["digest"])
-
-
 def load_model(folder: Path, layout: Layout) -> PartyModel:
     """A party's part of a model, for the party with this public layout."""
-    facts, arrays = _read(folder)
+    facts, arrays = read_model(folder)
     if "held_out" not in facts:
         raise ModelError(
             "the model is of an earlier version, which did not say what records it was made on: train again"
@@ -257,24 +241,20 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         weight, bias = (restore_share(arrays[name], HEAD_BITS) for name in names)
         return weight, bias
 
+    try:
+        generator = GeneratorConfig.of_record(facts["generator"])
+    except ValueError as error:
+        raise ModelError(f"{error}: train again") from None
     proxies: Proxies = facts.get("proxies", "guard")
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
-        Sketch(
+        NoisyTables(
             s["attribute"],
             {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
             s["deviation"],
             s["releases"],
         )
         for s in facts["sketches"]
-    )
-    moments = tuple(
-        Moments(
-            m["attribute"],
-            {name: arrays[f"moments {m['attribute']} {name}"] for name in m["sums"]},
-            m["deviation"],
-        )
-        for m in facts["moments"]
     )
     return PartyModel(
         facts["run"],
@@ -285,13 +265,12 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         facts["temperature"],
         facts["lambda"],
         facts["roles"],
-        GeneratorConfig(**facts["generator"]),
+        generator,
         facts["seed"],
         HeldOut(**facts["held_out"]),
         encoder,
         sketches,
         *head("weight", "bias"),
-        moments,
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
@@ -309,34 +288,9 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
     )
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    place = f"{folder.parent.name}/{folder.name}"
-    try:
-        facts = json.loads((folder / "model.json").read_text())
-        with np.load(folder / "model.npz") as file:
-            arrays = {name: file[name] for name in file.files}
-        told = facts.pop("digest")
-    except FileNotFoundError as error:
-        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
-        raise ModelError(f"the model in {place} cannot be read; train again") from None
-    if _digest(facts, arrays) != told:
-        raise ModelError(f"the model in {place} was changed after training; train again")
-    return {**facts, "digest": told}, arrays
-
-
-def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
 def _packed(encoder: Encoder) -> dict[str, Any]:
     """An encoder as arrays."""
-    if isinstance(encoder, MlpEncoder):
+    if isinstance(encoder, Network):
         return {f"mlp {name}": value for name, value in encoder.arrays().items()}
     plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
     if not isinstance(plain, PlainEncoder):
@@ -352,7 +306,8 @@ def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterabl
     """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
         own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
-        return MlpEncoder.of(own)
+        encoder: Encoder = imported(ENCODER).of(own)
+        return encoder
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:
         return plain

@@ -17,18 +17,19 @@ from accounting.budget import Budget
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.session.runtime import Session
-from secure_sccvfl.discovery.kept_tables import (
-    KeptRelease,
-    KeptTables,
-    TablesError,
-    known_tables,
-    load_tables,
-    save_tables,
+from secure_sccvfl.config.sections import CACHED
+from secure_sccvfl.discovery.cached_releases import (
+    CachedRelease,
+    CachedReleaseError,
+    CachedReleases,
+    cached_files,
+    load_releases,
+    save_releases,
 )
-from secure_sccvfl.releases.releases import MOMENTS, RESIDUALS, RISK_GAINS, SKETCH
+from secure_sccvfl.releases.releases import RESIDUALS, RISK_GAINS, SKETCH
 from secure_sccvfl.runs.audit_log import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
-from secure_sccvfl.training.modes.options import KEPT, RunOptions
+from secure_sccvfl.training.modes.options import RunOptions
 
 FITS, NONE, DAMAGED, DESCRIPTION, SPLIT, RECORDS, UNPAID, OTHERWISE = range(8)
 WHY = {
@@ -56,19 +57,19 @@ class About:
 class TableFile:
     """The kept tables of a run that makes its own: a file that grows with every release."""
 
-    def __init__(self, place: Path, tables: KeptTables, run: str) -> None:
+    def __init__(self, place: Path, tables: CachedReleases, run: str) -> None:
         """`tables`: without releases; a run that resumes goes on with the file that its first session began."""
         self._place, self._run, self.tables = place, run, tables
-        for path in known_tables(place):
+        for path in cached_files(place):
             if path.stem == tables.runs[0]:
-                self.tables = load_tables(path)
+                self.tables = load_releases(path)
 
-    def keep(self, name: str, release: KeptRelease) -> None:
+    def keep(self, name: str, release: CachedRelease) -> None:
         self.tables = self.tables.with_release(name, release, self._run)
-        save_tables(self._place, self.tables)
+        save_releases(self._place, self.tables)
 
 
-def agreed_tables(session: Session, place: Path, options: RunOptions, budget: Budget, about: About) -> KeptTables:
+def agreed_tables(session: Session, place: Path, options: RunOptions, budget: Budget, about: About) -> CachedReleases:
     """Run by all parties together, before anything is opened: the kept tables that the options name."""
     state, found = _own(session.rank, place, options, budget, about)
     states = session.tell_all("kept tables", state)
@@ -83,15 +84,19 @@ def agreed_tables(session: Session, place: Path, options: RunOptions, budget: Bu
     return found
 
 
-def _own(rank: int, place: Path, options: RunOptions, budget: Budget, about: About) -> tuple[int, KeptTables | None]:
+def _own(
+    rank: int, place: Path, options: RunOptions, budget: Budget, about: About
+) -> tuple[int, CachedReleases | None]:
     """Whether this party has the tables, or why not."""
-    wanted = None if options.tables == KEPT else _sessions_of(Path(options.tables), rank)
+    wanted = (
+        None if options.privacy.cached_tables == CACHED else _sessions_of(Path(options.privacy.cached_tables), rank)
+    )
     state: int = NONE
-    fitting: list[KeptTables] = []
-    for path in known_tables(place):
+    fitting: list[CachedReleases] = []
+    for path in cached_files(place):
         try:
-            found = load_tables(path)
-        except TablesError:
+            found = load_releases(path)
+        except CachedReleaseError:
             state = max(state, DAMAGED) if wanted is None or path.stem in wanted else state
             continue
         if wanted is not None and not wanted & set(found.runs):
@@ -106,7 +111,7 @@ def _own(rank: int, place: Path, options: RunOptions, budget: Budget, about: Abo
     return FITS, max(fitting, key=lambda kept: max(order[r.key] for r in kept.releases.values()))
 
 
-def _fit(found: KeptTables, rank: int, budget: Budget, about: About) -> int:
+def _fit(found: CachedReleases, rank: int, budget: Budget, about: About) -> int:
     if found.schema != about.schema or found.rank != rank:
         return DESCRIPTION
     if found.align != about.align:
@@ -121,29 +126,28 @@ def _sessions_of(run: Path, rank: int) -> set[str]:
     folder = model_folder(str(run), rank).parent
     found = {*sessions_of(folder), *tables_used(folder)}
     if not found:
-        raise ConfigError(f"{run} is not the folder of a run; tables = {KEPT!r} takes the last ones that fit")
+        raise ConfigError(f"{run} is not the folder of a run; tables = {CACHED!r} takes the last ones that fit")
     return found
 
 
-def _check_covered(found: KeptTables, options: RunOptions) -> None:
+def _check_covered(found: CachedReleases, options: RunOptions) -> None:
     """Refuse a run that needs a statistic which was never opened. More refreshes than were kept are left out."""
     wanted = {
         SKETCH.charged_as(0): True,
-        RESIDUALS.charged_as(): options.conditional,
-        RISK_GAINS.charged_as(): options.gain,
-        MOMENTS.charged_as(): options.source == "moments",
+        RESIDUALS.charged_as(): options.discovery.conditional,
+        RISK_GAINS.charged_as(): options.discovery.gain,
     }
     for name, needed in wanted.items():
         if needed and name not in found.releases:
             raise ConfigError(f"{name!r} was never opened in that run: choose settings without it, or pay anew")
     length = found.releases[SKETCH.charged_as(0)].numbers.get("length")
-    asked = options.clip if options.sketch == "clipped" else None
+    asked = options.discovery.clip if options.discovery.table_kind == "clipped" else None
     if length != asked:
         kind = "counts" if length is None else f"clipped to {length:g}"
         raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay anew")
 
 
-def check_tabled(found: KeptTables, wanted: Collection[str]) -> None:
+def check_tabled(found: CachedReleases, wanted: Collection[str]) -> None:
     """Refuse a run that needs the table of a column which has none. wanted: `RunOptions.tabled`, empty for all."""
     lacking = sorted(set(wanted) - set(found.tabled)) if wanted else ["all columns"]
     if found.tabled and lacking:
@@ -153,17 +157,15 @@ def check_tabled(found: KeptTables, wanted: Collection[str]) -> None:
         )
 
 
-def tables_record(found: KeptTables) -> dict[str, Any]:
+def tables_record(found: CachedReleases) -> dict[str, Any]:
     """What results and reports say of the tables that were used; the same at every party."""
     return {"runs": list(found.runs), "releases": sorted(r.key for r in found.releases.values())}
 
 
-def tables_in_words(found: KeptTables, private_model: bool) -> str:
+def tables_in_words(found: CachedReleases, private_model: bool) -> str:
     """One line, said before anything runs. private_model: whether this run charges a head."""
-    moments = found.releases.get(MOMENTS.charged_as())
-    limits = f"; moments are those of {', '.join(moments.features)}" if moments is not None else ""
     return (
         f"statistics of s are those kept of run {found.runs[-1][:12]} ({len(found.releases)} releases, paid for): "
-        f"no table is opened or charged again{limits}; what was not kept is left out; "
+        f"no table is opened or charged again; what was not kept is left out; "
         f"{'the head of this run is charged' if private_model else 'the model is not private and is not charged'}"
     )

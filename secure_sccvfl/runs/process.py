@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from protocols.config import DEALER, ConfigError, SessionConfig, node_folder
 from protocols.errors import ProtocolError, reason_for_peers
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, start_logging, told
 from secure_sccvfl.runs.status.snapshot import Status
 from secure_sccvfl.runs.status.steps import stages_of
@@ -93,7 +94,7 @@ class DealerProcess:
         from protocols.net.certificates import Credentials
         from protocols.session.node import serve_as_dealer
 
-        config = SessionConfig.load(self.config)
+        config = load_session(self.config)
         if self.transcript is not None:
             check_transcript(config.options)
         credentials = Credentials.of(self.certs, DEALER) if self.certs is not None else None
@@ -140,7 +141,7 @@ class PartyProcess:
 
     def _watched(self, listener: socket.socket | None) -> int:
         with self.watching.of(self.name) as watched:
-            return self.one_session(SessionConfig.load(self.config), watched, listener)
+            return self.one_session(load_session(self.config), watched, listener)
 
     def credentials(self, config: SessionConfig) -> Credentials | None:
         """What proves this party's place, if there is a folder with it."""

@@ -26,8 +26,8 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
-from secure_sccvfl.discovery.inputs import check_support
-from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
+from secure_sccvfl.discovery.cached_releases import CachedReleases, CachedStatistics, RecordedStatistics
+from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
@@ -87,9 +87,9 @@ class TrainJob:
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
-        gradient_mode(self.options.mode).check(self.options, self.data.schema)
+        gradient_mode(self.options.training.mode).check(self.options, self.data.schema)
         self.card, self.own = self.options.policy(self.data.schema), ""
-        self.aware = declared(self.card) if self.options.mode == "aware" else None
+        self.aware = declared(self.card) if self.options.training.mode == "aware" else None
         if self.card is not None:
             rows = self.options.train_config().training_rows(self.data.split)
             check_support(self.card, self.data.part(rows).parties)
@@ -115,19 +115,22 @@ class TrainJob:
             name, place, parts, kept = self._begin(session, progress)
             trained_with = RecordSet.union([parts["train"], parts["validation"]]) if self.joins else parts["train"]
             problem = self._problem(session)
-            raise_cap(session, place / LEDGER, options.cap, self.certificates)
-            budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)
-            about = About(self.data.schema.digest(), self._digests(parts, trained_with), options.align)
-            tables = agreed_tables(session, place, options, budget, about) if options.tables else None
+            raise_cap(session, place / LEDGER, options.privacy.cap_decision, self.certificates)
+            budget, ledger = open_budget(place, options.privacy.epsilon, options.privacy.delta, problem.train.rows)
+            about = About(self.data.schema.digest(), self._digests(parts, trained_with), options.data.align)
+            tables = agreed_tables(session, place, options, budget, about) if options.privacy.cached_tables else None
             if tables is not None:
                 check_tabled(tables, problem.tabled)
                 problem = replace(problem, released=tables.tabled)
-            before = sessions_of(folder) if folder is not None and options.resume else ()
+            before = sessions_of(folder) if folder is not None and options.session.resume else ()
             spread = planned_spread(session, options, self.data.schema, budget, trained_with, before, tables)
-            noise: tuple[float, NoiseKind] = (spread.multiplier, options.noise if tables is None else tables.noise)
+            noise: tuple[float, NoiseKind] = (
+                spread.multiplier,
+                options.privacy.noise if tables is None else tables.noise,
+            )
         if folder is not None:
             self._keep_public(folder)
-        alike = options.align != "hidden"
+        alike = options.data.align != "hidden"
         charger = Charger(
             session,
             budget,
@@ -135,31 +138,31 @@ class TrainJob:
             name,
             trained_with,
             noise[1],
-            reserve=options.reserve,
+            reserve=options.privacy.reserve,
             alike=alike,
             heads=spread.heads,
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         records = trained_with.digest if alike else OWN_RECORDS
-        audit(RUN, {"run": name, "records": records, "options": asdict(options)})
+        audit(RUN, {"run": name, "records": records, "options": options.flat()})
         if tables is not None:
-            logging.getLogger("party").info("%s", tables_in_words(tables, options.private_model))
+            logging.getLogger("party").info("%s", tables_in_words(tables, options.privacy.private_model))
             audit(TABLES, tables_record(tables))
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
-        state = self._resume(session, kept, charger, audit, place) if options.resume else None
-        begun = charger.begun = kept.run if kept is not None and options.resume else name
-        own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.align)
+        state = self._resume(session, kept, charger, audit, place) if options.session.resume else None
+        begun = charger.begun = kept.run if kept is not None and options.session.resume else name
+        own = CachedReleases((begun,), session.rank, about.schema, about.records, *noise, align=options.data.align)
         statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
-        lasting = options.private_model and place != folder
+        lasting = options.privacy.private_model and place != folder
         claim = partial(claim_head, place, begun, name) if lasting else lambda: None
         engine = SecureEngine(session, self.data.schema.label_holder, self.data.schema.group_holders, claim)
         workplace = self._workplace(engine, problem, charger, statistics, hooks, meter, state)
-        trained = gradient_mode(options.mode).train(workplace)
+        trained = gradient_mode(options.training.mode).train(workplace)
         model = trained.model
         if trained.shown and folder is not None:
             keep_gradients(folder, trained.shown)
         digests = {part: known.digest for part, known in parts.items()}
-        charged = f"{begun} {HEAD.charged_as()}" if options.private_model else ""
+        charged = f"{begun} {HEAD.charged_as()}" if options.privacy.private_model else ""
         mine = self._keep(session, trained.engine, model, name, digests, charged)
         if folder is not None:
             keep_copy(ledger, folder)
@@ -175,7 +178,7 @@ class TrainJob:
             **self._facts(problem),
             **model.finding.as_record(),
             "lambda": model.lam,
-            "private_model": options.private_model,
+            "private_model": options.privacy.private_model,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
             "validity": model.validity,
@@ -197,13 +200,13 @@ class TrainJob:
         key = record_key(session, place, schema.id_rule)
         parts, self.own = key.parts(data.ids, data.split), key.tags(data.ids).digest
         kept: Checkpoints | None = None
-        if folder is not None and options.checkpoints:
+        if folder is not None and options.session.checkpoints:
             known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
             kept = Checkpoints(folder / "checkpoints", name, known)
-        if options.resume and kept is not None:
+        if options.session.resume and kept is not None:
             kept.check()  # before anything is opened or a ledger is touched
         self.data = split_records(session, options, data, progress)
-        if options.align == "revealed":
+        if options.data.align == "revealed":
             parts = key.parts(self.data.ids, self.data.split)
         return name, place, parts, kept
 
@@ -218,8 +221,8 @@ class TrainJob:
 
     def _keep_public(self, folder: Path) -> None:
         """Copy the description and the card, which all have: a report can be made anew without the originals."""
-        if not is_benchmark(self.options.dataset):
-            shutil.copyfile(self.options.dataset, folder / DESCRIPTION)
+        if not is_benchmark(self.options.data.dataset):
+            shutil.copyfile(self.options.data.dataset, folder / DESCRIPTION)
         if self.card is not None:
             (folder / CARD).write_text(json.dumps(self.card.to_json(), indent=1) + "\n", encoding="utf-8")
 
@@ -230,7 +233,7 @@ class TrainJob:
         if kept is None:
             raise ConfigError("to resume, a run needs its folder and checkpoints")
         state = kept.resume(session, self.data.schema.task)
-        private = self.options.private_model
+        private = self.options.privacy.private_model
         own = int(private and session.folder is not None and self._followed(session.folder))
         if private and not own and finished_head(place, kept.run):
             own = _ELSEWHERE
@@ -272,16 +275,16 @@ class TrainJob:
         return {**told, "train": trained_with.digest, WHOLE: whole.digest}
 
     def _statistics(
-        self, session: Session, train: Part, charger: Charger, tables: KeptTables | None, file: TableFile
+        self, session: Session, train: Part, charger: Charger, tables: CachedReleases | None, file: TableFile
     ) -> Statistics:
         """Statistics of s: opened in secret and kept, or those that were kept before."""
         schema, presence = self.data.schema, train.presence
         made = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
         if tables is None:
-            return Recorded(made, charger, file.keep, presence)
+            return RecordedStatistics(made, charger, file.keep, presence)
         if presence is not None:
             presence.told(tables.common)
-        return Replayed(made, tables)
+        return CachedStatistics(made, tables)
 
     def _workplace(
         self,
@@ -317,17 +320,17 @@ class TrainJob:
             rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
         return {
             "engine": "crypten",
-            "mode": options.mode,
+            "mode": options.training.mode,
             "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
-            "data": describe(options.dataset, schema),
-            "pooled": options.pooled,
+            "data": describe(options.data.dataset, schema),
+            "pooled": options.data.pooled,
             "parties": list(schema.parties),
-            "seed": options.seed,
+            "seed": options.data.seed,
             "generator_seed": options.drawn_seed,
-            "split": options.split if options.pooled else "by id",
+            "split": options.data.split if options.data.pooled else "by id",
             "owners": schema.owners,
-            "align": options.align,
+            "align": options.data.align,
             "rows": rows,
         }
 
@@ -357,21 +360,26 @@ class TrainJob:
             roles=dict(model.roles.of),
             proxies=model.roles.proxies,
             generator=options.train_config().generator,
-            seed=options.seed,
-            generator_seed=options.generator_seed,
+            seed=options.data.seed,
+            generator_seed=options.model.generator_seed,
             held_out=HeldOut(
-                options.split, options.pooled, options.evaluation, parts, options.controls, options.align, self.own
+                options.data.split,
+                options.data.pooled,
+                options.evaluation.kind,
+                parts,
+                options.evaluation.controls,
+                options.data.align,
+                self.own,
             ),
             encoder=model.encoders[session.rank],
             sketches=model.sketches,
             weight=weight,
             bias=bias,
             control=control,
-            moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},
-            predictions=options.predictions,
+            predictions=options.privacy.predictions,
             charged=charged,
             module=None if module is None else module.spec,
             layers={} if module is None else module.weights,

@@ -14,14 +14,14 @@ then. Nothing more is opened than in mode `sealed`: no value of s per record pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Part, Party
-from secure_sccvfl.discovery.discovery import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.table_gram import TableGram, table_gram
@@ -51,10 +51,7 @@ class AwareTrainer(Trainer):
     def limit(self) -> None:
         """Nothing: bounds are those of the encodings."""
 
-    def warming(self) -> Callable[[Any, int], Any]:
-        return lambda head, count: head
-
-    def learned(self, finding: Finding) -> None:
+    def learned(self, finding: RoleAssignment) -> None:
         sketch, engine = self.state.sketches[0], self.engine
         self.aware = {
             p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles, self.config.private)
@@ -67,18 +64,15 @@ class AwareTrainer(Trainer):
         self.flat = self._flat()
         if self.state.head is None:
             zero = engine.head(self.batch, self.outputs, self.task)
-            self.go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
+            self.go_on(head=zero)
             self.hooks.keep(self.state)
 
-    def refresh_late(self, number: int) -> Finding | None:
+    def refresh_late(self, number: int) -> RoleAssignment | None:
         """The same; encodings follow from tables, so a head on the old ones is of no use: the next is warmed up."""
         found = super().refresh_late(number)
         if found is not None:
             self.go_on(head=None)
         return found
-
-    def steps_before_grid(self) -> int:
-        return super().steps_before_grid() + self.config.late_refreshes * self.config.warm_steps(self.task)
 
     def _rows(self, part: Part) -> Any:
         """The encodings that s selects."""

@@ -9,7 +9,6 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.models.encoders import EncoderKind
@@ -18,7 +17,7 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.heads import CARD_SHARE, SHARE
 from secure_sccvfl.releases.releases import charged_statistics
 from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
-from secure_sccvfl.training.engine import ConsistencyKind, Target
+from secure_sccvfl.training.engine import Target
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
@@ -40,11 +39,9 @@ class TrainConfig:
     `gap_target` of the logit's spread, or the share of decisions that flip is at most `flip_target`; the largest if
     none. With evaluation `noisy` nothing about validation records is opened.
 
-    Heads with squared consistency take `grid_steps` second-order steps, all lambdas at once. After `sharpened` of
-    them the curvature of classes is taken at the heads. On German, COMPAS and census data logits are then within
-    .002 of the optimum; where a twentieth of the labels is 1, within .05. A run stops if a head is not at its
-    optimum. With `l1`, heads take `warmup` and then `steps` first-order steps at each lambda, of size `rate` and with
-    `momentum`.
+    A linear head takes `grid_steps` second-order steps, all lambdas at once. After `sharpened` of them the curvature
+    of classes is taken at the heads. On German, COMPAS and census data logits are then within .002 of the optimum;
+    where a twentieth of the labels is 1, within .05. A run stops if a head is not at its optimum.
 
     `refreshes`: further releases of the sketch before joint training. `late_refreshes`: the same during it. Before
     each of them a head takes `WARM_STEPS` steps under the penalty of the tables so far, and nothing of it is opened;
@@ -60,31 +57,26 @@ class TrainConfig:
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
-    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
-    how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
-    groups of at least `min_group` records. `control`: train a head without mediators and proxies beside the others,
-    where steps are of second order and columns belong to one feature each (encoder `plain`).
+    `guard`: weight of the proxy penalty. `leak`: measure how well s is recovered from encodings of validation records
+    (`training.leak`; needs exact evaluation), over groups of at least `min_group` records. `control`: train a head
+    without mediators and proxies next to the others, where steps are of second order and columns belong to one
+    feature each (encoder `plain`).
     """
 
     encoder: EncoderKind = "plain"
     head: str = LINEAR
     hidden: int = HIDDEN
-    consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
     take_lambda: float | None = 3.0
     gap_target: float = 0.07
     flip_target: float | None = None
     guard: float = 0.1
-    guard_grows: bool = False
     ridge: float = 5e-3
     refreshes: int = 0
     late_refreshes: int = 1
-    warmup: int = 60
     steps: int = 60
     grid_steps: int = 9
     sharpened: int = 4
-    rate: float = 0.2
-    momentum: float = 0.9
     keep_every: int = 10
     evaluation: EvaluationKind = "exact"
     leak: bool = False
@@ -108,15 +100,11 @@ class TrainConfig:
             raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
         if self.take_lambda is not None and self.take_lambda < 0:
             raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
-        counts = (self.warmup, self.steps, self.grid_steps, self.sharpened, self.keep_every)
+        counts = (self.steps, self.grid_steps, self.sharpened, self.keep_every)
         if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
             raise ValueError(
-                "warmup, steps, grid_steps, sharpened and keep_every must be at least 1, refreshes and late_refreshes"
-                " at least 0"
-            )
-        if self.late_refreshes and self.generator.source == "moments":
-            raise ValueError(
-                "moments are released once, for the first roles: late_refreshes must be 0 (use refreshes)"
+                "steps, grid_steps, sharpened and keep_every must be at least 1, "
+                "refreshes and late_refreshes not negative"
             )
         if self.leak and self.evaluation != "exact":
             raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
@@ -124,8 +112,6 @@ class TrainConfig:
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
         if self.consistency_from not in get_args(ConsistencySource):
             raise ValueError(f"consistency_from must be tables or records, got {self.consistency_from!r}")
-        if self.consistency == "l1" and self.consistency_from == "tables":
-            raise ValueError("l1 consistency is over records: it needs consistency_from = records")
         if self.module is not None:
             self._check_module()
         if self.private:
@@ -137,16 +123,12 @@ class TrainConfig:
                 f"head {self.head} cannot be private: its noise is calibrated for a linear head alone; give "
                 "private_model = false (public data only)"
             )
-        if self.consistency != "squared" or self.consistency_from != "records":
-            raise ValueError(
-                f"head {self.head} has squared consistency over records: leave out consistency and consistency_from"
-            )
+        if self.consistency_from != "records":
+            raise ValueError(f"head {self.head} has consistency over records: leave out consistency_from")
         if self.evaluation != "exact":
             raise ValueError(f"head {self.head} needs evaluation exact, not {self.evaluation}")
 
     def _check_private(self) -> None:
-        if self.consistency != "squared":
-            raise ValueError("a private head needs squared consistency: l1 is over records, and has no noise")
         if self.take_lambda is None:
             raise ValueError("a private head has a fixed lambda: gap_target and flip_target would choose on records")
         if self.encoder != "plain":
@@ -211,21 +193,20 @@ class TrainConfig:
         grid = tuple(sorted({*type(self)().lambdas, *self.lambdas}))
         return replace(self, lambdas=grid, alternatives=True)
 
-    def second_order(self, task: Task) -> bool:
+    @property
+    def second_order(self) -> bool:
         """Whether all lambdas are trained at once, by second-order steps."""
-        return self.consistency == "squared" and self.head == LINEAR
+        return self.head == LINEAR
 
-    def steps_of(self, task: Task) -> int:
+    @property
+    def steps_per_lambda(self) -> int:
         """Steps of a head at one lambda."""
-        return self.grid_steps if self.second_order(task) else self.steps
+        return self.grid_steps if self.second_order else self.steps
 
-    def warm_steps(self, task: Task) -> int:
-        """Steps before consistency."""
-        return 0 if self.second_order(task) or self.module is not None else warmup_steps(self)
-
-    def steps_along_grid(self, task: Task) -> int:
+    @property
+    def total_steps(self) -> int:
         """Steps of the whole grid, one after another."""
-        return self.grid_steps if self.second_order(task) else self.steps * len(self.trained)
+        return self.grid_steps if self.second_order else self.steps * len(self.trained)
 
     @property
     def joins(self) -> bool:
@@ -264,7 +245,5 @@ class TrainConfig:
         return charged_statistics(self, self.discovery, self.generator)
 
 
-def warmup_steps(config: TrainConfig) -> int:
-    """Steps before consistency: the same number after each release of the sketch."""
-    rounds = config.refreshes + 1
-    return config.warmup // rounds * rounds
+SCC = TrainConfig()
+"""Recipe `scc`, the default."""

@@ -27,7 +27,6 @@ from secure_sccvfl.releases.heads import SLOPES, HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
 
-ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit. Of several classes each has a sigmoid against the rest.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.25, "regression": 1.0}
 PRIVATE_CURVATURE: Mapping[Task, float] = {
@@ -45,18 +44,15 @@ UNSETTLED = (
     "training has not settled, as happens if labels are very rare or columns tell them apart without error: raise "
     "the ridge or grid_steps"
 )
-# Half-width of the smooth sign in the l1 consistency gradient.
-SIGN_WIDTH = 0.02
 
 
 @dataclass(frozen=True)
 class Step:
     """One full-batch step: task gradient + lam * consistency + guard, with heavy-ball momentum."""
 
-    rate: float
-    momentum: float
+    rate: float = 0.2
+    momentum: float = 0.9
     lam: float = 0.0
-    kind: ConsistencyKind = "squared"
     guard: float = 0.0
 
     def __post_init__(self) -> None:
@@ -64,8 +60,6 @@ class Step:
             raise ValueError(f"need rate > 0 and 0 <= momentum < 1, got {self.rate}, {self.momentum}")
         if self.lam < 0 or self.guard < 0:
             raise ValueError(f"weights must not be negative, got {self.lam}, {self.guard}")
-        if self.kind not in ("squared", "l1"):
-            raise ValueError(f"unknown consistency {self.kind!r}; use squared or l1")
 
     def weights_of(self, draws: int, guards: int) -> tuple[float, ...]:
         """Of a module: the weights of w / 2 (z(x') - z(x))^2 for each counterfactual and each shifted copy x'.

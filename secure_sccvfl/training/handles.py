@@ -83,13 +83,12 @@ class SharedEdits:
 
 @dataclass(repr=False, eq=False)
 class SharedPenalty:
-    """Edits of all attributes; own parts of the guard directions; the Gram matrix and all edits under masks."""
+    """Edits of all attributes; own parts of the guard directions; the Gram matrix under a mask."""
 
     chosen: SharedChoices
     gram: Shared
     guards: tuple[np.ndarray, ...]
     masked_gram: Shared | None = None
-    masked_rows: Shared | None = None
 
 
 @dataclass(repr=False, eq=False)
@@ -145,8 +144,8 @@ class SharedModuleDescent:
 class SharedDescent:
     """What all steps of a descent use: scaled encodings and penalty under masks, and requests to the dealer.
 
-    number: its place among the descents of an engine, the same at every party. reached: the columns that an edit may
-    change. pattern: the requests of one step; the first step fills it.
+    number: its place among the descents of an engine, the same at every party. pattern: the requests of one step; the
+    first step fills it.
     """
 
     number: int
@@ -155,9 +154,6 @@ class SharedDescent:
     scale: np.ndarray
     rows: Shared
     both: Shared
-    edits: Shared | None
-    reached: np.ndarray
-    scale_shares: Shared
     pattern: list[Request] = field(default_factory=list)
 
 

@@ -11,8 +11,8 @@ from scipy.special import expit
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
-from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, hypotheses
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.models.generators import Generator
@@ -43,11 +43,10 @@ class Model:
     task: Task
     temperature: float
     lam: float | None
-    finding: Finding
-    sketches: tuple[Sketch, ...]
+    finding: RoleAssignment
+    sketches: tuple[NoisyTables, ...]
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
-    moments: tuple[Moments, ...] = ()
     frontier: tuple[tuple[float, Any], ...] = ()
     """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
     aware: AwareEncoders | None = None

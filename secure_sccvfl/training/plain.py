@@ -32,7 +32,7 @@ from secure_sccvfl.training.descents.grid import (
     sampled_rows,
     scales,
 )
-from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, SIGN_WIDTH, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.plain_modules import ModuleDescent, ModuleHead, first_head, shifted, stepped
@@ -407,7 +407,7 @@ class PlainEngine:
         residual = _residual(head(batch.rows), batch, head.task)
         gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
         if penalty is not None and step.lam > 0:
-            gradient = gradient + step.lam * self._consistency(head.weight, penalty, step)
+            gradient = gradient + step.lam * (penalty.gram @ head.weight)
         if penalty is not None and step.guard > 0:
             gradient = gradient + step.guard * (penalty.guard @ head.weight)
         gradient = gradient / descent.curvature[:, None]
@@ -421,13 +421,6 @@ class PlainEngine:
             velocity=velocity,
             bias_velocity=bias_velocity,
         )
-
-    @staticmethod
-    def _consistency(weight: np.ndarray, penalty: Penalty, step: Step) -> np.ndarray:
-        if step.kind == "squared":
-            return penalty.gram @ weight
-        parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
-        return np.asarray(sum(parts) / len(parts))
 
     def check_range(self, heads: Sequence[Head], batch: Batch) -> None:
         if not all(np.isfinite(head(batch.rows)).all() for head in heads):

@@ -269,14 +269,9 @@ class SecureEngine:
             pull = self._pull(batch, penalty, step, scale)
             more = rows.size(1) - pull.size(1)
             square = pull.pad((0, more, 0, more)).with_fraction(FRACTION_BITS).pinned()
-        edits = None
-        if penalty is not None and step.kind == "l1" and step.lam > 0:
-            edits = self._edited_rows(penalty)
-        shares = self._side_by_side(scale, SCALE_BITS)
         both = crypten.cat([rows, square])
         self._prepared, self._kept_masks = self._prepared + 1, (both,)
-        reached = np.zeros(0, int) if penalty is None else penalty.chosen.columns
-        return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, reached, shares)
+        return SharedDescent(self._prepared, batch, step, scale, rows, both)
 
     def prepare_module(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
@@ -329,7 +324,7 @@ class SecureEngine:
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
         if batch.presence is not None:  # sums over records are divided by another number than that of records
             pull = (pull * batch.presence.ratio(self.session)).rescale(HEAD_BITS)
-        if penalty is not None and step.lam > 0 and step.kind == "squared":
+        if penalty is not None and step.lam > 0:
             pull = pull + consistency(penalty.gram, self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS))
         return pull
 
@@ -694,12 +689,6 @@ class SecureEngine:
         elif shifts is None:
             shifts = self._shifts(heads, penalty.chosen)
         return shared_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
-
-    def _edited_rows(self, penalty: SharedPenalty) -> Shared:
-        """All selected displacements under one mask."""
-        if penalty.masked_rows is None:
-            penalty.masked_rows = crypten.cat(list(penalty.chosen.draws)).pinned()
-        return penalty.masked_rows
 
     def _forget(self, *pinned: Shared) -> None:
         for one in pinned:

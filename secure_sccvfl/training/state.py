@@ -11,9 +11,9 @@ import numpy as np
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.training.model import Trial
 
 
@@ -30,11 +30,10 @@ class State:
     """
 
     head: Any
-    sketches: tuple[Sketch, ...] = ()
+    sketches: tuple[NoisyTables, ...] = ()
     refreshes: int = 0
-    finding: Finding | None = None
+    finding: RoleAssignment | None = None
     conditional: tuple[Conditional, ...] | None = None
-    moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     heads: tuple[Any, ...] = ()

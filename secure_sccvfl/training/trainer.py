@@ -25,7 +25,7 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.decisions import Finding, interventional_check
+from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.edits import EncodedEdits, Validity, movement, validity
@@ -70,7 +70,7 @@ Phase = Callable[[str], AbstractContextManager[None]]
 class _Edited:
     """A checked finding, its generators, the penalty of its edits with curvature bounds, and edits of validation."""
 
-    finding: Finding
+    finding: RoleAssignment
     generators: Mapping[str, Mapping[int, Generator]]
     penalty: Any
     energy: Blocks
@@ -185,12 +185,10 @@ class Trainer(Descents):
             self.limit()
 
     def discover(self) -> None:
-        """Sketch and early refreshes; tables are averaged, roles damped. First-order training warms up in between."""
-        config = self.config
+        """The first release of noisy tables and early repeated ones; tables are averaged, roles damped."""
         if self.state.conditional is None:
             self.go_on(conditional=self.discovery.conditional(self.validation.parties))
-        rounds = config.refreshes + 1
-        warm = self.warming()
+        rounds = self.config.refreshes + 1
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
@@ -198,14 +196,14 @@ class Trainer(Descents):
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
             self.go_on(sketches=sketches, finding=finding)
             self._count()
-            self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
+            self.go_on(refreshes=refresh + 1)
             self.hooks.keep(self.state)
 
-    def judge(self, finding: Finding) -> Finding:
+    def judge(self, finding: RoleAssignment) -> RoleAssignment:
         """The same with the confidence of its proposed roles, after the last release. Every process calls this."""
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self.go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
+            self.go_on(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
         return finding if self.state.finding is None else replace(finding, confidence=self.state.finding.confidence)
 
@@ -215,7 +213,7 @@ class Trainer(Descents):
             self.go_on(records=self.train.count)
             self.limit()
 
-    def refresh_late(self, number: int) -> Finding | None:
+    def refresh_late(self, number: int) -> RoleAssignment | None:
         """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.
 
         Returns the new finding: its caller makes generators and edits anew, which follow from roles and tables. If
@@ -241,8 +239,8 @@ class Trainer(Descents):
         self._read()
 
     def generate(
-        self, finding: Finding, decided: Collection[str] | None = None
-    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+        self, finding: RoleAssignment, decided: Collection[str] | None = None
+    ) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check.
 
         `decided`: features whose roles stay, whether or not they respond; by default those of the card.
@@ -261,7 +259,6 @@ class Trainer(Descents):
                         self.config.generator,
                         self.seed,
                         p.known.inputs,
-                        moments.get(sketch.attribute),
                     )
                     for p in self.train.parties
                 }
@@ -269,10 +266,6 @@ class Trainer(Descents):
             }
 
         self.hooks.progress("generators", 0, 1)
-        if self.config.generator.source == "moments" and self.state.moments is None:
-            self.go_on(moments=self.discovery.moments(finding.roles))
-            self.hooks.keep(self.state)
-        moments = {m.attribute: m for m in self.state.moments or ()}
         generators = build(finding.roles)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
@@ -341,11 +334,11 @@ class Trainer(Descents):
         known, floor = self.validation.protected, self.config.min_group
         return leaks(self.engine, self.guessers, self.check, known, floor, self.hooks.audit)
 
-    def learned(self, finding: Finding) -> None:
+    def learned(self, finding: RoleAssignment) -> None:
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
 
     def penalties(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it.
 
@@ -363,7 +356,7 @@ class Trainer(Descents):
         return self._penalties_of_records(finding, generators)
 
     def _released(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, dict[int, np.ndarray]]:
         """The penalty under the noisy Gram matrix of records' edits, and the diagonal of each owner's part.
 
@@ -420,7 +413,7 @@ class Trainer(Descents):
         return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _expected(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, dict[int, np.ndarray]]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
@@ -453,13 +446,13 @@ class Trainer(Descents):
             found[party.rank] = np.concatenate([plain, np.full(more, radius)])
         return found
 
-    def _edits_of_validation(self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]) -> Any:
+    def _edits_of_validation(self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]) -> Any:
         """Edits of validation records, selected by their s."""
         joined = self._edits_of_parts(finding, generators, [(self.validation, self.check_encodings)])
         return joined[0][0]
 
     def _penalties_of_records(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, Any, Blocks]:
         parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
         joined, energy = self._edits_of_parts(finding, generators, parts)
@@ -467,7 +460,7 @@ class Trainer(Descents):
 
     def _edits_of_parts(
         self,
-        finding: Finding,
+        finding: RoleAssignment,
         generators: Mapping[str, Mapping[int, Generator]],
         parts: Sequence[tuple[Part, Blocks]],
     ) -> tuple[list[Any], dict[int, np.ndarray]]:
@@ -521,7 +514,7 @@ class Trainer(Descents):
 
     def columns_left_out(self, roles: Roles) -> tuple[int, ...] | None:
         """Columns of mediators and proxies over all parties, by the public roles; None without a control."""
-        if not (self.config.control and self.config.second_order(self.task) and self.outputs == 1):
+        if not (self.config.control and self.config.second_order and self.outputs == 1):
             return None
         hidden: dict[str, float] = {}
         for party in self.train.parties:
@@ -557,16 +550,15 @@ class Trainer(Descents):
             choice, heads = self.engine.choose(heads, self.check, check, config.target), ()
         else:
             heads = (heads[lambdas.index(config.taken)],)
-        steps = config.steps_of(self.task)
-        trials = tuple(Trial(lam, found, steps) for lam, found in zip(lambdas, seen, strict=True))
+        trials = tuple(Trial(lam, found, config.steps_per_lambda) for lam, found in zip(lambdas, seen, strict=True))
         for trial in trials:
             self.hooks.audit("lambda tried", asdict(trial))
         self.go_on(trials=trials, taken=0, heads=heads, choice=choice)
         self.hooks.keep(self.state)
 
     def steps_before_grid(self) -> int:
-        """Steps without consistency, and those before each late refresh."""
-        return self.config.warm_steps(self.task) + self.config.late_refreshes * WARM_STEPS
+        """The warm-up before each late release."""
+        return self.config.late_refreshes * WARM_STEPS
 
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
@@ -640,13 +632,12 @@ class Trainer(Descents):
             self.state.sketches,
             generators,
             self.state.trials,
-            self.state.moments or (),
             self.frontier(),
             control=self.state.control,
             validity=with_leaks(self.validity, leak),
         )
 
-    def _edited(self, found: Finding, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
+    def _edited(self, found: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
         """Generators and penalty for these roles and the tables of the state. `last`: no refresh follows."""
         found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):

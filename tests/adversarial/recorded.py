@@ -10,7 +10,7 @@ import pytest
 
 from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import current
+from protocols.session.tensors import current
 from secure_sccvfl.audit.finished_run import FinishedRun
 from secure_sccvfl.runs.local.wiretap import Wiretap
 from secure_sccvfl.runs.train import TrainJob

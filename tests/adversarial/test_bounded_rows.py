@@ -21,7 +21,7 @@ from protocols.steps.head import LOGIT_BITS, RESIDUAL_BITS
 from protocols.steps.second_order import TOLERANCE, bounded_slope
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.discovery.discovery import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoder, aware_columns, aware_radius, make_aware
 from secure_sccvfl.models.encoders import (
     FeatureEncoder,
@@ -58,13 +58,13 @@ def corners() -> np.ndarray:
     return np.array([np.concatenate(one) for one in product(*choices)])
 
 
-def sketch(rng: np.random.Generator) -> Sketch:
+def sketch(rng: np.random.Generator) -> NoisyTables:
     """Tables that noise has driven to the edge: shares of groups near 0, means far apart."""
     tables = {}
     for feature in FEATURES:
         shape = (feature.bins, 2)
         tables[feature.name] = np.abs(rng.normal(0, 50, shape)) * rng.choice([0.0, 1.0], shape)
-    return Sketch("s", tables, 5.0, 1)
+    return NoisyTables("s", tables, 5.0, 1)
 
 
 def in_the_ring(rows: np.ndarray, curvature: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from accounting.events import Sensitivity
 from protocols.operations.noise import NoiseKind
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, NoiseLevel, NoNoise, SpendingPlan, noised_event
@@ -29,13 +29,13 @@ KINDS = pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties
 def test_a_changed_s_moves_every_table_by_the_root_of_two_and_a_changed_record_no_further():
     data = load("german")
     parties, attribute = make_parties(data), data.protected[0]
-    before = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
+    before = release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
     moved = Sensitivity.of_counts(math.sqrt(FEATURES))
     rng = np.random.default_rng(0)
     for record in rng.integers(0, data.n, 5):
         changed = attribute.codes.copy()
         changed[record] = 1 - changed[record]
-        other = release_sketches(
+        other = release_tables(
             PlainStatistics(NoNoise()),
             parties,
             [type(attribute)("s", attribute.holder, attribute.groups, changed)],
@@ -111,7 +111,7 @@ def test_the_real_noise_keeps_a_changed_s_within_the_cap_and_one_copy_would_not(
 
 @KINDS
 def test_the_cap_holds_for_a_replaced_record_with_every_kind_of_noise(kind: NoiseKind):
-    level = RunOptions(noise=kind, refreshes=ROUNDS - 1, late_refreshes=0).simulated_budget(3).level
+    level = RunOptions.of_flat(noise=kind, refreshes=ROUNDS - 1, late_refreshes=0).simulated_budget(3).level
     made = noised_event("s", Sensitivity.of_counts(math.sqrt(FEATURES)), level, "records")
     events = [made] * ROUNDS
     assert 7.999 < epsilon_of(events, DELTA) <= CAP

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from protocols.errors import ProtocolError, UndeclaredRelease
 from protocols.session import runtime
@@ -29,13 +28,7 @@ WAYS = {
 
 def shapes_of(session: Session) -> dict[str, Any]:
     tensor = session.share(np.ones(3), owner=0, shape=(3,))
-    binary = tensor.to(crypten.mpc.binary)
-    return {
-        "MPCTensor": tensor,
-        "binary MPCTensor": binary,
-        "ArithmeticSharedTensor": tensor._tensor,
-        "BinarySharedTensor": binary._tensor,
-    }
+    return {"MPCTensor": tensor, "ArithmeticSharedTensor": tensor._tensor}
 
 
 def test_undeclared_ways_raise_on_every_party() -> None:
@@ -53,64 +46,16 @@ def test_undeclared_ways_raise_on_every_party() -> None:
                 tried.append((session.rank, kind, name))
 
     run_session(job)
-    assert len(tried) == 3 * (4 * len(WAYS) - 2)
-
-
-def test_declared_openings_of_each_type_work() -> None:
-    def job(session: Session) -> None:
-        for value in shapes_of(session).values():
-            plain = session.open(value, results(3)[1])
-            assert plain is not None and np.abs(plain.numpy() - 1).max() < 1e-4
-
-    run_session(job)
+    assert len(tried) == 3 * (2 * len(WAYS) - 1)
 
 
 def test_the_communicator_moves_no_share() -> None:
     def job(session: Session) -> None:
-        talk = session.communicator
-        words = torch.ones(3, dtype=torch.long)
-        for call in (
-            lambda: talk.all_reduce(words),
-            lambda: talk.reduce(words, 0),
-            lambda: talk.gather(words, 0),
-            lambda: talk.all_gather(words),
-            lambda: talk.broadcast(words, 0),
-            lambda: talk.scatter([words] * 3, 0),
-            lambda: talk.send(words, 1),
-            lambda: talk.recv(words, 1),
-        ):
+        talk = crypten.communicator.get()
+        assert (talk.get_rank(), talk.get_world_size()) == (session.rank, 3)
+        for name in ("all_reduce", "reduce", "gather", "broadcast", "broadcast_obj", "scatter", "send", "recv"):
             with pytest.raises(UndeclaredRelease):
-                call()
-        share = session.share(np.ones(3), owner=0, shape=(3,)).share.tolist()
-        for smuggled in (share, tuple(share), "text", (1 << 40,), tuple(range(9))):
-            with pytest.raises(UndeclaredRelease):
-                talk.broadcast_obj(smuggled, session.rank)
-
-    run_session(job)
-
-
-def test_collectives_work_inside_masked_openings() -> None:
-    def job(session: Session) -> None:
-        talk, rank = session.communicator, session.rank
-        words = torch.full((2,), rank + 1)
-        with talk.masked_openings():
-            assert talk.all_reduce(words).tolist() == [6, 6]
-            xor = torch.distributed.ReduceOp.BXOR
-            assert [t.tolist() for t in talk.all_reduce([words, words], op=xor, batched=True)] == [[0, 0]] * 2
-            reduced = talk.reduce(words, 2)
-            assert reduced.tolist() == [6, 6] if rank == 2 else reduced is None
-            assert [t.tolist() for t in talk.all_gather(words)] == [[1, 1], [2, 2], [3, 3]]
-            gathered = talk.gather(words, 1)
-            assert [t.tolist() for t in gathered] == [[1, 1], [2, 2], [3, 3]] if rank == 1 else gathered == [None]
-            assert talk.broadcast(words.clone(), 1).tolist() == [2, 2]
-            assert talk.scatter([words * k for k in (1, 2, 3)], 0).tolist() == [rank + 1] * 2
-            if rank == 0:
-                talk.send(words, 2)
-            if rank == 2:
-                assert talk.recv(words, 0).tolist() == [1, 1]
-        assert talk.broadcast_obj(torch.Size((3, 4)) if rank == 0 else None, 0) == (3, 4)
-        with pytest.raises(UndeclaredRelease):
-            talk.all_reduce(words)
+                getattr(talk, name)
 
     run_session(job)
 
@@ -119,7 +64,8 @@ def test_collectives_work_inside_masked_openings() -> None:
 def test_no_configuration_reaches_another_provider(provider: str) -> None:
     def job(session: Session) -> None:
         crypten.config.cfg.mpc.provider = provider
-        assert crypten.mpc.get_default_provider() is session.provider
+        with pytest.raises(ProtocolError):
+            crypten.mpc.get_default_provider()
         assert not crypten.mpc.ttp_required()
         value = session.share(np.full(4, 3.0), owner=0, shape=(4,))
         plain = session.open(value * value, results(2)[1])
@@ -164,7 +110,7 @@ def test_stock_crypten_is_refused_after_a_session() -> None:
 
 
 def test_crypten_functions_on_our_dealer() -> None:
-    """Arithmetic, comparison, conversion and autograd of CrypTen's own code."""
+    """Arithmetic, comparison and autograd of CrypTen's own code."""
     x = np.array([0.5, -1.0, 2.0, 3.5])
 
     def job(session: Session) -> None:
@@ -183,8 +129,6 @@ def test_crypten_functions_on_our_dealer() -> None:
         assert np.abs(plain(crypten.stack([value, value]).sum(0)) - 2 * x).max() < 1e-3
         assert np.abs(plain(value.pow(3)) - x**3).max() < 1e-2
         assert np.abs(plain(value.argmax(one_hot=True)) - (x == x.max())).max() == 0
-        wrapped = crypten.mpc.primitives.beaver.wraps(value._tensor)
-        assert wrapped.share.shape == (4,)
         weight = session.share(np.ones(4) * 0.5, owner=0, shape=(4,))
         weight.requires_grad = True
         loss = (weight * value).sum().square()

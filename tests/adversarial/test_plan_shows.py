@@ -41,14 +41,14 @@ def lines(config: SessionConfig, **options: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"noise": "dealer"}, '  option noise = "dealer" (default "dealer+holder")'),
-        ({"min_group": 1}, "  option min_group = 1 (default 20)"),
-        ({"ledger": "fresh"}, '  option ledger = "fresh"'),
-        ({"scores": True}, "  option scores = true (default false)"),
-        ({"receiver": 1}, "  option receiver = 1 (default -1)"),
-        ({"evaluations": 1}, "  option evaluations = 1 (default 4)"),
-        ({"align": "revealed"}, '  option align = "revealed" (default "hidden")'),
-        ({"card": "\x1b[2Jcard.toml"}, '  option card = "\\u001b[2Jcard.toml"'),
+        ({"noise": "dealer"}, '  option privacy.noise = "dealer" (default "dealer+holder")'),
+        ({"min_group": 1}, "  option evaluation.min_group = 1 (default 20)"),
+        ({"ledger": "fresh"}, '  option privacy.ledger = "fresh"'),
+        ({"scores": True}, "  option session.scores = true (default false)"),
+        ({"receiver": 1}, "  option session.receiver = 1 (default -1)"),
+        ({"evaluations": 1}, "  option evaluation.planned = 1 (default 4)"),
+        ({"align": "revealed"}, '  option data.align = "revealed" (default "hidden")'),
+        ({"card": "\x1b[2Jcard.toml"}, '  option training.card = "\\u001b[2Jcard.toml"'),
     ],
     ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",
 )

@@ -50,7 +50,7 @@ def spread_with(said: float, dataset: str = "german") -> tuple[Spread, Spread]:
     options = RunOptions.of({"dataset": dataset, **DATA[dataset]})
     session: Any = Liar(said)
     schema = options.schema(3)
-    budget = Budget.in_memory(options.epsilon, options.delta)
+    budget = Budget.in_memory(options.privacy.epsilon, options.privacy.delta)
     return planned_spread(session, options, schema, budget, RECORDS, ()), spread_of(options, schema)
 
 
@@ -143,7 +143,7 @@ def test_what_is_charged_is_what_is_drawn(
     assert head.copies == 1 and head.dealer_copies == (2 if kind == "all-parties" else 0)
     assert noise.kind == ("all-parties" if kind == "all-parties" else "dealer")
     options = RunOptions.of({"dataset": str(tmp_path / "own.toml"), "card": str(tmp_path / "card.toml"), **OPTIONS})
-    plan = gradient_mode(options.mode).heads(options, options.schema(2))
+    plan = gradient_mode(options.training.mode).heads(options, options.schema(2))
     assert plan is not None and noise.radius == plan.radius
     assert head.sensitivity == pytest.approx(2 * plan.slope * plan.radius)
     assert head.curvature >= plan.bend * plan.radius**2 / noise.ridge * (1 - 1e-12)

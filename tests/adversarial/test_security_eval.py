@@ -25,7 +25,7 @@ from secure_sccvfl.audit.inference import Inference, dependence, folds, gain_int
 from secure_sccvfl.audit.report import assemble, checks, draw_curves, draw_views, markdown
 from secure_sccvfl.audit.share_probe import columns, drawn, held
 from secure_sccvfl.audit.wire import contents, seen_by_network
-from secure_sccvfl.training.modes.split_settings import SplitConfig
+from secure_sccvfl.research.split.settings import SplitConfig
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.support.chance import confirmed
 from tests.support.harness import run_session
@@ -302,8 +302,6 @@ def test_mistakes_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     own.write_text("")
     assert run_mpc.main(["--dataset", str(own), "--parties", "3", "--transcript", "--out", str(tmp_path / "r")]) == 2
     assert "benchmark or --pooled" in capsys.readouterr().err
-    assert run_mpc.main(["--transport", "gloo", "--transcript", "--out", str(tmp_path / "r")]) == 2
-    assert "needs the tls transport" in capsys.readouterr().err
 
 
 def test_transcripts_of_own_data_are_refused_by_hand_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

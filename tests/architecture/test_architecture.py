@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,8 +22,18 @@ ALLOWED = {
 LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
-        *("data", "releases", "policy", "discovery", "models", "metrics", "training", "training.modes"),
-        *("runs.status", "runs", "audit.attacks", "evaluation", "reports", "audit", "runs.member", "runs.local"),
+        *("data", "releases", "policy", "discovery", "models", "metrics", "training", "config"),
+        *(
+            "training.modes",
+            "runs.status",
+            "runs",
+            "audit.attacks",
+            "evaluation",
+            "reports",
+            "audit",
+            "runs.member",
+            "runs.local",
+        ),
         *("research", "api", ""),
     ),
 }
@@ -187,11 +199,37 @@ def importers(module: str) -> set[str]:
     }
 
 
+REGISTRIES = {
+    *("evaluation/methods.py", "models/generators.py", "runs/jobs.py", "runs/model_files.py"),
+    *("training/__init__.py", "training/modes/__init__.py"),
+}
+"""Production modules of secure_sccvfl that name research code, as text in a registry that imports on use."""
+DEFAULT_RUN = """
+import sys
+import launch.cli, launch.run_party, launch.run_dealer
+import secure_sccvfl
+from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.modes.base import mode_plan
+from secure_sccvfl.training.modes.options import RunOptions
+
+options = RunOptions.of({})
+options.check(3)
+mode_plan(options.schema(3), options)
+secure_sccvfl.train(secure_sccvfl.load("heart"))
+print([name for name in sys.modules if name.startswith("secure_sccvfl.research")])
+"""
+
+
 def test_no_production_run_imports_research() -> None:
-    """Only two programs do. A session imports the one job that it names: of research, benchmarks alone."""
+    """Two programs do. Other references are text in registries, and a default run imports none of them."""
     outside = {name for name in importers("secure_sccvfl.research") if not name.startswith("secure_sccvfl/research/")}
     assert outside == {"launch/bench.py", "launch/reproduce.py"}
+    texts = [path for path in SOURCES if re.search(r'"(secure_sccvfl\.)?research\.', path.read_text())]
+    referring = {named(path).removeprefix("secure_sccvfl/") for path in texts}
+    assert {name for name in referring if not name.startswith(("research/", "launch/"))} == REGISTRIES
     assert all(job.startswith("bench-") for job, path in JOBS.items() if path.startswith("research."))
+    ran = subprocess.run([sys.executable, "-c", DEFAULT_RUN], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.stdout.strip().endswith("[]"), ran.stdout + ran.stderr
 
 
 def test_only_the_runtime_imports_crypten() -> None:

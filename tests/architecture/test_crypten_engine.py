@@ -29,7 +29,7 @@ from tests.support.harness import run_session
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series", "split_step", "weighted_sums")
 PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "INPUT_LIMIT", "WIDE_BITS"}
-RESEARCH = ("research",)
+BENCHMARKS = ("secure_sccvfl", "research", "benchmarks")
 
 
 def shares_in(source: str) -> Iterator[str]:
@@ -60,7 +60,7 @@ def test_no_module_works_on_shares() -> None:
     found = set()
     for path in sorted((ROOT / "secure_sccvfl").rglob("*.py")):
         name = path.relative_to(ROOT)
-        if name.parts[1] not in RESEARCH and any(shares_in(path.read_text())):
+        if name.parts[:3] != BENCHMARKS and any(shares_in(path.read_text())):
             found.add(str(name))
     assert found == set(), "work on CrypTen tensors instead"
 
@@ -77,7 +77,7 @@ def test_only_the_share_distinguishing_game_takes_views_of_secrets() -> None:
 
 FILES = {
     *("secure_sccvfl/runs/checkpoints.py", "secure_sccvfl/runs/model_files.py"),
-    *("secure_sccvfl/training/modes/split_state.py", "secure_sccvfl/training/modes/split_stopping.py"),
+    *("secure_sccvfl/research/split/state.py", "secure_sccvfl/research/split/stopping.py"),
 }
 SAVING = {"combined": {"secure_sccvfl/audit/finished_run.py"}, "restore_share": FILES, "save_share": FILES}
 """Who may save a share, restore it, or put the shares of all parties together."""
@@ -90,7 +90,7 @@ def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "protocols.session.saving":
                 for alias in node.names:
-                    if name.parts[1] not in RESEARCH:
+                    if name.parts[:3] != BENCHMARKS:
                         found[alias.name].add(str(name))
     assert found == SAVING
 
@@ -178,7 +178,7 @@ def trained(session: Session) -> None:
     grid = test_grid.grid_of(problem, (0.5, 4.0))
     descent = engine.prepare_grid(batch, penalty, grid, test_grid.bounds_of(own, test_grid.guard_length(problem)))
     heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
-    own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, "l1", 0.2), 2)
+    own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
     engine.check_range(heads, batch)
     kept = engine.choose(heads, batch, penalty, engines.Target("flips", 0.05))
     engine.logits(engine.with_best_temperature(kept, batch, engines.TEMPERATURES), own.x)

@@ -117,13 +117,6 @@ def test_a_million_ids_against_a_hundred(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [aligned.size for aligned in found] == [50, 50]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_other_transport_gives_the_same(mode: str) -> None:
-    lists = some_lists(2, 8)
-    sizes = {"hidden": len(set(lists[0]) | set(lists[1])), "revealed": len(set(lists[0]) & set(lists[1]))}
-    assert [aligned.size for aligned in run(mode, lists, transport="gloo")] == [sizes[mode]] * 2
-
-
 def test_two_sessions_give_different_places() -> None:
     """Not by the ids or their order: the order is drawn anew."""
     lists = some_lists(2, 3)

@@ -17,9 +17,9 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.aware_baselines import aware_predictor
-from secure_sccvfl.evaluation.harness import hand_out, judges_of
+from secure_sccvfl.evaluation.baselines import aware_predictor
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
+from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.policy.aware_entry import USES_S
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.runs.model_files import load_model
@@ -90,7 +90,7 @@ def secret(secure, plain):
 def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, secret):
     results, (data, _, model) = secure[2], plain
     assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
-    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).lambdas[0]
+    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).training.lambdas[0]
     inputs, codes = np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes
     expected, found = aware_predictor(model, make_parties(data)).of(inputs, codes), secret.of(inputs, codes)
     assert np.abs(found - expected).max() <= 0.02
@@ -122,7 +122,7 @@ def _shown(inputs, codes, copies):
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret):
     folder, options, results, *_ = secure
     data, split, _ = plain
-    judges = judges_of(data, split, Roles(results[0]["roles"]), 0)
+    judges = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
     hand_out(data, judges, folder)
     with np.load(folder / "party-0" / "judge-all.npz") as file:
         assert "target" not in file, "groups of edited records go to the holder of s alone"

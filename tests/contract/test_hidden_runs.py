@@ -202,7 +202,7 @@ def test_too_few_test_records_are_refused_before_they_are_paid_for_where_that_ca
     ledger = place / "data" / "sccvfl-ledgers" / "party-0" / EVALUATIONS
     (job, *_), before = jobs(EvaluateJob, dataset, model=str(model)), ledger.read_bytes() if ledger.exists() else b""
     own = min(len(own_part(dataset, rank, 0).split.test) for rank in range(PARTIES))
-    noise = fewest_records(job.options, job.data.schema, job.sums) - job.options.min_group
+    noise = fewest_records(job.options, job.data.schema, job.sums) - job.options.evaluation.min_group
     options = {"model": str(model), "min_group": own - noise}
     assert truth(dataset)["test"] < own
     told = refused(jobs(EvaluateJob, dataset, **options), place, "few-1")
@@ -418,25 +418,25 @@ def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(
         "mode dp": {"mode": "dp"},
         "exact evaluation": {"evaluation": "exact"},
         "conditional scores": {"conditional": True},
-        "sketch clipped": {"sketch": "clipped"},
+        "table_kind clipped": {"sketch": "clipped"},
     }
     for what, more in wrong.items():
-        told = f"align = hidden does not go with {what}: use align = revealed or exact, or leave that out"
+        told = f"align = hidden does not work with {what}: use align = psi or pre-aligned, or change that setting"
         with pytest.raises(ConfigError) as refusal:
             RunOptions.of({"dataset": dataset, "align": "hidden", **more})
         assert str(refusal.value) == told
         options = {"dataset": dataset, "align": "hidden", **more}
         config = SessionConfig(parties=ADDRESSES, job="train", options=options)
         with pytest.raises(
-            ConfigError, match="align = hidden does not go with"
+            ConfigError, match="align = hidden does not work with"
         ):  # as a host does, before it connects
             make_job(config, 0)
-        assert RunOptions.of({"dataset": dataset, **more}).align == "exact"
+        assert RunOptions.of({"dataset": dataset, **more}).data.align == "exact"
         flags = [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [value]))]
         out = tmp_path / "never"
         assert main(["--dataset", dataset, "--align", "hidden", *flags, "--out", str(out)]) == WRONG_USE
         assert told in capsys.readouterr().err and not out.exists(), "no process was started"
-    assert RunOptions.of({"dataset": dataset}).align == "hidden" and RunOptions.of({}).align == "exact"
+    assert RunOptions.of({"dataset": dataset}).data.align == "hidden" and RunOptions.of({}).data.align == "exact"
     with pytest.raises(ConfigError, match="pooled"):
         RunOptions.of({"align": "hidden", "evaluation": "noisy"})
 
@@ -481,6 +481,6 @@ def test_places_spread_records_and_clear_the_rest(tmp_path: Path) -> None:
     assert party.present is not None and party.present.nonzero()[0].tolist() == [0, 1, 3, 6, 7]
     assert (party.inputs[[6, 0, 3, 1, 7]] == data.party.inputs[rows]).all()
     assert (party.known.inputs == data.party.inputs[rows[[1, 3, 2, 0, 4]]]).all() and party.known.present is None
-    for block in (*party.bins().values(), *party.moments(["age"]).values()):
+    for block in party.bins().values():
         assert not block[[2, 4, 5]].any() and block[[0, 1, 3, 6, 7]].any(axis=1).all()
     assert (replace(party, present=None).bins()["age"].sum(axis=1) == 1).all()

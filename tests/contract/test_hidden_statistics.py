@@ -14,8 +14,10 @@ from protocols.operations import noise
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from tests.support.discovery import Consortium
+from secure_sccvfl.discovery.statistics import GroupSums
+from tests.support.discovery import WIDTH, Consortium
 
 ROWS = 400
 STANDARD_ERRORS = 6.3
@@ -41,10 +43,10 @@ def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> No
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> Any:
         rank, (counts, held_codes) = session.rank, (consortium.counts, consortium.held(session.rank))
         own = without_absent(consortium, rank, has)
-        first = statistics.group_sums(own, held_codes, counts, "sketch-0", consortium.sensitivity)
-        again = statistics.group_sums(own, held_codes, counts, "sketch-1", consortium.sensitivity)
+        first = statistics.release(GroupSums("sketch-0", consortium.sensitivity), own, held_codes, counts).tables
+        again = statistics.release(GroupSums("sketch-1", consortium.sensitivity), own, held_codes, counts).tables
         with pytest.raises(DataError, match="conditional scores need the exact number of records"):
-            statistics.residual_dependence(consortium.own(rank, "kernel"), held_codes, counts, "residuals")
+            consortium.release(session, statistics, ResidualDependence("residuals", WIDTH))
         return first, again, statistics._presence.count  # type: ignore[union-attr]
 
     everybody = has.all(axis=1)
@@ -67,9 +69,9 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> str:
         own = without_absent(consortium, session.rank, has)
-        given = own, consortium.held(session.rank), consortium.counts, "sketch-0", consortium.sensitivity
+        given = session, statistics, GroupSums("sketch-0", consortium.sensitivity), own
         try:
-            statistics.group_sums(*given)
+            consortium.release(*given)
         except AlignmentError as error:
             charged.append([charge.event.name for charge in budget.charges])
             return str(error)
@@ -99,7 +101,7 @@ def test_the_first_count_is_charged_once_at_a_twenty_fifth_of_a_table(tmp_path: 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> Any:
         own, known = without_absent(consortium, session.rank, has), consortium.held(session.rank)
         for name in ("sketch-0", "sketch-1"):
-            statistics.group_sums(own, known, consortium.counts, name, consortium.sensitivity)
+            statistics.release(GroupSums(name, consortium.sensitivity), own, known, consortium.counts)
         return {charge.event.name: charge.event for charge in budget.charges}
 
     for events in consortium.run(job, held=has, folder=tmp_path):
@@ -130,7 +132,7 @@ def test_every_holder_of_s_adds_its_copy_of_noise_to_the_first_count(
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> None:
         own, known = without_absent(consortium, session.rank, has), consortium.held(session.rank)
-        statistics.group_sums(own, known, consortium.counts, "sketch-0", consortium.sensitivity)
+        statistics.release(GroupSums("sketch-0", consortium.sensitivity), own, known, consortium.counts)
 
     consortium.run(job, SecureStatistics, held=has)
     assert told[:3] == [240 + (1 << 30) + len(set(holders)) * (1 << 20)] * 3

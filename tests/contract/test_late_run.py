@@ -29,7 +29,7 @@ from tests.unit.accounting.test_prices import replay
 
 OPTIONS = {
     "private_model": False,
-    **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0], "generator": "quantile"},
+    **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0]},
     **{"rule": "fractions", "rho_m": 0.5, "rho_p": 0.3, "per_party": True, "gain": True},
 }
 CHARGES = ["risk gains", "sketch-0", "sketch-1"]

@@ -15,7 +15,7 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.metrics import evaluate, flat
-from secure_sccvfl.research.benchmarks.trainings import whole
+from secure_sccvfl.research.benchmarks import trainings
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
@@ -28,7 +28,7 @@ SHORT = {"private_model": False, "head": "mlp", "hidden": 6, "steps": 12}
 
 def apart(folder: Path, options: dict[str, Any]) -> float:
     """The largest difference of a logit between the secure model and the plaintext engine on its releases."""
-    found, expected = whole.plain("german", PARTIES, folder, **options).logits()
+    found, expected = trainings.plain("german", PARTIES, folder, **options).logits()
     assert expected.std() > 0.05, "a model that was trained"
     return float(np.abs(found - expected).max())
 
@@ -64,7 +64,7 @@ def test_evaluation_and_prediction_use_the_module(secure: tuple[Path, list[dict[
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     data = pooled("german", PARTIES)
     test = make_split(data, "iid", 0).test
-    logits = whole.plain("german", PARTIES, folder, **SHORT).logits()[0][test]
+    logits = trainings.plain("german", PARTIES, folder, **SHORT).logits()[0][test]
     inputs = np.hstack([party.inputs[test] for party in make_parties(data)])
     label, codes = data.label.values[test], data.protected[0].codes[test]
     expected = flat(evaluate(lambda _: logits, inputs, label, codes, "binary", {}, {}))

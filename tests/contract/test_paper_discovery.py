@@ -16,13 +16,13 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.discovery.statistics import Clipped
+from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.releases import plan_of
@@ -43,7 +43,7 @@ class Kept:
     tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     deviation: float = 0.0
     first: dict[str, np.ndarray] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[RoleAssignment] = field(default_factory=list)
     audited: list[dict[str, Any]] = field(default_factory=list)
 
     def discover(self, statistics: Any, part: Any) -> Kept:
@@ -55,14 +55,14 @@ class Kept:
 
         given = (statistics, part.parties, part.protected, len(DATA.features), RECIPE.discovery, 0)
         made = Discovery(*given, audit=audit, owners=DATA.owners)
-        sketches: tuple[Sketch, ...] = ()
-        finding: Finding | None = None
+        sketches: tuple[NoisyTables, ...] = ()
+        finding: RoleAssignment | None = None
         for number in range(RELEASES):
             sketches, finding = made.refresh(number, sketches, finding)
             self.findings.append(finding)
             self.first = self.first or dict(sketches[0].tables)
         assert finding is not None
-        self.findings.append(made.judged(sketches, finding))
+        self.findings.append(made.with_confidence(sketches, finding))
         return self
 
 
@@ -71,10 +71,10 @@ class Watched(SecureStatistics):
 
     kept: Kept
 
-    def clipped_sums(self, columns: Any, groups: Any, counts: Any, name: str, length: float) -> Clipped:
-        made = super().clipped_sums(columns, groups, counts, name, length)
-        self.kept.tables[name] = {k: np.hstack([part[k] for part in made.tables]) for k in columns}
-        self.kept.deviation = made.deviation
+    def release(self, statistic: Any, columns: Any, groups: Any, counts: Any) -> Released:
+        made = super().release(statistic, columns, groups, counts)
+        self.kept.tables[statistic.name] = {k: np.hstack([part[k] for part in made.tables]) for k in columns}
+        self.kept.deviation = made.numbers["deviation"]
         return made
 
 

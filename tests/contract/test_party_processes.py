@@ -13,6 +13,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import Part, make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.grid import Bounds
@@ -67,14 +68,14 @@ class Side:
 
 
 class PartyStatistics(Side):
-    def group_sums(self, columns, groups, counts, name, sensitivity, widths=None):
+    def release(self, statistic, columns, groups, counts):
         def joint(parts):
             codes = [held(v) for v in zip(*(p[1] for p in parts), strict=True)]
             whole = merged([p[0] for p in parts])
-            return self.meeting.statistics.group_sums(whole, codes, counts, name, sensitivity)
+            return self.meeting.statistics.release(statistic, whole, codes, counts)
 
         whole = self._call((columns, groups), joint)
-        return tuple({k: v for k, v in part.items() if k in columns} for part in whole)
+        return Released(tuple({k: v for k, v in part.items() if k in columns} for part in whole.tables))
 
     def projected(self, tables, releases, counts, tabled=()):
         def joint(parts):

@@ -114,7 +114,7 @@ STEPS = 6
 
 def first_order(engine: Any, own: Problem, presence: Presence | None = None) -> dict[str, Any]:
     batch, penalty = inputs(engine, own, presence)
-    step = Step(0.2, 0.5, 1.5, "squared", 0.3)
+    step = Step(0.2, 0.5, 1.5, 0.3)
     trained = engine.head(batch, own.outputs, own.task)
     descent = engine.prepare(batch, penalty, step, own.curvature)
     first = engine.steps(trained, descent, 1)
@@ -147,7 +147,7 @@ def test_first_order_steps_choices_and_temperature_too(task: str, outputs: int) 
 def sent_in_steps(engine: Any, own: Problem, presence: Presence | None = None) -> int:
     """Bytes to peers in a few steps."""
     batch, penalty = inputs(engine, own, presence)
-    descent = engine.prepare(batch, penalty, Step(0.2, 0.5, 1.5, "squared", 0.3), own.curvature)
+    descent = engine.prepare(batch, penalty, Step(0.2, 0.5, 1.5, 0.3), own.curvature)
     engine.steps(engine.head(batch, own.outputs, own.task), descent, STEPS)
     return int(engine.session.costs["training step"].sent)
 

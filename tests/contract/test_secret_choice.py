@@ -193,7 +193,7 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
 # whole runs: with this epsilon the noise is so small that gaps repeat to 1e-5, and .02 is far from all of them
 
 OPTIONS = {
-    "method": "v1",
+    **{"private_model": False, "gap_target": 0.02, "rule": "fractions", "score": "gap", "rho_p": 0.5},
     "evaluation": "noisy",
     "epsilon": 2000.0,
     "refreshes": 0,

@@ -10,7 +10,7 @@ from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.evaluation.judges import EditedRecords
+from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.metrics import group_gaps, net_flips, stability, utility
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
@@ -154,7 +154,7 @@ def moved(task, sizes, min_group, judges=("all", "null_all")):
 
     plan = ReleasePlan([exact_release(2, task, judges, len(sizes))])
     found = exact_figures(run_session(job, 2, plan)[0], judges, len(sizes))["metrics"]
-    edited = EditedRecords("all", source, after, weight, target[source])
+    edited = Counterfactuals("all", source, after, weight, target[source])
     plain = {s.metric: s.value for s in stability(lambda u: u, logits, replace(edited, inputs=after), task, "all")}
     return found, plain["fr"], net_flips(logits, after, codes, edited, task, min_group)
 

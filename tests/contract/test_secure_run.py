@@ -12,13 +12,13 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.harness import hand_out, judges_of
-from secure_sccvfl.evaluation.judges import HANDED_OUT
+from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.metrics import evaluate, flat
-from secure_sccvfl.models.masked_generator import MaskedGenerator
+from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
@@ -154,14 +154,14 @@ def test_the_secret_validity_terms_are_those_of_the_plaintext_engine(secure, pla
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     folder, results, *_ = secure
     data, split, _ = plain
-    judges = judges_of(data, split, Roles(results[0]["roles"]), 0)
+    judges = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
     hand_out(data, judges, folder)
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     rows = (judges.inputs, judges.label, judges.codes)
     expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.edits, judges.nulls))
     assert all(r["metrics"] == found[0]["metrics"] for r in found)
     assert {"cat", "lt", "matmul", "selected", "sum"} <= found[0]["crypten_operations"]["evaluation"].keys()
-    for judge in HANDED_OUT:
+    for judge in RUN_MODELS:
         assert {f"{figure}_{judge}" for figure in ("fr", "fr_null", "net", "scg")} <= set(found[0]["metrics"])
     for name, value in expected.items():
         if name in ("auc", "bacc"):
@@ -187,22 +187,6 @@ def test_parties_with_different_policy_cards_do_not_start(tmp_path):
         run_jobs(make, tmp_path, {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]})
     assert "policy cards differ" in str(stopped.value.exceptions)
     assert not [*tmp_path.glob("party-*/ledger.jsonl")], "nothing is charged"
-
-
-@pytest.mark.parametrize("mode", ["sealed", "split"])
-def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
-    """Without them its edits, and so its evaluation, would be others than those it was trained with."""
-
-    def make(config, rank):
-        job = TrainJob(config, rank)  # roles follow from noise, unless a card says that a number is a mediator
-        job.card = PolicyCard("german", "1", ("me",), {"duration": Decision("M", "why")})
-        return job
-
-    short = {"warmup": 4, "steps": 10, "lambdas": [8.0]}
-    run_jobs(make, tmp_path, {**short, "mode": mode, "source": "moments", "generator": "moments"})
-    for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
-        kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)
-        assert [m.attribute for m in kept.moments] == [s.attribute for s in kept.sketches]
 
 
 def test_the_paper_in_mode_split_keeps_its_trained_generators_and_opens_what_it_declares(tmp_path):

@@ -22,20 +22,20 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.audit.attacks.gradients import signals_of
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
-from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.evaluation.letter.generators import read_columns
-from secure_sccvfl.models.cvae_generator import group_posterior
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.models.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.models.mlp import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.paper.encoder import code_columns, dropout_factors, make_mlp
+from secure_sccvfl.research.paper.generators import read_columns
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator, restored
+from secure_sccvfl.research.paper.posteriors import group_posterior
+from secure_sccvfl.research.paper.settings import SETTINGS, settings_of
+from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
+from secure_sccvfl.research.split.mode import SplitModel, SplitTrainer
+from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split import SplitModel, SplitTrainer
-from secure_sccvfl.training.modes.split_local import OwnTraining, ValidityWeights
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_config, split_releases
-from secure_sccvfl.training.paper_settings import SETTINGS, settings_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State
 from tests.support.gradient_modes import GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts, predictions
@@ -52,10 +52,10 @@ def part(rank: int) -> Part:
 
 
 @cache
-def sketch(rank: int) -> Sketch:
+def sketch(rank: int) -> NoisyTables:
     """The noisy tables that this party was given."""
     whole, own = german().model.sketches[0], part(rank).parties[0].layout.names
-    return Sketch(whole.attribute, {name: whole.tables[name] for name in own}, whole.deviation, whole.releases)
+    return NoisyTables(whole.attribute, {name: whole.tables[name] for name in own}, whole.deviation, whole.releases)
 
 
 def late_roles() -> Roles:
@@ -231,7 +231,7 @@ class Again:
     def __init__(self, rank: int, state: State, granted: bool = True) -> None:
         self.rank, self.state, self.granted, self.asked = rank, state, granted, 0
 
-    def refresh_late(self, number: int) -> Finding | None:
+    def refresh_late(self, number: int) -> RoleAssignment | None:
         self.asked += 1
         self.state = replace(self.state, refreshes=2 + number)
         if not self.granted:
@@ -240,7 +240,7 @@ class Again:
         self.state = replace(self.state, sketches=tables, finding=replace(german().model.finding, roles=late_roles()))
         return self.state.finding
 
-    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+    def generate(self, finding: RoleAssignment) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]:
         return finding, {"s": {self.rank: generator(self.rank, late=True)}}
 
 

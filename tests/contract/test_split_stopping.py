@@ -11,8 +11,8 @@ import pytest
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps.head import Weights
 from protocols.steps.split import SPLIT_HEAD_BITS
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_releases
-from secure_sccvfl.training.modes.split_stopping import Stopping
+from secure_sccvfl.research.split.settings import SplitConfig, split_releases
+from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.gradient_modes import EVERYONE, GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts
 from tests.support.harness import run_session

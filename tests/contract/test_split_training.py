@@ -8,11 +8,11 @@ import pytest
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.audit.attacks.gradients import labels_from_split, passes_of
-from secure_sccvfl.models.mlp import LocalTraining, make_mlp
+from secure_sccvfl.research.paper.encoder import LocalTraining, make_mlp
+from secure_sccvfl.research.split.mode import SplitTrainer
+from secure_sccvfl.research.split.settings import SplitConfig, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.training.modes.split import SplitTrainer
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_releases
-from secure_sccvfl.training.modes.split_state import Seen
+from secure_sccvfl.training.modes.base import Seen
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem
 from tests.support.gradient_modes import (

@@ -9,11 +9,12 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import MOMENT_GRID
 from secure_sccvfl.discovery.gains import HALVES, gains
-from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.hsic import Grid, ResidualDependence, dependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
-from tests.support.discovery import Consortium
+from tests.support.discovery import WIDTH, Consortium
 from tests.support.harness import in_threads
 
 
@@ -28,7 +29,9 @@ class View:
         self.counts, self.sensitivity = group.counts, group.sensitivity
 
     def sums(self, statistics, number=0):
-        return statistics.group_sums(self.bins, self.groups, self.counts, f"sketch-{number}", self.sensitivity)
+        return statistics.release(
+            GroupSums(f"sketch-{number}", self.sensitivity), self.bins, self.groups, self.counts
+        ).tables
 
 
 def in_plaintext(group, script, noised=False):
@@ -73,7 +76,7 @@ def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
     group = Consortium()
 
     def script(statistics, own):
-        return statistics.residual_dependence(own.kernel, own.groups, own.counts, "residuals")
+        return statistics.release(ResidualDependence("residuals", WIDTH), own.kernel, own.groups, own.counts).tables
 
     grid = Grid(group.rows)
     chosen = [one_hot(codes, count) for codes, count in zip(group.codes, group.counts, strict=True)]
@@ -81,7 +84,7 @@ def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
         assert set(scores) == set(group.kernel)
         for name, score in scores.items():
             exact = dependence(grid.features(group.kernel[name]), chosen[attribute], grid)
-            assert score == pytest.approx(exact, abs=1e-6)
+            assert score.item() == pytest.approx(exact, abs=1e-6)
 
 
 def test_tables_are_scaled_to_one_length_up_to_the_stated_error(run):
@@ -90,10 +93,10 @@ def test_tables_are_scaled_to_one_length_up_to_the_stated_error(run):
     clipping = Clipping(group.rows, 4, group.counts, length)
 
     def script(statistics, own):
-        return statistics.clipped_sums(own.bins, own.groups, own.counts, "sketch-0", length)
+        return statistics.release(ClippedSums("sketch-0", length), own.bins, own.groups, own.counts)
 
     found = run(group, script)
-    assert {made.counts for made in found} == {clipping.typical / length}
+    assert {made.numbers["counts"] for made in found} == {clipping.typical / length}
     tables = together([made.tables for made in found])
     for name in group.bins:
         whole = np.hstack([part[name] for part in tables])
@@ -108,7 +111,7 @@ def test_a_length_that_leaves_tables_as_they_are_is_refused(run):
 
     def script(statistics, own):
         with pytest.raises(DataError, match="at most"):
-            statistics.clipped_sums(own.bins, own.groups, own.counts, "sketch-0", float(group.rows))
+            statistics.release(ClippedSums("sketch-0", float(group.rows)), own.bins, own.groups, own.counts)
         return own.sums(statistics)
 
     assert len(together(run(group, script, noised=True))) == len(group.counts)
@@ -118,10 +121,10 @@ def test_scaled_tables_are_charged_as_the_papers_mechanism(run):
     """One release of this kind fits the cap, and takes as much of it as one of counts: a second is refused."""
 
     def script(statistics, own):
-        made = statistics.clipped_sums(own.bins, own.groups, own.counts, "sketch-0", 1.0)
+        made = statistics.release(ClippedSums("sketch-0", 1.0), own.bins, own.groups, own.counts)
         with pytest.raises(BudgetError):
             own.sums(statistics, 1)
-        return made.deviation
+        return made.numbers["deviation"]
 
     deviations = run(Consortium(), script, noised=True)
     assert min(deviations) > 0 and len(set(deviations)) == 1
@@ -137,7 +140,7 @@ def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
     def script(statistics, own):
         mine = {k: halves[k] for k in own.bins}
         bound = MOMENT_GRID * own.sensitivity
-        return statistics.group_sums(mine, own.groups, own.counts, "risk gains", bound, HALVES)
+        return statistics.release(GroupSums("risk gains", bound, HALVES), mine, own.groups, own.counts).tables
 
     for attribute, sums in enumerate(together(run(group, script))):
         chosen = one_hot(group.codes[attribute], group.counts[attribute])

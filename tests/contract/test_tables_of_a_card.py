@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.cached_releases import load_releases
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.kept_tables import load_tables
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.heads import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
 from secure_sccvfl.training.config import TrainConfig
@@ -50,7 +50,7 @@ def test_tables_of_other_columns_are_neither_declared_nor_opened_nor_charged(pai
     assert set(made.tabled(schema)) == set(MEDIATORS)
     declared = mode_plan(schema, made).releases
     for rank, path in enumerate(files(home)):
-        kept = load_tables(path)
+        kept = load_releases(path)
         own = [name for name in MEDIATORS if name in schema.bins[rank]]
         for name in ("sketch-0", "sketch-1"):
             release = kept.releases[name]
@@ -99,7 +99,7 @@ def test_kept_tables_of_all_columns_serve_a_card_with_their_own_noise(tmp_path):
     kept = {**options, "tables": "kept", "reserve": 0.0, "card": card_of(names, tmp_path / "card.json")}
     train(tmp_path / "again", kept)
     facts = json.loads((tmp_path / "again" / "party-1" / "model" / "model.json").read_text())["sketches"][0]
-    events = load_tables(files(tmp_path)[0]).releases["sketch-0"].event
+    events = load_releases(files(tmp_path)[0]).releases["sketch-0"].event
     assert set(facts["tables"]) <= set(MEDIATORS)
     assert events.sensitivity == pytest.approx((2 * len(names)) ** 0.5)
     assert facts["deviation"] == pytest.approx(events.sigma * events.copies**0.5 / 2**0.5), "of two releases"

@@ -61,6 +61,11 @@ def masked(session: Session) -> banded.BandedMatrix:
     return banded.mask_columns(session.party, ring.encode(BLOCKS[session.rank]), WIDTHS)
 
 
+def divide_each(party: Any, work: Sequence[tuple[np.ndarray, int]]) -> list[np.ndarray]:
+    masked, finish = arithmetic.divisions(party, work)
+    return finish(party.open_masked("truncate", masked))
+
+
 @dataclass(frozen=True)
 class Case:
     """Kernels, the same in operators, and something else in operators."""
@@ -75,9 +80,7 @@ class Case:
 
 def sum_kernels(s: Session) -> Sequence[Any]:
     unit = round(RECORDS * 2**26 / RATE)
-    step, kept = arithmetic.divide_each(
-        s.party, [(held(s, X, 40), unit), (held(s, Y, 14) * round(MOMENTUM * 2**16), 1 << 16)]
-    )
+    step, kept = divide_each(s.party, [(held(s, X, 40), unit), (held(s, Y, 14) * round(MOMENTUM * 2**16), 1 << 16)])
     return [-step + kept]
 
 
@@ -89,7 +92,7 @@ def sum_operators(s: Session, divisor: int = RECORDS) -> Sequence[Any]:
 def columns_kernels(s: Session) -> Sequence[Any]:
     words, made = held(s, X, 40), np.zeros(X.shape, np.int64)
     places = [np.flatnonzero(size == SIZES) for size in (1, 2, 4)]
-    quotients = arithmetic.divide_each(
+    quotients = divide_each(
         s.party, [(words[:, at], (1 << 26) // size) for at, size in zip(places, (1, 2, 4), strict=True)]
     )
     for at, quotient in zip(places, quotients, strict=True):
@@ -137,7 +140,7 @@ def slope_kernels(s: Session, together: int = 1) -> Sequence[Any]:
     bands = banded.transposed_products(s.party, masked(s), held(s, ROWS, 28))
     if together > 1:
         bands = np.add.reduceat(bands, list(range(0, len(bands), together)), axis=0)
-    (quotient,) = arithmetic.divide_each(s.party, [(bands if len(bands) > 1 else bands[0], RECORDS << 18)])
+    (quotient,) = divide_each(s.party, [(bands if len(bands) > 1 else bands[0], RECORDS << 18)])
     return [quotient.sum(axis=0) if len(bands) > 1 else quotient]
 
 
@@ -147,7 +150,7 @@ def slope_operators(s: Session, bound: float | None = None) -> Sequence[Any]:
 
 def gram_kernels(s: Session) -> Sequence[Any]:
     unit = round(RECORDS * 2**4 / CURVATURE)
-    (quotient,) = arithmetic.divide_each(s.party, [(banded.gram_sums(s.party, masked(s))[0], unit)])
+    (quotient,) = divide_each(s.party, [(banded.gram_sums(s.party, masked(s))[0], unit)])
     return [quotient]
 
 
@@ -214,7 +217,7 @@ CASES = {
         lambda s: [tensor(s, LARGE, 40).rescale(28)],
     ),
     "large truncation in one round": Case(
-        lambda s: arithmetic.divide_each(s.party, [(held(s, LARGE, 40), 1 << 12)]),
+        lambda s: divide_each(s.party, [(held(s, LARGE, 40), 1 << 12)]),
         lambda s: [tensor(s, LARGE, 40).rescale(28)],
         lambda s: [tensor(s, LARGE, 40).rescale(28, sliced=True)],
     ),
@@ -488,10 +491,3 @@ def test_what_is_no_saved_share_is_refused() -> None:
             combined(parts)
     with pytest.raises(UndeclaredRelease):
         pickle.dumps(one)
-
-    def job(session: Session) -> None:
-        bits = session.share(np.ones(2), owner=0, shape=(2,), bits=0).to(crypten.mpc.binary)
-        with pytest.raises(ProtocolError, match="arithmetic shares"):
-            save_share(bits)
-
-    run_session(job)

@@ -19,9 +19,9 @@ import pytest
 from protocols.config import SessionConfig, code_digest
 from protocols.errors import PeerError
 from protocols.net.certificates import Credentials
-from protocols.net.mesh import Mesh
 from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
 from protocols.net.transport import Spec
+from protocols.session.node import connect
 from tests.support.harness import CERTIFICATES, credentials, in_threads, local_config
 
 ODD, DEALER = 1, 2
@@ -92,13 +92,13 @@ def test_a_hello_that_does_not_fit(hello: Callable[[SessionConfig], bytes], reas
     assert "met" not in (told[0], told[DEALER])
 
 
-def between(misbehave: Callable[[Mesh], None], spec: Spec) -> str:
+def between(misbehave: Callable[[Any], None], spec: Spec) -> str:
     """Party 1 sends an array of this kind as it should, then as `misbehave` does; why party 0 stops at the second."""
     config, listeners = local_config(2, frame_limit=1 << 16)
     over = threading.Event()
 
     def node(place: int) -> str:
-        mesh = Mesh.connect(config, place, credentials(place, 2), listeners[place] if place < DEALER else None)
+        mesh = connect(config, place, credentials(place, 2), listeners[place] if place < DEALER else None)
         try:
             if place == ODD:
                 mesh.exchange("first", {0: [np.zeros(3)]}, {})
@@ -118,7 +118,7 @@ def between(misbehave: Callable[[Mesh], None], spec: Spec) -> str:
     return str(in_threads([partial(node, place) for place in range(3)])[0])
 
 
-def numbered(mesh: Mesh, number: int, array: Any) -> None:
+def numbered(mesh: Any, number: int, array: Any) -> None:
     mesh._links[0]._sent_frames = number
     mesh.exchange("second", {0: [array]}, {})
 

@@ -39,8 +39,8 @@ def main() -> int:
             file.write(f"key {key.hex()}\n")
         return key
 
-    def noting_shares(self: Party, shape: tuple[int, ...], how: Any = "add", among: Any = None) -> Any:
-        share = zero_share(self, shape, how, among)
+    def noting_shares(self: Party, shape: tuple[int, ...], among: Any = None) -> Any:
+        share = zero_share(self, shape, among)
         with notes.open("a") as file:
             file.write("".join(f"share {word}\n" for word in share.reshape(-1)[:20]))
         return share

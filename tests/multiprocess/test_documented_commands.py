@@ -32,6 +32,7 @@ import pytest
 import secure_sccvfl as scc
 from launch import cli, policy
 from protocols.config import SessionConfig
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.drafts.draft import draft_of
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
@@ -216,7 +217,7 @@ class Desk:
             shutil.copy(self.finished / "examples" / "records.csv", self.place / records)
         dataset = told.get("dataset")
         if (session := told.get("session")) is not None and (self.place / session).exists():
-            dataset = tomllib.loads((self.place / session).read_text()).get("options", {}).get("dataset")
+            dataset = load_session(self.place / session).options.get("dataset")
         if str(dataset).endswith(".toml") and not (self.place / str(dataset)).exists():
             write_described(self.place / str(dataset))
         if told.get("run") is not None and told.get("config") is not None:  # what a reader of a run compares it with
@@ -324,7 +325,7 @@ class Desk:
         """The session file as documented but on free local ports and with few steps; a self-test if there is none."""
         if not path.exists():
             path.write_text('parties = ["a.example:1", "b.example:1", "c.example:1"]\n[options]\nsize = 20\n')
-        known = SessionConfig.load(path)
+        known = load_session(path)
         local, listeners = local_config(len(known.parties))
         options = dict(known.options)
         if "train" in (known.job, *known.jobs):
@@ -467,7 +468,7 @@ def test_toml_blocks(tmp_path: Path, block: Block) -> None:
     if "decisions" in told:
         assert read_card(tmp_path / "file.toml").decisions
     elif isinstance(told.get("parties"), list):
-        SessionConfig.load(tmp_path / "file.toml")
+        load_session(tmp_path / "file.toml")
     else:
         assert told["parties"] and own_schema(tmp_path / "file.toml").parties
 

@@ -173,8 +173,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
 
 
 @pytest.mark.chance(1e-9)  # with noise .53 of 561 labels are read; .76 would be told, ten standard errors more
-@pytest.mark.slow  # test_split_training.py and test_dp_mode.py hold the same in threads
-@pytest.mark.parametrize(("mode", "told"), [("split", True), ("dp", False)])
+@pytest.mark.parametrize(("mode", "told"), [pytest.param("split", True, marks=pytest.mark.slow), ("dp", False)])
 def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
     run_mpc("--parties", "3", "--mode", mode, "--no-harness", "--out", "run", *SHORT, cwd=tmp_path)
     report = json.loads((tmp_path / "run" / "report.json").read_text())

@@ -64,7 +64,7 @@ def worked(whole_run: Path, tmp_path: Path) -> Path:
 
 def test_the_document_shows_what_the_program_says(worked: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed, shown = steps_of(explained(capsys, str(worked), "--record", PERSON)), shown_in_document()
-    assert [title for title in printed if title != "2. Roles, and why"] == list(shown) and len(shown) == 5
+    assert len(printed) == 6 and shown and set(shown) <= set(printed)
     for title, text in shown.items():
         wanted, got = (UNDER_MPC.sub("", PROPOSAL.sub("", said)).strip() for said in (text, printed[title]))
         assert got == wanted, title

@@ -44,7 +44,6 @@ def test_every_charged_kind_has_a_canary() -> None:
         ({"consistency_from": "records"}, ["sketch", "gram", "head", "head output"]),
         ({"private_model": False, "consistency_from": "records"}, ["sketch"]),
         ({"gain": True, "conditional": True}, ["sketch", "residuals", "risk gains", "head", "head output"]),
-        ({"generator": "moments", "source": "moments"}, ["sketch", "moments", "head", "head output"]),
         ({"mode": "dp", "evaluation": "noisy"}, ["sketch", "head", "head output", "noisy gradient", "evaluation"]),
         ({"mode": "split"}, ["sketch"]),
     ],
@@ -78,7 +77,7 @@ def test_half_the_noise_is_caught_by_twenty_releases(monkeypatch: pytest.MonkeyP
     """Lower bounds of so few releases would not show it: recomputed noise does."""
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.5))
     found = judged(session_of(EVERYTHING, 20), EVERYTHING)
-    for name in ("moments", "residuals", "gram", "noisy gradient", "evaluation"):
+    for name in ("residuals", "gram", "noisy gradient", "evaluation"):
         assert not found[name].ok and found[name].noise_ratio == pytest.approx(0.5, abs=0.15), name
 
 

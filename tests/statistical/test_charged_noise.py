@@ -26,7 +26,6 @@ from secure_sccvfl.audit.constructed import (
     FirstCountCanary,
     GradientCanary,
     GramCanary,
-    MomentsCanary,
     OutputCanary,
     ResidualsCanary,
     release_often,
@@ -35,8 +34,8 @@ from secure_sccvfl.audit.head_noise import noise_checks, noise_is_right
 from secure_sccvfl.audit.noise_tests import scale_power, scale_test
 from secure_sccvfl.data.party import MOMENT_GRID
 from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.inputs import joint_norm
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, joint_norm
 from secure_sccvfl.releases.heads import HeadNoise
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract import test_private_head
@@ -80,8 +79,8 @@ def of_sketch() -> np.ndarray:
 def of_clipped_sketch() -> np.ndarray:
     def job(session: Session, statistics: SecureStatistics, budget: Any) -> Any:
         rank = session.rank
-        made = statistics.clipped_sums(GROUP.own(rank), GROUP.held(rank), GROUP.counts, "sketch-0", 2.0)
-        return made.tables, made.deviation
+        made = statistics.release(ClippedSums("sketch-0", 2.0), GROUP.own(rank), GROUP.held(rank), GROUP.counts)
+        return made.tables, made.numbers["deviation"]
 
     return tables(GROUP, job, lambda name: scaled(np.hstack([GROUP.table(name, j) for j in range(2)]), 2.0))
 
@@ -91,7 +90,9 @@ def of_risk_gains() -> np.ndarray:
 
     def job(session: Session, statistics: SecureStatistics, budget: Any) -> Any:
         own = {name: MOMENT_GRID * block for name, block in MANY.own(session.rank).items()}
-        found = statistics.group_sums(own, MANY.held(session.rank), MANY.counts, "risk gains", bound, HALVES)
+        found = statistics.release(
+            GroupSums("risk gains", bound, HALVES), own, MANY.held(session.rank), MANY.counts
+        ).tables
         return found, statistics.deviation(bound)
 
     return tables(MANY, job, lambda name: MOMENT_GRID * np.hstack([MANY.table(name, j) for j in range(2)]))
@@ -116,7 +117,6 @@ def of_heads() -> np.ndarray:
 NOISES: dict[str, dict[str, Callable[[], np.ndarray]]] = {
     "sketch": {"counts": of_sketch, "clipped": of_clipped_sketch},
     "risk gains": {"": of_risk_gains},
-    "moments": {"": lambda: of_canary(MomentsCanary(), 8)},
     "residuals": {"": lambda: of_canary(ResidualsCanary(), 19)},
     "first count": {"": lambda: of_canary(FirstCountCanary(), ENOUGH)},
     "gram": {"": lambda: of_canary(GramCanary(), 4)},

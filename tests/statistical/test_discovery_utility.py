@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -13,46 +11,24 @@ from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Protected
-from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import Discovery, weigh
+from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import release_sketches
-from secure_sccvfl.evaluation.discovery_utility import GAP
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.releases.releases import SKETCH
 from tests.support.chance import confirmed
+from tests.support.discovery import GAP, Study
 from tests.support.harness import run_session
 
 REPETITIONS = 20
 
 
-class Study:
-    """All records of a data set, its true scores, and noisy ones."""
-
-    def __init__(self, name: str) -> None:
-        self.data = load(name)
-        self.parties = make_parties(self.data)
-        self.owners = [p.layout.names for p in self.parties]
-        self.features = len(self.data.features)
-        self.truth = self.scores(PlainStatistics(NoNoise()))
-
-    def sketches(self, statistics, releases=1, protected=None):
-        merged = ()
-        for number in range(releases):
-            protected = protected or self.data.protected
-            fresh = release_sketches(statistics, self.parties, protected, f"sketch-{number}", self.features)
-            merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
-        return merged
-
-    def scores(self, statistics, releases=1):
-        return weigh(self.sketches(statistics, releases), GAP, 0, self.owners).scores
-
+class RankedStudy(Study):
     def agreement(self, scores) -> float:
         return float(spearmanr(list(self.truth.values()), [scores[k] for k in self.truth])[0])
 
@@ -64,12 +40,12 @@ class Study:
 
 @pytest.fixture(scope="module")
 def german():
-    return Study("german")
+    return RankedStudy("german")
 
 
 @pytest.fixture(scope="module")
 def compas():
-    return Study("compas")
+    return RankedStudy("compas")
 
 
 def test_german_at_epsilon_four(german):
@@ -88,16 +64,6 @@ def test_far_less_budget_is_seen_in_the_scores(german):
 def test_five_refreshes_are_worth_one_release_of_the_whole_budget(german):
     once, often = (german.mean_agreement(4.0, releases=releases) for releases in (1, 5))
     assert abs(once - often) <= 0.03
-
-
-def test_denoised_scores_are_better_than_those_of_the_tables_as_they_come(german):
-    plain, better = [], []
-    for seed in range(REPETITIONS):
-        sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(epsilon=2.0, releases=1), seed)))
-        for kept, denoise in ((plain, False), (better, True)):
-            config = replace(GAP, denoise=denoise)
-            kept.append(german.agreement(weigh(sketches, config, 0, german.owners).scores))
-    assert np.mean(better) > np.mean(plain) + 0.01
 
 
 def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
@@ -137,7 +103,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), name, records, kind)
         statistics = SecureStatistics(session, columns, [holder], data.n, charger)
         own = [german.parties[session.rank]]
-        sketches = release_sketches(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
+        sketches = release_tables(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
         return weigh(sketches, GAP, 0, [own[0].layout.names]).scores
 
     plan = ReleasePlan(SKETCH.releases(Facts(columns, (2,))))

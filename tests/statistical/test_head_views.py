@@ -92,7 +92,7 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
         trained, made = engine.head(batch, 1, "binary"), []
-        descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, "squared", 0.3), own.curvature)
+        descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), own.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
             engine.check_range([trained], batch)

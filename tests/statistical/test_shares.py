@@ -76,7 +76,7 @@ def test_views_are_independent_of_the_secret(watch: str, monkeypatch: pytest.Mon
 
 
 def no_zero_shares(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Party, "zero_share", lambda self, shape, how="add", among=None: np.zeros(shape, np.int64))
+    patch.setattr(Party, "zero_share", lambda self, shape, among=None: np.zeros(shape, np.int64))
 
 
 def no_masks(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_neighbours_cannot_read_a_summand_of_an_opened_sum() -> None:
 
 
 def test_a_ring_of_zero_shares_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ring_only(self: Party, shape: tuple[int, ...], how: str = "add", among: object = None) -> np.ndarray:
+    def ring_only(self: Party, shape: tuple[int, ...], among: object = None) -> np.ndarray:
         following, previous = (self.rank + 1) % self.parties, (self.rank - 1) % self.parties
         return self._zeros[previous].draw().words(shape) - self._zeros[following].draw().words(shape)
 
@@ -145,10 +145,10 @@ def shares_sent_in_two_openings(monkeypatch: pytest.MonkeyPatch) -> list[np.ndar
     sent: list[np.ndarray] = []
     honest = Party.collect_all
 
-    def spying(self: Party, admitted: Any, how: Any = "add", among: Any = None) -> Any:
+    def spying(self: Party, admitted: Any, among: Any = None) -> Any:
         if self.rank == 1:
             sent.extend(share.copy() for _, share in admitted)
-        return honest(self, admitted, how, among)
+        return honest(self, admitted, among)
 
     def job(session: Session) -> None:
         value = session.share(np.ones(100), owner=0, shape=(100,))

@@ -13,14 +13,29 @@ from accounting.records import RecordSet
 from protocols.alignment.presence import Presence
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import release_tables
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums, Statistic
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.kinds import Facts, Kind
+from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0
+WIDE = Kind(
+    "moments for party P", "owner", "discovery", ("*", "groups"), "charged", *("wide sums",) * 3, charge="moments"
+)
+"""A release of sums that are wider than counts; no run makes it."""
+GAP = DiscoveryConfig(rule="fractions", score="gap")
+"""A score without ties: others are 0 for every column in which noise explains the difference."""
 
 
 def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
@@ -81,9 +96,16 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments", align="hidden")
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
         opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
-        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *opened, *more])
+        return ReleasePlan(
+            [
+                *plan_of(replace(facts, conditional=True, gain=True), "discovery"),
+                *opened,
+                *WIDE.releases(facts, times=1),
+                *more,
+            ]
+        )
 
     def run(
         self,
@@ -108,7 +130,33 @@ class Consortium:
 
     def sketch(self, session: Session, statistics: SecureStatistics, number: int = 0) -> Any:
         """One release of this party's tables."""
+        return self.release(session, statistics, GroupSums(f"sketch-{number}", self.sensitivity))
+
+    def release(self, session: Session, statistics: SecureStatistics, statistic: Statistic, own: Any = None) -> Any:
+        """What this party gets of a release about its bins, its kernel features, or other columns of its own."""
         rank = session.rank
-        return statistics.group_sums(
-            self.own(rank), self.held(rank), self.counts, f"sketch-{number}", self.sensitivity
-        )
+        what = "kernel" if isinstance(statistic, ResidualDependence) else "bins"
+        own = self.own(rank, what) if own is None else own
+        return statistics.release(statistic, own, self.held(rank), self.counts).tables
+
+
+class Study:
+    """All records of a data set, its true scores, and noisy ones."""
+
+    def __init__(self, name: str) -> None:
+        self.data = load(name)
+        self.parties = make_parties(self.data)
+        self.owners = [p.layout.names for p in self.parties]
+        self.features = len(self.data.features)
+        self.truth = self.scores(PlainStatistics(NoNoise()))
+
+    def sketches(self, statistics, releases=1, protected=None):
+        merged = ()
+        for number in range(releases):
+            protected = protected or self.data.protected
+            fresh = release_tables(statistics, self.parties, protected, f"sketch-{number}", self.features)
+            merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
+        return merged
+
+    def scores(self, statistics, releases=1):
+        return weigh(self.sketches(statistics, releases), GAP, 0, self.owners).scores

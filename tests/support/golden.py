@@ -46,14 +46,16 @@ import pytest
 from protocols.config import SessionConfig
 from protocols.dealing.party import Party
 from protocols.net.transport import Transport
-from protocols.session import runtime
+from protocols.session import runtime, tensors
 from protocols.session.runtime import MPCTensor, Session, words_of
 from protocols.session.tensors import Late, Parts
+from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
 from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support import mode_jobs
-from tests.support.discovery import Consortium
+from tests.support.discovery import WIDTH, Consortium
 from tests.support.harness import run_session
 from tests.support.overlap import holders, write_overlap
 from tests.support.own_data import COLUMNS, DESCRIPTION, heart_rows, write_own
@@ -117,18 +119,18 @@ class Recorder:
             found = gram(tensor, *given, **options)
             value = runtime.binding_tensors.value_of(found)
             words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
-            self.add("gram", runtime.current().rank, words)
+            self.add("gram", tensors.current().rank, words)
             return found
 
         def factors(tensor: Any, *given: Any, **options: Any) -> Any:
             found = doubled(tensor, *given, **options)
             for one in found:
-                self.add("gram", runtime.current().rank, words_of(one))
+                self.add("gram", tensors.current().rank, words_of(one))
             return found
 
         def inverses(tensor: Any, *given: Any, **options: Any) -> Any:
             if len(tensor.size()) == 3:
-                self.add("inverses", runtime.current().rank, words_of(tensor))
+                self.add("inverses", tensors.current().rank, words_of(tensor))
             return pinned(tensor, *given, **options)
 
         zero_share = Party.zero_share
@@ -257,18 +259,14 @@ def statistics(parties: int, overlap: bool = False) -> Callable[[Recorder, Path]
         bound = float(2 * large * np.sqrt(len(widths) * 2))
         step(
             "wide sums",
-            lambda: made.group_sums(own, group.held(rank), group.counts, "moments", bound, widths),
+            lambda: group.release(session, made, GroupSums("moments", bound, widths), own),
         )
         if not overlap:
             step(
                 "scaled tables",
-                lambda: made.clipped_sums(group.own(rank), group.held(rank), group.counts, "sketch-2", 50.0),
+                lambda: group.release(session, made, ClippedSums("sketch-2", 50.0)),
             )
-            kernel = group.own(rank, "kernel")
-            step(
-                "residuals",
-                lambda: made.residual_dependence(kernel, group.held(rank), group.counts, "residuals"),
-            )
+            step("residuals", lambda: group.release(session, made, ResidualDependence("residuals", WIDTH)))
         return rounds
 
     def case(recorder: Recorder, folder: Path) -> None:

@@ -84,12 +84,7 @@ def local_config(parties: int, **settings: Any) -> tuple[SessionConfig, list[Any
     made = [listen_anywhere() for _ in range(parties)]
     settings = {"connect": CONNECT, "deadline": DEADLINE, "idle": 3 * DEADLINE, **settings}
     config = SessionConfig(parties=tuple(address for _, address in made), **settings)
-    listeners: list[Any] = [listener for listener, _ in made]
-    if config.transport == "gloo":
-        for listener in listeners:
-            listener.close()
-        listeners = [None] * parties
-    return config, listeners
+    return config, [listener for listener, _ in made]
 
 
 def run_session(

@@ -13,10 +13,10 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.research.split.mode import SplitTrainer
+from secure_sccvfl.research.split.settings import SplitConfig, split_releases
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.modes.dp import DpConfig, Score, dp_releases, train_dp
-from secure_sccvfl.training.modes.split import SplitTrainer
-from secure_sccvfl.training.modes.split_settings import SplitConfig, split_releases
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Problem
 from tests.contract import engines
@@ -66,7 +66,7 @@ def aware() -> Made:
         rows = engine.select(own.deltas[0], own.s)
         batch = engine.bind(rows, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [])
-        head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, "squared", 0.2), 2)
+        head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
         SecureEvaluation(session, "binary", 0, 2).decisions(engine.shared_logits(head, rows))
         return head.weights.weight, head.weights.bias
 

@@ -9,8 +9,8 @@ import pytest
 
 from secure_sccvfl.api.frames import describe_dataset, infer_feature
 from secure_sccvfl.api.functions import Data, load
-from secure_sccvfl.data.dataset import load_toml
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.files import load_toml
 
 BANK = {"id": range(40), "amount": [10.5 * k for k in range(40)], "late": [0, 1] * 20}
 FIRM = {"id": range(40), "job": ["a", "b", "c", "d"] * 10, "old": ["no", "no", "yes", "yes"] * 10}

@@ -18,9 +18,8 @@ import numpy as np
 
 from secure_sccvfl.audit.attacks.labels import rate_of_residuals
 from secure_sccvfl.audit.attacks.view import Rate
-from secure_sccvfl.training.modes.base import GRADIENTS
+from secure_sccvfl.training.modes.base import GRADIENTS, Seen
 from secure_sccvfl.training.modes.dp import DpSeen
-from secure_sccvfl.training.modes.split_state import Seen
 
 MOST_PASSES = 120
 """An attacker uses at most so many passes, spread evenly over all."""

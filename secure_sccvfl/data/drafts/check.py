@@ -15,14 +15,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from secure_sccvfl.data.cells import LONGEST_LINE, SHOWN, CellProblem, DataError, counted, cut
 from secure_sccvfl.data.checks import LEAK_AUC, lone_auc
-from secure_sccvfl.data.dataset import Held, Reader, Tables
-from secure_sccvfl.data.drafts.guesses import OTHER, WRITINGS, values_and_rare
-from secure_sccvfl.data.drafts.ranges import public_range
+from secure_sccvfl.data.drafts.draft import OTHER, WRITINGS, public_range, values_and_rare
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.data.files import id_findings, id_rule, identified, named, open_table, read_description
-from secure_sccvfl.data.tables.problems import LONGEST_LINE, SHOWN, DataError, Finding, counted, cut
-from secure_sccvfl.data.tables.toml import toml
+from secure_sccvfl.data.files import (
+    Held,
+    Reader,
+    Tables,
+    column_names,
+    id_problems,
+    id_rule,
+    identified,
+    open_table,
+    read_description,
+    toml,
+)
 
 ALL_DIFFERENT = 20
 """From so many records on, a column of whole numbers that are all different is a trap."""
@@ -80,7 +88,7 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
     lost = [column for column in rule.columns if column not in table]
     if lost or table.empty:
         lack = f"id column {cut(lost[0])}" if lost else "records"
-        problem = Problem(rule.name, f"{path.name!r} has no {lack}", 0, (), (), f"it has {named(table)}")
+        problem = Problem(rule.name, f"{path.name!r} has no {lack}", 0, (), (), f"it has {column_names(table)}")
         return Checked(party, path.name, len(table), 0, (problem,), ())
     try:
         table = identified(table, rule, party)
@@ -91,7 +99,7 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
     order = np.argsort(ids.to_numpy(object), kind="stable")
     reader.tables.tables[own["file"]] = table.iloc[order].set_index(rule.name)
     places = _Places(description, ids)
-    problems = [places.problem(found, np.arange(len(table))) for found in id_findings(table[rule.name], path.name)]
+    problems = [places.problem(found, np.arange(len(table))) for found in id_problems(table[rule.name], path.name)]
     held, found = reader.look(party)
     features = {feature.name: feature for feature in reader.features[party]}
     for finding in found:
@@ -111,7 +119,7 @@ class _Places:
         self.name, self.ids = description.name, ids.to_numpy(object)
         self.text = description.read_text(encoding="utf-8-sig").splitlines()
 
-    def problem(self, finding: Finding, order: np.ndarray, todo: str | None = None) -> Problem:
+    def problem(self, finding: CellProblem, order: np.ndarray, todo: str | None = None) -> Problem:
         rows = np.sort(order[finding.bad])[:SHOWN] if len(finding.bad) == len(order) else order[:0]
         shown = tuple(cut(name)[1:-1] if len(name) <= 40 else cut(name) for name in self.ids[rows])
         numbers = tuple(int(row) + 1 for row in rows)
@@ -125,7 +133,7 @@ class _Places:
         return f"{self.name}:{found[0]}" if found else ""
 
 
-def _todo(feature: Feature, finding: Finding, column: pd.Series) -> str:
+def _todo(feature: Feature, finding: CellProblem, column: pd.Series) -> str:
     """What to write into the line of a feature, as far as its own cells tell."""
     text = column.astype("string").str.strip()
     if finding.reason == "missing":

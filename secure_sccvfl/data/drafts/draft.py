@@ -1,24 +1,309 @@
 """One party's part of a description, drafted from its own table.
 
-A draft holds nothing but what the description would hold: names, kinds, rounded ranges, categories that are not rare,
-marks of gaps. What only this party's people should know (how many rare values there are, what was left out) is in its
-notes, which are shown to them and not written.
+A draft holds only what the description would hold: names, kinds, rounded ranges, categories that are not rare, marks
+of gaps. What only this party's people should know (how many rare values there are, what was left out) is in its
+notes, which are shown to them and not written. Each column is a proposal: cells are read as in a run, known notations
+are tried in turn, and one is taken if nearly all cells fit.
+
+Ranges are rounded outward to a grid, so a bound says between which two grid points the extreme lies, and no more. The
+grid has steps of 1, 2 or 5 times a power of ten, at most ten over the range of the values; for dates it has whole
+months, years or decades. Zero stays zero where no value is negative: all such columns have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import datetime
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from secure_sccvfl.data.drafts.guesses import FLOOR, PLAIN, Cells, guess, values_and_rare, writing_of
-from secure_sccvfl.data.drafts.ranges import public_range
-from secure_sccvfl.data.files import named, open_table
-from secure_sccvfl.data.tables.problems import DataError, counted, cut
-from secure_sccvfl.data.tables.toml import toml
+from secure_sccvfl.data.cells import PLAIN, Cells, DataError, counted, cut, plain_number
+from secure_sccvfl.data.files import column_names, open_table, toml
+
+FLOOR = 5
+"""A value in fewer records is not listed: a listed category publishes that it occurs."""
+NEARLY_ALL = 0.95
+"""A column is of a kind if this share of its cells is; `check` then lists the others."""
+FEW_VALUES, MOST_CATEGORIES = 10, 50
+"""Whole numbers with at most so many values are a category, and no category has more than so many."""
+OTHER = "other"
+WRITINGS = (
+    PLAIN,
+    *(Cells(decimal=",", thousands=mark) for mark in ("", ".", " ")),
+    *(Cells(thousands=mark) for mark in (",", "'", " ")),
+)
+"""Writings of numbers, the plainest first."""
+FORMATS = (
+    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y"),
+    *("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%d.%m.%Y %H:%M"),
+)
+MARKS = ("?", "N/A", "n/a", "#N/A", "NULL", "null", "None", "NaN", "<NA>", "-", "--", ".", "*", "missing", "unknown")
+"""Texts that are gaps in a column of numbers or dates; in a category only those that no category is called."""
+CATEGORY_MARKS = ("?", "N/A", "n/a", "#N/A", "NULL", "null", "NaN", "<NA>")
+SENTINELS = (*(f"-{'9' * digits}" for digits in range(1, 10)), *("9" * digits for digits in range(3, 10)))
+FAR = 5
+"""A sentinel above all values is one if it is this many times the next largest; another such value is asked about."""
+CROWDED = 0.9
+"""More than this share of values in the lowest bin: people are told to write better edges."""
+_CODE = re.compile(r"(^|_)(code|zip|plz|postcode|postal|occp|naics|sic|icd\d*)(_|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The entry of a column in a draft, None if it is left out, and what its party's people should look at."""
+
+    name: str
+    entry: dict[str, Any] | None
+    notes: tuple[str, ...] = ()
+    cells: Cells = field(default=PLAIN)
+
+
+def guess(name: str, column: pd.Series, default: Cells = PLAIN) -> Guess:
+    """What a column is. `default`: how this party writes numbers."""
+    text = column.astype("string").str.strip()
+    gap = PLAIN.gaps(text)
+    if gap.all():
+        return Guess(name, None, ("it is empty",))
+    for found in (_dates(name, text, gap), _numbers(name, text, gap, default)):
+        if found is not None:
+            return found
+    return _categories(name, text, gap)
+
+
+def writing_of(columns: Sequence[pd.Series]) -> Cells:
+    """The writing of numbers that reads the most columns; the plainest of those."""
+    counts = {writing: 0 for writing in WRITINGS}
+    for column in columns:
+        text = column.astype("string").str.strip()
+        known = text[~(PLAIN.gaps(text) | text.isin(MARKS).to_numpy(bool))]
+        for writing in WRITINGS if len(known) else ():
+            counts[writing] += bool(_share(writing.numbers(known)) >= NEARLY_ALL)
+    return max(WRITINGS, key=lambda writing: counts[writing])
+
+
+def values_and_rare(text: pd.Series) -> tuple[list[str], list[str]]:
+    """Values in at least FLOOR records, in order, and the others."""
+    counts = text.map(plain_number).value_counts()
+    common = [str(value) for value in counts.index[counts >= FLOOR]]
+    return in_order(common), [str(value) for value in counts.index[counts < FLOOR]]
+
+
+def in_order(values: Sequence[str]) -> list[str]:
+    """Numbers by their size, other values as words."""
+    number = pd.to_numeric(pd.Series(values, dtype="string"), errors="coerce")
+    by_size = len(values) > 0 and not number.isna().any()
+    return [value for _, value in sorted(zip(number if by_size else values, values, strict=True))]
+
+
+def _dates(name: str, text: pd.Series, gap: np.ndarray) -> Guess | None:
+    known = text[~gap & ~text.isin(MARKS).to_numpy(bool)]
+    if not len(known) or not known.iloc[0][:1].isdigit():
+        return None
+    fitting = []
+    for form in FORMATS:
+        dates = pd.to_datetime(known, format=form, errors="coerce")
+        if dates.notna().mean() >= NEARLY_ALL:
+            fitting.append((form, dates))
+    if not fitting:
+        return None
+    form, dates = fitting[0]
+    first, last = dates.min().date(), dates.max().date()
+    low, high, unit = public_dates(first, last)
+    entry = {"name": name, "kind": "date", "low": str(low), "high": str(high), "unit": unit, "format": form}
+    notes = [f"{' and '.join(f for f, _ in fitting[:2])} both fit: see that {form} is right"] if fitting[1:] else []
+    cells = Cells(format=form, origin=str(low), unit=unit)
+    return _with_gaps(name, entry, text, gap, cells, notes)
+
+
+def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Guess | None:
+    marked = gap | text.isin(MARKS).to_numpy(bool)
+    known = text[~marked]
+    if not len(known):
+        return None
+    cells = next((w for w in (default, *WRITINGS) if _share(w.numbers(known)) >= NEARLY_ALL), None)
+    if cells is None:
+        return None
+    numbers = cells.numbers(known)
+    sentinels = _sentinels(numbers[np.isfinite(numbers)])
+    values = numbers[np.isfinite(numbers) & ~np.isin(numbers, [float(mark) for mark in sentinels])]
+    whole = bool((values == np.rint(values)).all())
+    distinct, counts = np.unique(values, return_counts=True)
+    notes = [f"{', '.join(sentinels)} read as gaps"] if sentinels else []
+    below = distinct[distinct < 0]
+    if len(below) == 1 and below[0] == np.rint(below[0]):
+        notes.append(f"{below[0]:g} is the only value below 0: is it a mark of gaps? Then declare it in `na`")
+    commas = (cells.decimal, cells.thousands) == (",", "")
+    if commas and known.str.fullmatch(r"[+-]?\d{1,3},\d{3}").astype(bool).all():
+        notes.append('is the comma a thousands mark? Then declare decimal = ".", thousands = ","')
+    cells = replace(cells, na=tuple(sentinels))
+    if len(distinct) < 2:
+        return Guess(name, None, ("it is constant",))
+    if whole and len(distinct) <= FEW_VALUES and counts.min() >= FLOOR and not _CODE.search(name):
+        entry: dict[str, Any] = {"name": name, "kind": "category", "categories": [f"{v:g}" for v in distinct]}
+        return _with_gaps(name, entry, text, gap, cells, notes)
+    zeros = known.str.fullmatch(r"0\d+").astype(bool).any()
+    if whole and not zeros and len(distinct) == len(values) > FEW_VALUES and _running(distinct):
+        return Guess(name, None, ("every record has its own whole number: it looks like an identifier",))
+    if distinct[-1] >= FAR * max(distinct[-2], 1):
+        notes.append(f"{distinct[-1]:.12g} is far above all else: is it a mark of gaps? Then declare it in `na`")
+    low, high = public_range(values)
+    if whole and (zeros or _CODE.search(name)):
+        entry = {"name": name, "kind": "code", "low": low, "high": high, "edges": code_edges(low, high)}
+        return _with_gaps(name, entry, text, gap, cells, [*notes, "a code: cut it at edges that mean something"])
+    edges = public_edges(values, low, high)
+    if edges and np.mean(values < edges[1]) > CROWDED:
+        notes.append("nearly all values lie in its lowest bin: write edges that part them")
+    entry = {"name": name, "kind": "number", "low": low, "high": high, **({"edges": edges} if edges else {})}
+    return _with_gaps(name, {**entry, "unit": ""}, text, gap, cells, notes)
+
+
+def _categories(name: str, text: pd.Series, gap: np.ndarray) -> Guess:
+    marks = text.isin(CATEGORY_MARKS).to_numpy(bool)
+    listed, rare = values_and_rare(text[~gap & ~marks])
+    if len(listed) + len(rare) == int((~gap & ~marks).sum()) or len(listed) < 1 or len(listed) > MOST_CATEGORIES:
+        many = counted(len(listed) + len(rare), "different value")
+        return Guess(name, None, (f"{many}: free text or an identifier",))
+    notes = []
+    entry: dict[str, Any] = {"name": name, "kind": "category", "categories": listed}
+    if rare:
+        cells = int(text.map(plain_number, na_action="ignore").isin(rare).sum())
+        told = f"{counted(len(rare), 'value')} in fewer than {FLOOR} records each ({cells} in all)"
+        notes.append(f"{told} read as {OTHER!r}; list one only if all may know that it occurs")
+        entry |= {"categories": [*(value for value in listed if value != OTHER), OTHER], "other": OTHER}
+    elif len(listed) < 2:
+        return Guess(name, None, ("it is constant",))
+    return _with_gaps(name, entry, text, gap, PLAIN, notes, CATEGORY_MARKS)
+
+
+def _with_gaps(
+    name: str,
+    entry: dict[str, Any],
+    text: pd.Series,
+    gap: np.ndarray,
+    cells: Cells,
+    notes: Sequence[str],
+    marks: Sequence[str] = MARKS,
+) -> Guess:
+    """The entry with the marks of gaps that were seen."""
+    seen = [*_seen(text, marks), *cells.na]
+    more: dict[str, Any] = {"na": seen} if seen else {}
+    if gap.any() or seen:
+        more["missing"] = True
+    return Guess(name, {**entry, **more, "meaning": ""}, tuple(notes), replace(cells, na=()))
+
+
+def _seen(text: pd.Series, marks: Sequence[str]) -> Iterator[str]:
+    present = set(text[text.isin(marks)])
+    return (mark for mark in marks if mark in present)
+
+
+def _sentinels(values: np.ndarray) -> list[str]:
+    """Numbers that stand for a gap: below zero where nothing else is, or far above everything else."""
+    rest = values[~np.isin(values, [float(mark) for mark in SENTINELS])]
+    if not len(rest):
+        return []
+    often = [mark for mark in SENTINELS if int((values == float(mark)).sum()) >= FLOOR]
+    return [mark for mark in often if rest.min() >= 0 > float(mark) or float(mark) >= FAR * max(rest.max(), 1)]
+
+
+def _running(distinct: np.ndarray) -> bool:
+    """Whether whole numbers, each once, fill most of their range: numbered records."""
+    return bool(np.ptp(distinct) < 2 * len(distinct))
+
+
+def _share(values: np.ndarray) -> float:
+    return float(np.isfinite(values).mean()) if len(values) else 0.0
+
+
+STEPS = 10
+"""At most so many steps of the grid over the range of the values."""
+SKEWED = 0.5
+"""More than this share of values in the lowest of five equal parts: bins get smaller towards 0."""
+
+
+def friendly_step(width: float) -> float:
+    """The least of 1, 2, 5 times a power of ten that is at least this.
+
+    >>> [friendly_step(width) for width in (0.03, 1, 5.6, 1817)]
+    [0.05, 1.0, 10.0, 2000.0]
+    """
+    power = math.floor(math.log10(width))
+    scaled = [digit * 10.0 ** (power + more) for more in (0, 1) for digit in (1, 2, 5)]
+    return next(_rounded(step) for step in scaled if step >= width * (1 - 1e-9))
+
+
+def public_range(values: np.ndarray) -> tuple[float, float]:
+    """Low and high around numbers.
+
+    >>> public_range(np.array([19, 75])), public_range(np.array([250, 18424])), public_range(np.array([0, 100]))
+    ((10.0, 80.0), (0.0, 20000.0), (0.0, 110.0))
+    >>> public_range(np.array([-3.5, 2.0]))
+    (-4.0, 3.0)
+    """
+    low, high = float(values.min()), float(values.max())
+    step = friendly_step((high - low) / STEPS if high > low else max(abs(high), 1.0) / STEPS)
+    below = math.ceil(_rounded(low / step)) - 1
+    above = math.floor(_rounded(high / step)) + 1
+    if low >= 0:
+        below = max(below, 0)
+    elif high <= 0:
+        above = min(above, 0)
+    return _rounded(below * step), _rounded(above * step)
+
+
+def public_edges(values: np.ndarray, low: float, high: float) -> list[float]:
+    """Edges of bins where equal steps would put most values into one; none otherwise.
+
+    They are fixed parts of the range (a 20th, a tenth, a fifth, a half), whole where all values are. So they tell
+    nothing of the values but that most are small.
+
+    >>> public_edges(np.array([0, 0, 0, 1, 13]), 0, 14.0), public_edges(np.array([0.5, 0.6, 6.5]), 0, 7.0)
+    ([0.0, 1.0, 2.0, 3.0, 7.0, 14.0], [0.0, 0.35, 0.7, 1.4, 3.5, 7.0])
+    """
+    if low != 0 or np.mean(values < high / 5) <= SKEWED:
+        return []
+    parts = [_rounded(high / divisor) for divisor in (20, 10, 5, 2)]
+    if (values == np.rint(values)).all():
+        parts = [float(math.ceil(part)) for part in parts]
+    return sorted({0.0, *parts, high})
+
+
+def code_edges(low: float, high: float) -> list[float]:
+    """Edges that cut the range of a code into equal parts of the grid."""
+    step = friendly_step((high - low) / STEPS)
+    inner = np.arange(1, math.ceil(_rounded((high - low) / step))) * step + low
+    return [low, *(_rounded(float(edge)) for edge in inner), high]
+
+
+def public_dates(first: datetime.date, last: datetime.date) -> tuple[datetime.date, datetime.date, str]:
+    """Low and high around dates, and the unit that suits them.
+
+    >>> [str(day) for day in public_dates(datetime.date(2019, 3, 5), datetime.date(2019, 11, 30))[:2]]
+    ['2019-03-01', '2019-12-01']
+    >>> [str(day) for day in public_dates(datetime.date(1931, 3, 5), datetime.date(2001, 11, 30))[:2]]
+    ['1930-01-01', '2010-01-01']
+    """
+    years = last.year - first.year
+    if years < 2:
+        before = first - datetime.timedelta(days=1)
+        after = (last.replace(day=1) + datetime.timedelta(days=32)).replace(day=1)
+        return before.replace(day=1), after, "days"
+    step = 10 if years >= 30 else 1
+    before = first - datetime.timedelta(days=1)
+    low = max(before.year // step * step, 1)
+    return datetime.date(low, 1, 1), datetime.date((last.year // step + 1) * step, 1, 1), "years"
+
+
+def _rounded(number: float) -> float:
+    """Without the dust of binary fractions."""
+    return float(f"{number:.12g}")
+
 
 MOST_CLASSES = 20
 ABOUT = """\
@@ -73,7 +358,9 @@ def draft_of(
     key = id_column or _guessed_id(table, party, path.name)
     for what, column in (("id", key), ("label", label), *(("protected", name) for name in protected)):
         if column is not None and column not in table:
-            raise DataError(f"{party}: --{what}: {path.name!r} has no column {cut(column)}; it has {named(table)}")
+            raise DataError(
+                f"{party}: --{what}: {path.name!r} has no column {cut(column)}; it has {column_names(table)}"
+            )
     taken = {key, label, *protected}
     columns = [str(name) for name in table if name not in taken]
     default = writing_of([table[name] for name in (*columns, *([label] if label else []))])
@@ -94,7 +381,9 @@ def _guessed_id(table: pd.DataFrame, party: str, name: str) -> str:
     by_name += [c for c in whole if str(c).lower().endswith(("id", "key", "nr", "no", "number"))]
     found = [*by_name, *(c for c in whole if c == table.columns[0])]
     if not found:
-        raise DataError(f"{party}: which column of {name!r} is the id? Name it with --id; it has {named(table)}")
+        raise DataError(
+            f"{party}: which column of {name!r} is the id? Name it with --id; it has {column_names(table)}"
+        )
     return str(found[0])
 
 

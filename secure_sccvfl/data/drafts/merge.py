@@ -9,11 +9,9 @@ from typing import Any
 
 from accounting.plain_text import plain
 from protocols.config import SessionConfig
+from secure_sccvfl.data.cells import WRITING, DataError, cut
 from secure_sccvfl.data.features import check_disjoint, check_entries, dictionary
-from secure_sccvfl.data.files import check_description
-from secure_sccvfl.data.tables.cells import WRITING
-from secure_sccvfl.data.tables.problems import DataError, cut
-from secure_sccvfl.data.tables.toml import key_text, toml
+from secure_sccvfl.data.files import check_description, key_text, toml
 
 JOBS = ("selftest", "train", "evaluate")
 PORT = 7100

@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from secure_sccvfl.data.dataset import Dataset, load_toml
-from secure_sccvfl.data.files import read_description
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.files import load_toml, read_description
 
 
 @contextmanager

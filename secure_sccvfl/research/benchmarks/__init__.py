@@ -1,4 +1,4 @@
-"""How fast it is: ours beside stock CrypTen and plain torch, measured in one run.
+"""Benchmarks of `launch/bench.py`: operations, steps, noisy tables, alignments and whole trainings, next to peers.
 
-Called by `launch/bench.py`; some of it runs as a job of a session.
+`measuring` has the loop that runs systems in turn, and the form of a result. The jobs run in sessions of ours.
 """

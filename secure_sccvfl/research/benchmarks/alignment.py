@@ -1,9 +1,8 @@
-"""`bench.py align`: both alignments, over real sessions, and openmined-psi for two parties where it is installed.
+"""`bench.py align`: both alignments over real sessions, and openmined-psi for two parties where it is installed.
 
-Every party holds as many ids; 60 % of them are common to all, the others are its own. `hidden` includes the product
-of presence in secret. CPU seconds are those of the party that takes longest, memory that of the largest party.
-openmined-psi (elliptic-curve Diffie-Hellman, compressed sets) runs both roles in one process of its own. It gives
-the client the intersection and the server nothing, and nothing travels; its bytes are those of its messages.
+Every party holds the same number of ids; 60 % of them are common to all. `hidden` includes the product of membership
+masks under MPC. openmined-psi (elliptic-curve Diffie-Hellman, compressed sets) runs both roles in one process: the
+client learns the intersection, the server nothing, and its bytes are the sizes of its messages.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from accounting.tables import Column, Table, page
+from accounting.tables import Column, Table
 from protocols.alignment.hidden import HiddenAlignment
 from protocols.alignment.revealed import RevealedAlignment
 from protocols.alignment.seam import ABSENT, Alignment, releases
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.research.benchmarks.systems import Row, Tell, run_ours
+from secure_sccvfl.research.benchmarks.measuring import Result, Row, Tell, run_ours
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.runs.local.forked import same_imports
 
@@ -87,27 +86,15 @@ class AlignmentBenchmark:
 
 def ours(mode: str, ids: int, parties: int) -> Row:
     """One session; the largest figures of its parties."""
-    rows, memory = run_ours("bench-align", {"mode": mode, "ids": ids}, parties)
+    rows, usage = run_ours("bench-align", {"mode": mode, "ids": ids}, parties)
     most = {name: max(row[0][name] for row in rows) for name in rows[0][0]}
-    peaks = {name: round(peak / 1e3) for name, peak in memory.items()}
-    return {
-        "system": mode,
-        "ids": ids,
-        "parties": parties,
-        **most,
-        "party_mb": max((peak for name, peak in peaks.items() if name != "dealer"), default=0),
-        "dealer_mb": peaks.get("dealer", 0),
-    }
+    return {"system": mode, "ids": ids, "parties": parties, **most, **usage.megabytes}
 
 
 def peer(ids: int) -> Row:
     """openmined-psi on the same lists, or why it is left out."""
     row: Row = {"system": PEER, "ids": ids, "parties": PEER_PARTIES}
-    command = [
-        sys.executable,
-        "-c",
-        f"from {__name__} import peer_main; peer_main({ids})",
-    ]
+    command = [sys.executable, "-c", f"from {__name__} import peer_main; peer_main({ids})"]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PEER_SECONDS, env={**os.environ, **same_imports()}
     )
@@ -118,7 +105,7 @@ def peer(ids: int) -> Row:
 
 
 def peer_main(ids: int) -> None:
-    """Runs in a process of its own; prints one line of JSON."""
+    """Runs in a separate process; prints one line of JSON."""
     import resource
 
     import private_set_intersection.python as psi  # type: ignore[import-not-found,unused-ignore]
@@ -137,16 +124,16 @@ def peer_main(ids: int) -> None:
         raise SystemExit(f"{PEER} found {len(found)} common records of {int(COMMON * ids)}")
     client_cpu, server_cpu = marks[1] - marks[0] + marks[3] - marks[2], marks[2] - marks[1]
     sent = [len(message.SerializeToString()) for message in (request, setup, response)]
-    told = {
+    row = {
         "cpu_seconds": max(client_cpu, server_cpu),
         "sent": max(sent[0], sent[1] + sent[2]),
         "both_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
     }
-    print(json.dumps(told))
+    print(json.dumps(row))
 
 
-def measure(tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None) -> list[Row]:
-    """A row for each list (mode and number of ids) and number of parties; openmined-psi beside `revealed`.
+def measure(tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None) -> Result:
+    """A row for each list (mode and number of ids) and number of parties; openmined-psi next to `revealed`.
 
     A list may say for which number of parties it is.
     """
@@ -160,7 +147,12 @@ def measure(tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[
     for ids in sorted({ids for mode, ids, _ in wanted if mode == "revealed"}):
         tell(f"{PEER}, {ids} ids")
         rows.append(peer(ids))
-    return rows
+    note = (
+        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
+        "most, `hidden` with the product of membership masks. Seconds: all processes share the cores.\n"
+        f"{PEER}: the client alone learns the intersection, and nothing is sent."
+    )
+    return Result({"rows": rows}, [note, Table.of(rows, COLUMNS)])
 
 
 def parsed(text: str) -> tuple[str, int, tuple[int, ...]]:
@@ -187,14 +179,3 @@ COLUMNS = (
     Column("party MB", lambda r: f"{r['both_mb']}, both" if "both_mb" in r else r.get("party_mb")),
     Column("dealer MB", "dealer_mb"),
 )
-
-
-def markdown(rows: list[Row], command: str) -> str:
-    """One table."""
-    return page(
-        f"Made by `{command}` on {os.cpu_count() or 1} cores.\n"
-        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
-        "most, `hidden` with the product of presence. Seconds: all processes share the cores, also with other work.\n"
-        f"{PEER}: the client alone learns the intersection, and nothing travels.",
-        Table.of(rows, COLUMNS),
-    )

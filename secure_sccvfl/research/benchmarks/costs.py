@@ -1,26 +1,23 @@
-"""What whole sessions on own data take, by job and phase: the basis of a plan's estimate (`runs.member.estimate`).
+"""`bench.py costs`: costs of sessions on own data by phase, the basis of a plan's estimate (`runs.member.estimate`).
 
-Every row is one real run on this machine (processes, dealer, mutual TLS) of `train` and then `evaluate` with default
-options on made-up records in files of their own, as a consortium has them. Rounds and bytes are counted at party 0.
+Every row is one real run of `train` or `evaluate` with default options on synthetic records in a file for each party,
+as a consortium has them. Rounds and bytes are counted at party 0.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from accounting.tables import Column, Table, page
+from accounting.tables import Column, Table
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.reports.folders import result_of
-from secure_sccvfl.runs.local.processes import run_job, session_config
+from secure_sccvfl.research.benchmarks.measuring import Result, Tell, run_session
 
 SHAPES = (
     *((400, 6, 3), (400, 24, 3), (1600, 12, 3), (1600, 36, 3)),
@@ -32,7 +29,7 @@ BINARY, PROTECTED = ("0", "1"), ("no", "yes")
 
 
 def write_files(folder: Path, rows: int, features: int, parties: int) -> Path:
-    """Made-up records of one consortium: numbers and categories in turn, some of which follow s."""
+    """Synthetic records of one consortium: numbers and categories in turn, some of which depend on s."""
     rng = stream(rows, "survey", str(features), str(parties))
     s = rng.random(rows) < 0.4
     values = np.clip(
@@ -70,24 +67,24 @@ def write_files(folder: Path, rows: int, features: int, parties: int) -> Path:
     return folder / "survey.toml"
 
 
-def measure(tell: Callable[[str], None], shapes: tuple[tuple[int, int, int], ...] = SHAPES) -> list[dict[str, Any]]:
+def measure(tell: Tell, shapes: tuple[tuple[int, int, int], ...] = SHAPES) -> Result:
     """One row for each shape and job: what the estimate knows beforehand, and the cost of each phase."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for records, features, parties in shapes:
         tell(f"{records} records, {features} features, {parties} parties")
         with tempfile.TemporaryDirectory(prefix="sccvfl-survey-") as place:
             path = write_files(Path(place) / "data", records, features, parties)
             schema = own_schema(path)
-            train, evaluate = Path(place) / "train", Path(place) / "evaluate"
-            settings = {"dataset": str(path)}
-            run_job(session_config(train, "train", parties, settings, deadline=120.0), train).check()
-            more = settings | {"model": str(train)}
-            run_job(session_config(evaluate, "evaluate", parties, more, deadline=120.0), evaluate).check()
             bins = sum(sum(own.values()) for own in schema.bins.values())
             shape = {"rows": records, "features": features, "bins": bins, "groups": sum(schema.group_counts)}
-            for job, folder in (("train", train), ("evaluate", evaluate)):
-                rows.append({"job": job, "parties": parties, **shape, "phases": result_of(folder, 0)["cost"]})
-    return rows
+            options = {"dataset": str(path)}
+            for job in ("train", "evaluate"):
+                results, _ = run_session(Path(place) / job, job, dict(options), parties, deadline=120.0)
+                rows.append({"job": job, "parties": parties, **shape, "phases": results[0]["cost"]})
+                options["model"] = str(Path(place) / "train")
+    phases = [{**row, "phase": phase, **cost} for row in rows for phase, cost in row["phases"].items()]
+    note = "Rounds and bytes are those of party 0. `sccvfl plan` estimates from these rows."
+    return Result({"rows": rows}, [note, Table.of(phases, COLUMNS)])
 
 
 COLUMNS = (
@@ -97,13 +94,3 @@ COLUMNS = (
     Column("MB dealer", "dealer_bytes", ".2f", 1e6),
     Column("s", "seconds", ".2f"),
 )
-
-
-def markdown(rows: list[dict[str, Any]], command: str) -> str:
-    """A table of what each phase took."""
-    phases = [{**row, "phase": phase, **cost} for row in rows for phase, cost in row["phases"].items()]
-    return page(
-        f"Made by `{command}` on {os.cpu_count() or 1} cores, which all processes share, also with other work.\n"
-        "Rounds and bytes are those of party 0. `sccvfl plan` estimates from these rows.",
-        Table.of(phases, COLUMNS),
-    )

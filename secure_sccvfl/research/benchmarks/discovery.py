@@ -1,8 +1,7 @@
-"""Benchmark of the secret group tables: one release of synthetic one-hot bins, from columns to opened tables.
+"""`bench.py discovery`: one release of noisy group tables by number of records, and next to stock CrypTen.
 
 A pass is everything that a first release takes: input checks, masks and product in chunks, the agreement on the
-budget, noise, opening. The inputs are public, so the result can be checked here. The runner of stock CrypTen uses
-`synthetic` too, so that both do the same work.
+budget, noise, opening. The inputs are public one-hot bins, so that the result can be checked here.
 """
 
 from __future__ import annotations
@@ -13,15 +12,27 @@ import numpy as np
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
+from accounting.tables import Column, Table
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Columns, Facts
 from secure_sccvfl.releases.releases import SKETCH
-from secure_sccvfl.research.benchmarks.operations import time_repeats
+from secure_sccvfl.research.benchmarks.measuring import (
+    PARTIES,
+    Result,
+    Row,
+    Tell,
+    in_turn,
+    middle,
+    run_ours,
+    run_stock,
+    time_repeats,
+)
 from secure_sccvfl.runs.jobs import Progress
 
 FEATURES, BINS = 20, 5
@@ -29,6 +40,8 @@ PEER_ROWS = 60_000
 """The size at which stock CrypTen does the same work."""
 HOLDER = 1
 MULTIPLIER = 4.0
+ROWS = (1_000, 10_000, 100_000, 1_000_000)
+GROUPS = (2, 9)
 
 
 def layout(features: int, bins: int, parties: int) -> dict[int, dict[str, int]]:
@@ -80,12 +93,10 @@ class DiscoveryBenchmark:
             # A new object each time, so that nothing is kept from the pass before.
             statistics = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger)
             name = SKETCH.charged_as(next(passes))
-            return statistics.group_sums(own, [held], [self.groups], name, sensitivity)[0]
+            return statistics.release(GroupSums(name, sensitivity), own, [held], [self.groups]).tables[0]
 
         before = session.total_cost.sent
-        found, timing = time_repeats(
-            release, self.repeats, session.communicator.barrier, lambda: session.total_cost.rounds
-        )
+        found, timing = time_repeats(release, self.repeats, session.barrier, lambda: session.total_cost.rounds)
         noise = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger).deviation(sensitivity)
         indicators = one_hot(codes, self.groups)
         error = max(float(np.abs(table - own[k].T @ indicators).max()) for k, table in found.items())
@@ -93,6 +104,84 @@ class DiscoveryBenchmark:
             "job": f"{self.rows} x {self.features * self.bins} by {self.groups}",
             "max_error": error / noise,
             "sent": (session.total_cost.sent - before) / (self.repeats + 1),
-            **timing.__dict__,
+            **timing,
         }
         return {"ok": error < 8 * noise, "rows": [row]}
+
+
+def _ours(rows: int, groups: int, repeats: int) -> Row:
+    """One session of ours, with TLS and the dealer."""
+    options = {"rows": rows, "features": FEATURES, "bins": BINS, "groups": groups, "repeats": repeats}
+    results, usage = run_ours("bench-discovery", options)
+    rows_of_parties = [rows_of_party[0] for rows_of_party in results]
+    return {
+        **rows_of_parties[0],
+        "job": "tables",
+        "max_error": max(row["max_error"] for row in rows_of_parties),
+        "sent": sum(row["sent"] for row in rows_of_parties),
+        **usage.megabytes,
+    }
+
+
+def _at_size(rows: int, groups: int, repeats: int, tell: Tell) -> Row:
+    tell(f"{rows} rows, {groups} groups")
+    row = _ours(rows, groups, repeats)
+    return {
+        "rows": rows,
+        "groups": groups,
+        "seconds": middle([row], "seconds"),
+        "sent": round(row["sent"]),
+        **{name: row[name] for name in ("rounds", "party_mb", "dealer_mb")},
+        "max_error_in_deviations": round(row["max_error"], 2),
+    }
+
+
+def measure(repeats: int, blocks: int, tell: Tell) -> Result:
+    """Ours at growing size; then one size in turn with stock CrypTen, sharing included."""
+    scale = [_at_size(rows, groups, min(repeats, 3), tell) for groups in GROUPS for rows in ROWS]
+    systems = {
+        "ours": lambda: [_ours(PEER_ROWS, 2, repeats)],
+        "crypten-tfp": lambda: run_stock("TFP", repeats, "discovery"),
+        "crypten-ttp": lambda: run_stock("TTP", repeats, "discovery"),
+    }
+    peers: list[Row] = [
+        {
+            "system": system,
+            "seconds": middle(found, "seconds"),
+            "bytes": round(middle(found, "loopback") or 0),
+            "rounds": found[-1]["rounds"],
+        }
+        for (_, system), found in in_turn(systems, blocks, tell).items()
+    ]
+    for row in peers:
+        row["times_ours"] = round(row["seconds"] / peers[0]["seconds"], 2)
+    return Result(
+        {"parties": PARTIES, "scale": scale, "peers": peers},
+        [
+            f"One release from columns to opened noisy tables, {PARTIES} parties and the dealer, mutual TLS;\n"
+            f"{FEATURES} features x {BINS} bins. First table: bytes that the parties sent, by their counters;\n"
+            "memory of the largest process. Second: bytes of all processes, read from the loopback device.",
+            Table.of(scale, SCALE),
+            f"{PEER_ROWS:,} x {FEATURES * BINS} columns by 2 groups, sharing included, stock CrypTen without TLS:",
+            Table.of(peers, PEERS),
+        ],
+    )
+
+
+SCALE = (
+    Column("rows", form=","),
+    Column("groups"),
+    Column("seconds", form=".3f"),
+    Column("MB", "sent", ".2f", 1e6),
+    Column("rounds"),
+    Column("party MB", "party_mb"),
+    Column("dealer MB", "dealer_mb"),
+    Column("largest error / deviation", "max_error_in_deviations"),
+)
+PEERS = (
+    Column("system"),
+    Column("seconds", form=".3f"),
+    Column("times ours", "times_ours"),
+    Column("MB", "bytes", ".1f", 1e6),
+    Column("rounds"),
+)

@@ -1,26 +1,37 @@
-"""Micro-benchmarks of the secure operations, as a job, and their results in the clear.
-
-The inputs are public. The runners of stock CrypTen and of plain torch use `cases` too, so that all systems do the
-same work.
-"""
+"""`bench.py ops`: single secure operations of ours, stock CrypTen and plain torch, on the same public inputs."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from accounting.tables import Column, Table
 from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.research.benchmarks.measuring import (
+    PARTIES,
+    Result,
+    Row,
+    Tell,
+    in_turn,
+    middle,
+    run_ours,
+    run_stock,
+    time_repeats,
+)
 from secure_sccvfl.runs.jobs import Progress
 
 Array = npt.NDArray[Any]
+Work = Mapping[str, Callable[..., Any]]
+SHARED: Work = {"matmul": lambda x, y: x.matmul(y), "product": lambda x, y: x * y, "ltz": lambda x: x._ltz()}
+"""Operations that ours and stock CrypTen write alike."""
 
 
 @dataclass(frozen=True)
@@ -42,55 +53,25 @@ def cases() -> dict[str, Case]:
     }
 
 
-def loopback_bytes() -> int:
-    """All bytes that the loopback device has carried; 0 where the system does not report them."""
-    try:
-        with open("/proc/net/dev") as file:
-            for line in file:
-                name, _, numbers = line.partition(":")
-                if name.strip() == "lo":
-                    return int(numbers.split()[0])
-    except OSError:
-        pass
-    return 0
-
-
-@dataclass
-class Timing:
-    """Repeated runs of one operation at one party."""
-
-    seconds: list[float]
-    rounds: float
-    loopback: float
-    """Bytes on the loopback device per run, of all processes together."""
-
-
-def time_repeats(
-    work: Callable[[], Any],
+def timed(
+    work: Work,
+    share: Callable[[Array, int], Any],
+    reveal: Callable[[Any], Any],
     repeats: int,
-    barrier: Callable[[], None] = lambda: None,
-    rounds: Callable[[], int] = lambda: 0,
-    passes: Iterable[int] | None = None,
-) -> tuple[Any, Timing]:
-    """Time each pass between barriers; the first one is a warm-up and does not count.
-
-    passes: counts from 0 to `repeats`, if it does more than count.
-    """
-    seconds: list[float] = []
-    result, before, start_rounds, spent = None, 0, 0, 0
-    for number in range(repeats + 1) if passes is None else passes:
-        barrier()
-        if number == 1:
-            before = loopback_bytes()
-        start_rounds = rounds()
-        start = time.perf_counter()
-        result = work()
-        if number > 0:
-            seconds.append(time.perf_counter() - start)
-        spent = rounds() - start_rounds
-    barrier()
-    count = max(1, len(seconds))
-    return result, Timing(seconds, spent, (loopback_bytes() - before) / count)
+    progress: Progress = lambda name, number, total: None,
+    **clock: Any,
+) -> list[Row]:
+    """A row for each operation, its result checked. clock: for `time_repeats`; functions in it are called anew."""
+    rows = []
+    for number, (name, case) in enumerate(cases().items()):
+        progress(name, number, len(work))
+        inputs = [share(value, owner) for owner, value in enumerate(case.inputs)]
+        passes = clock["passes"]() if "passes" in clock else None
+        result, timing = time_repeats(partial(work[name], *inputs), repeats, **{**clock, "passes": passes})
+        found = np.asarray(result if name == "open" else reveal(result), dtype=float)
+        error = float(np.abs(found - case.plain(*case.inputs)).max())
+        rows.append({"job": name, "max_error": error, **timing})
+    return rows
 
 
 class OperationsBenchmark:
@@ -114,30 +95,59 @@ class OperationsBenchmark:
         return ReleasePlan(self.releases.values())
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        rows = []
-        work: dict[str, Callable[..., Any]] = {
-            "matmul": lambda x, y: x.matmul(y),
-            "product": lambda x, y: x * y,
-            "sigmoid": lambda x: session.sigmoid(x, bound=12),
-            "ltz": lambda x: x._ltz(),
-            "open": lambda x: session.open(x, self.releases[2]),
-        }
-        for number, (name, case) in enumerate(cases().items()):
-            progress(name, number, len(work))
-            shared = [
-                session.share(value, owner=owner % session.parties, shape=value.shape)
-                for owner, value in enumerate(case.inputs)
-            ]
-            result, timing = time_repeats(
-                partial(work[name], *shared),
-                self.repeats,
-                session.communicator.barrier,
-                lambda: session.total_cost.rounds,
-                session.repeat(self.repeats + 1),
-            )
-            expected = case.plain(*case.inputs)
-            if name != "open":
-                result = session.open(result, self.releases[expected.ndim])
-            error = float(np.abs(result.numpy() - expected).max())
-            rows.append({"job": name, "max_error": error, **timing.__dict__})
+        def reveal(tensor: Any) -> Any:
+            return session.open(tensor, self.releases[len(tensor.size())])
+
+        work = {**SHARED, "sigmoid": lambda x: session.sigmoid(x, bound=12), "open": reveal}
+        rows = timed(
+            work,
+            lambda value, owner: session.share(value, owner=owner % session.parties, shape=value.shape),
+            reveal,
+            self.repeats,
+            progress,
+            barrier=session.barrier,
+            rounds=lambda: session.total_cost.rounds,
+            passes=lambda: session.repeat(self.repeats + 1),
+        )
         return {"ok": True, "rows": rows}
+
+
+def plain_rows(repeats: int) -> list[Row]:
+    """Plain torch, one thread."""
+    torch.set_num_threads(1)
+    work = {**SHARED, "sigmoid": torch.sigmoid, "ltz": lambda x: (x < 0).float(), "open": torch.clone}
+    rows = timed(work, lambda value, owner: torch.from_numpy(value).float(), lambda x: x, repeats)
+    return [{**row, "loopback": 0.0} for row in rows]
+
+
+def measure(repeats: int, blocks: int, tell: Tell) -> Result:
+    """A row for each operation and system."""
+    systems = {
+        "ours": lambda: run_ours("bench-ops", {"repeats": repeats})[0][0],
+        "crypten-tfp": lambda: run_stock("TFP", repeats, "ops"),
+        "crypten-ttp": lambda: run_stock("TTP", repeats, "ops"),
+        "plain": lambda: plain_rows(repeats),
+    }
+    rows: list[Row] = [
+        {
+            "job": job,
+            "system": system,
+            "seconds": middle(found, "seconds"),
+            "rounds": found[-1]["rounds"],
+            "bytes": round((middle(found, "loopback") or 0) / PARTIES),
+            "max_error": max(block["max_error"] for block in found),
+        }
+        for (job, system), found in in_turn(systems, blocks, tell).items()
+    ]
+    ours = {row["job"]: row["seconds"] for row in rows if row["system"] == "ours"}
+    columns = (
+        Column("job"),
+        Column("system"),
+        Column("ms", "seconds", ".3f", 1e-3),
+        Column("times ours", lambda row: f"{row['seconds'] / ours[row['job']]:.2f}"),
+        Column("rounds"),
+        Column("kB per party", "bytes", ".1f", 1e3),
+        Column("max error", "max_error", ".1e"),
+    )
+    note = f"{PARTIES} parties, medians. `times ours`: above 1 is slower than ours."
+    return Result({"parties": PARTIES, "rows": rows}, [note, Table.of(rows, columns)])

@@ -27,8 +27,8 @@ MOST_RECORDS = 5000
 def seeds_of(options: RunOptions, records: int, wanted: int | None) -> range:
     """The seeds beside a run: its own and the next ones. They are of the sealed method, so of no other mode."""
     count = (SEEDS if records <= MOST_RECORDS else 0) if wanted is None else wanted
-    count = count if options.mode == "sealed" else 0
-    return range(options.seed, options.seed + count)
+    count = count if options.training.mode == "sealed" else 0
+    return range(options.data.seed, options.data.seed + count)
 
 
 def jobs_of(options: RunOptions, parties: int, seeds: range) -> list[FrontierSeed]:
@@ -37,7 +37,9 @@ def jobs_of(options: RunOptions, parties: int, seeds: range) -> list[FrontierSee
 
     config = replace(options.train_config(), evaluation="exact").as_alternatives()
     budget, card = options.simulated_budget(parties), options.policy()
-    return [FrontierSeed(options.dataset, parties, options.split, seed, config, budget, card) for seed in seeds]
+    return [
+        FrontierSeed(options.data.dataset, parties, options.data.split, seed, config, budget, card) for seed in seeds
+    ]
 
 
 @contextmanager
@@ -60,10 +62,10 @@ def beside(options: RunOptions, parties: int, seeds: range) -> Iterator[list[Fut
 
 def rule_in_words(options: RunOptions) -> str:
     """How lambda is chosen, for people."""
-    if options.flip_target > 0:
-        limit = f"at most {options.flip_target:.1%} of decisions flip"
-    elif options.gap_target == 0:
+    if options.training.flip_target > 0:
+        limit = f"at most {options.training.flip_target:.1%} of decisions flip"
+    elif options.training.gap_target == 0:
         return f"lambda {options.train_config().taken:g}, the same for all data"
     else:
-        limit = f"the gap is at most {options.gap_target:.0%} of the logit's spread"
+        limit = f"the gap is at most {options.training.gap_target:.0%} of the logit's spread"
     return f"the smallest lambda at which, on validation records under the run's own edits, {limit}"

@@ -148,13 +148,11 @@ class LocalSession:
         if self._between is not None:
             addresses = self._between.addresses
         config = replace(self._config, parties=addresses)
-        if config.transport == "gloo":  # gloo opens its own ports
-            self._close_listeners()
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a resumed run already has one
         session_file = (self.folder / "session.toml").resolve()
         session_file.write_text(config.to_toml())
         certs = self._certs
-        if certs is None and config.transport == "tls":
+        if certs is None:
             self._keys = Path(tempfile.mkdtemp(prefix="sccvfl-"))
             certs = self._keys / "certs"
             make_certificates(certs, parties, days=1)

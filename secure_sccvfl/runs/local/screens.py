@@ -11,7 +11,7 @@ from typing import Any
 from accounting.account import HEAD
 from accounting.charts import tidy
 from accounting.plain_text import plain
-from secure_sccvfl.evaluation.judges import OWN
+from secure_sccvfl.evaluation.counterfactual_models import OWN
 from secure_sccvfl.reports.figures import cf_models, failed_checks
 from secure_sccvfl.reports.frontier import gain
 from secure_sccvfl.reports.results import Report

@@ -100,7 +100,7 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
     audits = _canaries(run, work / "canary", releases, tell)
     ready = evaluation.prepared(run)
     skipped = dict.fromkeys((*model_attacks.ON_MODELS, "pgd"), "this model uses s, which no white box here has")
-    if run.options.mode != "aware":
+    if run.options.training.mode != "aware":
         run.check_white_box(answers)
         skipped = model_attacks.on_model(attacks, ready, tell)
         attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
@@ -110,14 +110,14 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
 
 def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
     """Audits of the noise, by release: on public data. A user's own records are spared them, pooled or not."""
-    if not is_benchmark(run.options.dataset):
+    if not is_benchmark(run.options.data.dataset):
         return {}
     schema = run.options.schema(len(run.parties))
     canaries = canaries_of(charged_kinds(run.options, schema), run.options, schema)
     if not canaries:
         return {}
     tell("noisy releases with a canary kept and changed")
-    settings = {k: getattr(run.options, k) for k in _PRICED}
+    settings = {k: v for k, v in run.options.flat().items() if k in _PRICED}
     _session(run, folder, "canary-audit", {**settings, "releases": releases})
     results = [result_of(folder, party.rank) for party in run.parties]
     return of_results(results, run.data, run.split, canaries)
@@ -132,7 +132,7 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
     """Logits of the test records as their receiver got them from a real session."""
     records, folder = work / "records.csv", work / "predictions"
     write_records(run.data, run.split.test, records)
-    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed", "pooled")}
+    settings = {k: v for k, v in run.options.flat().items() if k in ("dataset", "split", "seed", "pooled")}
     settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
     _session(run, folder, "predict", settings)
     with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:

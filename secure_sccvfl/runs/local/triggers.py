@@ -11,8 +11,9 @@ import numpy as np
 
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import is_benchmark, load
-from secure_sccvfl.data.dataset import PartyTable, Reader
+from secure_sccvfl.data.dataset import PartyTable
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.files import Reader
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.policy.card import PolicyCard
@@ -73,7 +74,7 @@ def _own_table(dataset: str, party: int, parties: int) -> tuple[PartyTable, np.n
     names = list(reader.spec["parties"])
     if party >= len(names):
         raise DataError(f"{dataset} has {len(names)} parties, so there is no party {party}")
-    return reader.table(names[party]), reader.known_ids
+    return reader.table(names[party]), reader.id_array
 
 
 def shift_record(name: str, found: list[Shift]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class WholeRun:
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
         # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
-        pooled = self.options.pooled and harness and self.options.evaluation == "exact"
+        pooled = self.options.data.pooled and harness and self.options.evaluation.kind == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
         with beside(self.options, self.parties, further) as waiting:
             if pooled:
@@ -112,7 +112,7 @@ class WholeRun:
 
         place = self.folder / "examples"
         place.mkdir(exist_ok=True)
-        group = self.options.schema(self.parties).protected[0].name if self.options.mode == "aware" else ""
+        group = self.options.schema(self.parties).protected[0].name if self.options.training.mode == "aware" else ""
         write_records(place / "records.csv", drawn, group)
         self._must_end_well(
             self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
@@ -125,23 +125,24 @@ class WholeRun:
 
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.evaluation import harness
+        from secure_sccvfl.evaluation.counterfactual_models import FIRST
         from secure_sccvfl.evaluation.examples import draw
-        from secure_sccvfl.evaluation.judges import FIRST
+        from secure_sccvfl.evaluation.pooled import compare, hand_out, run_counterfactuals
         from secure_sccvfl.policy.roles import Roles
 
         torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
-        data = pooled(options.dataset, self.parties)
-        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
-        judges = harness.judges_of(data, split, roles, options.seed)
-        harness.hand_out(data, judges, self.folder)
-        drawn = draw(data, split.test, judges.edits[FIRST], options.seed) if judges.edits else []
+        data, seed = pooled(options.data.dataset, self.parties), options.data.seed
+        split, roles = make_split(data, options.data.split, seed), Roles(trained["roles"], trained["proxies"])
+        judges = run_counterfactuals(data, split, roles, seed)
+        hand_out(data, judges, self.folder)
+        drawn = draw(data, split.test, judges.edits[FIRST], seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
-        config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        given = (data, split, roles, judges, config, budget, seed, options.mode)
-        found = harness.compare(*given, slices=options.slices, min_group=options.min_group, card=options.policy())
+        config = replace(options.train_config(), evaluation="exact")
+        given = (data, split, roles, judges, config, budget, seed, options.training.mode)
+        slices, least = options.evaluation.slices, options.evaluation.min_group
+        found = compare(*given, slices=slices, min_group=least, card=options.policy())
         return asdict(found), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
@@ -150,10 +151,11 @@ class WholeRun:
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
-        if MODES.get(self.options.mode).labels == "hidden" or not self.options.pooled:
+        if MODES.get(self.options.training.mode).labels == "hidden" or not self.options.data.pooled:
             return []
-        data = pooled(self.options.dataset, self.parties)
-        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        data, split = pooled(self.options.data.dataset, self.parties), self.options.data.split
+        rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
+        label = data.label.values[rows]
         found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
@@ -177,6 +179,6 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     from secure_sccvfl.releases.heads import default_epsilon
 
     dataset = options["dataset"]
-    if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).private_model:
+    if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:
         return dict(options)
     return {**options, "epsilon": default_epsilon(joined_rows(load(dataset).n))}

@@ -63,7 +63,7 @@ class Estimate:
 def estimate(job: str, options: RunOptions, schema: Schema, rows: int, round_trip: float = 0.0) -> Estimate | None:
     """What a job on this many records takes; None where nothing like it was measured. round_trip: in seconds."""
     measured = [row for row in _measured() if row["job"] == job]
-    usual = options.mode == "sealed" and options.evaluation == "noisy"
+    usual = options.training.mode == "sealed" and options.evaluation.kind == "noisy"
     if not (measured and usual and schema.task == "binary" and len(schema.protected) == 1):
         return None
     phases = _fitted(measured, Shape.of(schema, rows))

@@ -26,6 +26,7 @@ from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.node import open_session
 from protocols.session.runtime import Session
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.reports.collect import APPROVALS
 from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
 from secure_sccvfl.reports.making import make_host_results, seal_results
@@ -71,7 +72,7 @@ class Member:
             return work(listener, watched)
 
     def _jobs(self, listener: socket.socket | None, watched: Watched) -> int:
-        config = SessionConfig.load(self.party.config)
+        config = load_session(self.party.config)
         check_jobs(config)
         out = self.party.out
         self._open_folder(config)
@@ -99,14 +100,14 @@ class Member:
         return finish(out) if TRAIN in config.jobs else OK
 
     def _predict(self, listener: socket.socket | None, watched: Watched) -> int:
-        config, out = SessionConfig.load(self.party.config).for_job(PREDICT), self.party.out
+        config, out = load_session(self.party.config).for_job(PREDICT), self.party.out
         finished = (out / LOG).exists()
         if finished:
             keep_stopped(out)
         place = unused_name(out / PREDICT)
         options = {**prediction_options(config.options), "model": str(out.resolve()), **(self.predict or {})}
         if config.needs_approval:  # the number in the plan that all parties have approved
-            options["predictions"] = RunOptions.of(config.options).predictions
+            options["predictions"] = RunOptions.of(config.options).privacy.predictions
         code = self._job(config, place, listener, watched, options)
         if code == OK and (place / "predictions.csv").exists():
             say(f"the predictions: {place / 'predictions.csv'}")
@@ -151,7 +152,7 @@ class Member:
             def closing(session: Session) -> None:
                 close_log(log)  # what all sign is final
                 if config.jobs:
-                    credentials = party.credentials(config) if config.transport == "tls" else None
+                    credentials = party.credentials(config)
                     sign_job(session, config, self.party.out, place, credentials)
 
             return party.one_session(config, watched, listener, options=options, closing=closing)

@@ -36,7 +36,7 @@ def outlook(
 
 def _own_rows(config: SessionConfig, plan: Plan, rank: int | None) -> int | None:
     """The number of records in this party's own file, or of public data; None if the file is not here."""
-    if plan.options is None or (rank is None and not plan.options.pooled):
+    if plan.options is None or (rank is None and not plan.options.data.pooled):
         return None
     try:
         with warnings.catch_warnings():
@@ -49,14 +49,18 @@ def _own_rows(config: SessionConfig, plan: Plan, rank: int | None) -> int | None
 def _warning(plan: Plan, rank: int) -> str:
     """What people should know of the ledgers here before they agree."""
     options = plan.options
-    return "" if options is None else fresh_beside_used(options.dataset, options.ledger, options.pooled, rank)
+    return (
+        ""
+        if options is None
+        else fresh_beside_used(options.data.dataset, options.privacy.ledger, options.data.pooled, rank)
+    )
 
 
 def _ledgers(plan: Plan, rank: int) -> dict[str, dict[str, Any]]:
     options = plan.options
     if options is None:
         return {}
-    place = lasting_folder(options.dataset, options.ledger, options.pooled, rank)
+    place = lasting_folder(options.data.dataset, options.privacy.ledger, options.data.pooled, rank)
     found, earlier = {}, dict[str, list[Event]]()
     for job, spending in plan.spending.items():
         planned = earlier.setdefault(spending.ledger, [])

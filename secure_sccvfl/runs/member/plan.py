@@ -200,15 +200,15 @@ def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] |
         "classes": list(schema.classes),
         "id": schema.id_rule.words,
         "label": schema.parties[schema.label_holder],
-        "protected": [[a.name, list(a.groups), schema.parties[a.holder]] for a in schema.protected],
+        "protected": [[a.name, list(a.groups), a.holder] for a in schema.protected],
         "columns": {party: [f.name for f in own] for party, own in zip(schema.parties, schema.features, strict=True)},
-        "pooled": options.pooled,
-        "align": options.align,
+        "pooled": options.data.pooled,
+        "align": options.data.align,
         "tables": list(options.tabled(schema)) or "all columns",
         "schema": schema.digest(),
     }
-    if not options.pooled:
-        told["description"] = digest_of(_without_files(read_description(Path(options.dataset))))
+    if not options.data.pooled:
+        told["description"] = digest_of(_without_files(read_description(Path(options.data.dataset))))
     return told
 
 
@@ -246,9 +246,9 @@ def _predictions(config: SessionConfig, options: RunOptions | None, schema: Sche
     opened = prediction_plan(options, schema).releases
     (receiver,) = opened[PREDICTIONS.name].receivers
     return {
-        "people": options.predictions or "no limit",
+        "people": options.privacy.predictions or "no limit",
         "to": node_folder(receiver, config.dealer),
-        "what": "scores" if options.scores or schema.task == "regression" else "decisions",
+        "what": "scores" if options.session.scores or schema.task == "regression" else "decisions",
         "again": "the answer on record; refused if a party's columns differ",
         "openings": [_opening(release, config) for release in opened.values()],
     }
@@ -260,20 +260,20 @@ def _spending(job: str, plan: ReleasePlan, options: RunOptions | None, schema: S
     if options is None or schema is None or not events:
         return None
     if job == "evaluate":
-        cap, delta = options.evaluation_epsilon, options.evaluation_delta
-        multiplier = noise_multiplier(cap, delta, options.evaluations)
+        cap, delta = options.evaluation.epsilon, options.evaluation.delta
+        multiplier = noise_multiplier(cap, delta, options.evaluation.planned)
         return Spending(EVALUATIONS, cap, delta, multiplier, tuple((event, 1, 1.0) for event in events))
     spread = spread_of(options, schema)
     if job == "discovery":
         charges = [(event, 1, 1.0) for event in events]
-        return Spending(LEDGER, options.epsilon, options.delta, spread.multiplier, tuple(charges))
+        return Spending(LEDGER, options.privacy.epsilon, options.privacy.delta, spread.multiplier, tuple(charges))
     if job != "train":
         raise ConfigError(f"the job {job!r} charges, and no plan says how much")
-    steps = gradient_mode(options.mode).charged_steps(options)
+    steps = gradient_mode(options.training.mode).charged_steps(options)
     of_steps = NOISY_GRADIENT.pays
     charges = [(event, 1, 1.0) for event in events if event not in (of_steps, *HEADS)]
     charges += [(event, count, sampling) for event in events if event == of_steps for sampling, count in steps]
-    given = (LEDGER, options.epsilon, options.delta, spread.multiplier)
+    given = (LEDGER, options.privacy.epsilon, options.privacy.delta, spread.multiplier)
     if spread.heads is None:
         return Spending(*given, tuple(charges))
     heads, budget = spread.heads

@@ -9,6 +9,7 @@ from typing import Any
 
 from protocols.config import CONNECT_BY_HAND, SessionConfig
 from protocols.net.enrolment import SHOWN
+from secure_sccvfl.config.sections import OPTIONS
 from secure_sccvfl.releases.heads import EPSILON_RULE
 from secure_sccvfl.runs.member.plan import Plan
 from secure_sccvfl.training.modes.options import RunOptions
@@ -69,9 +70,9 @@ def _settings(plan: Plan) -> Iterator[str]:
     if options is None:
         found |= {f"option {name}": (value, None) for name, value in session["options"].items()}
     else:
-        plain = RunOptions.of({"dataset": options.dataset})
-        shown = {f.name: (getattr(options, f.name), getattr(plain, f.name)) for f in fields(options)}
-        found |= {f"option {name}": pair for name, pair in shown.items() if pair[0] != pair[1] and name != "resume"}
+        set_, plain = options.flat(), RunOptions.of({"dataset": options.data.dataset}).flat()
+        differing = [o for o in OPTIONS if set_[o.wire] != plain[o.wire] and o.wire != "resume"]
+        found |= {f"option {o.path}": (set_[o.wire], plain[o.wire]) for o in differing}
     yield "settings that are not the default:" if found else "all settings are the default"
     for name, (value, default) in found.items():
         told = "" if default in (None, "", ()) else f" (default {_shown(default)})"
@@ -112,7 +113,7 @@ def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
             f"{job} charges {count} releases: epsilon {budget['epsilon']:.2f} of {budget['cap']:g} at delta "
             f"{budget['delta']:g} ({budget['ledger']})"
         )
-        if job == "train" and plan.options is not None and plan.options.private_model:
+        if job == "train" and plan.options is not None and plan.options.privacy.private_model:
             yield f"  epsilon where none is named: {EPSILON_RULE}"
         yield "  alone: " + ", ".join(f"{p['part']} {p['alone']:.2f} ({p['times']})" for p in budget["parts"])
         own = here["ledgers"].get(job)

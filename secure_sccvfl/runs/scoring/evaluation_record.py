@@ -26,7 +26,7 @@ from protocols.records.chain import read_chain
 from protocols.records.private import private
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.releases import EVALUATION
-from secure_sccvfl.runs.model_files import ModelError
+from secure_sccvfl.runs.paths import ModelError
 
 FILE = "evaluation.json"
 BEGUN = "begun: "

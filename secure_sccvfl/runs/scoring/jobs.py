@@ -39,7 +39,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.sketches import shuffled
+from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
@@ -60,7 +60,8 @@ from secure_sccvfl.releases.releases import COLUMNS, HEAD, PREDICTIONS, REFUSED_
 from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.runs.costs import PhaseMeter
 from secure_sccvfl.runs.jobs import Progress
-from secure_sccvfl.runs.model_files import ModelError, PartyModel, load_model, model_folder
+from secure_sccvfl.runs.model_files import PartyModel, load_model, model_folder
+from secure_sccvfl.runs.paths import ModelError
 from secure_sccvfl.runs.scoring.decisions import write_decisions
 from secure_sccvfl.runs.scoring.evaluation_record import begin, record, recorded, took_part
 from secure_sccvfl.runs.scoring.metering import Answers, Asked, allowed_predictions
@@ -87,11 +88,11 @@ class _WithModel:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
-        if not self.options.model:
+        if not self.options.session.model:
             raise ConfigError("name the run whose model is to be used (--model RUN)")
 
     def load(self, layout: Layout, schema: Schema) -> PartyModel:
-        model = load_model(model_folder(self.options.model, self.rank), layout)
+        model = load_model(model_folder(self.options.session.model, self.rank), layout)
         if (model.rank, model.parties) != (self.rank, self.parties):
             raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
         if model.schema != schema.digest():
@@ -165,7 +166,7 @@ def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel)
             raise ConfigError(
                 f"the model was trained with {name} = {value!r}, so it is not evaluated with {given[name]!r}"
             )
-    return replace(options, **fixed)
+    return options.changed(**fixed)
 
 
 def shuffled_anew(codes: AtHolder, present: np.ndarray | None = None) -> AtHolder:
@@ -199,15 +200,17 @@ class EvaluateJob(_WithModel):
         self.test = self.data.part(self.data.split.test)
         if self.model.aware is not None:
             in_time(self.model.aware)
-        if self.test.rows < self.options.min_group:
-            raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
+        if self.test.rows < self.options.evaluation.min_group:
+            raise DataError(
+                f"{self.test.rows} test records are fewer than min_group = {self.options.evaluation.min_group}"
+            )
         self.judged = self._judged()
         self.crossed = crossed_of(self.options, self.data.schema)
         self._enough()
 
     def _enough(self) -> None:
         """Refuse before anything is sent if own test records, of which the common ones are a part, are too few."""
-        if self.options.align != "hidden":
+        if self.options.data.align != "hidden":
             return
         needed = fewest_records(self.options, self.data.schema, self.sums)
         if self.test.rows < needed:
@@ -233,7 +236,7 @@ class EvaluateJob(_WithModel):
         if self.noisy:  # a judge is fitted on other records too, so one record may move more than is paid for
             return found
         codes = self.test.protected[0].codes
-        for path in sorted(model_folder(self.options.model, self.rank).parent.glob("judge-*.npz")):
+        for path in sorted(model_folder(self.options.session.model, self.rank).parent.glob("judge-*.npz")):
             judge = path.stem.removeprefix("judge-")
             with np.load(path) as file:
                 copies = Copies(file["source"], file["weight"], file.get("target"))
@@ -254,12 +257,12 @@ class EvaluateJob(_WithModel):
     def _has_null(self) -> bool:
         """Whether flips by the own generator have a null control: it must follow from tables alone, and not use s."""
         model = self.model
-        follows = model.generator.kind != "masked" and model.generator.source == "tables"
+        follows = model.generator.kind != "masked"
         return self.noisy and model.held_out.controls != "none" and follows and model.aware is None
 
     @property
     def noisy(self) -> bool:
-        return self.options.evaluation == "noisy"
+        return self.options.evaluation.kind == "noisy"
 
     @property
     def sums(self) -> Sums:
@@ -269,7 +272,7 @@ class EvaluateJob(_WithModel):
         beside = BASELINES if model.held_out.controls != "none" else ()
         known = tuple(name for name in beside if name == MAJORITY or model.control is not None)
         classes, groups = len(schema.classes), schema.group_counts[0]
-        full, counted = model.held_out.controls == "full", self.options.align == "hidden"
+        full, counted = model.held_out.controls == "full", self.options.data.align == "hidden"
         return Sums(schema.task, groups, tuple(self.judges), known, classes, full, counted)
 
     def plan(self) -> ReleasePlan:
@@ -285,17 +288,17 @@ class EvaluateJob(_WithModel):
         with meter.phase("evaluation"):
             progress("alignment", 0, 3)
             self.compare(session, model)
-            folder = model_folder(self.options.model, self.rank)
+            folder = model_folder(self.options.session.model, self.rank)
             place = self.options.ledger_folder(session, folder.parent)
             key = record_key(session, place, data.schema.id_rule)
             self.check_charged(session, model, place)
             known = model.held_out
-            if self.options.align == "revealed":
+            if self.options.data.align == "revealed":
                 self._same_records(session, known.own in ("", key.tags(data.ids).digest))
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
             self._same_records(session, known.parts == {name: part.digest for name, part in parts.items()})
-            about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
+            about = f"{model.run} {self.options.evaluation.kind} {' '.join(self.judges)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
             paid = partial(took_part, place / EVALUATIONS, session.folder, parts["test"])
             figures = recorded(session, folder, about, paid if self.noisy else None)
@@ -310,11 +313,11 @@ class EvaluateJob(_WithModel):
                 if session.folder is not None:
                     keep_copy(place / EVALUATIONS, session.folder)
         made = {"cost": meter.costs, "crypten_operations": meter.operations}
-        return {"ok": True, "run": model.run, "align": self.options.align, **figures, **made}
+        return {"ok": True, "run": model.run, "align": self.options.data.align, **figures, **made}
 
     def _may_pass(self, figures: Mapping[str, Any]) -> bool:
         """Whether figures that were paid for and not told may be told for another `min_group`, if paid for again."""
-        return REFUSED in figures and figures["evaluation"]["min_group"] != self.options.min_group
+        return REFUSED in figures and figures["evaluation"]["min_group"] != self.options.evaluation.min_group
 
     @staticmethod
     def _same_records(session: Session, same: bool) -> None:
@@ -333,7 +336,7 @@ class EvaluateJob(_WithModel):
         begin: notes the name under which they are paid for.
         """
         schema, model, options = self.data.schema, self.model, self.options
-        if options.align == "exact":
+        if options.data.align == "exact":
             common_records(session, options, self.data, progress)
         self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
@@ -354,10 +357,12 @@ class EvaluateJob(_WithModel):
         copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
-            session, schema.task, schema.label_holder, schema.group_holders[0], options.min_group
+            session, schema.task, schema.label_holder, schema.group_holders[0], options.evaluation.min_group
         )
         label, first = self.test.label, self.test.protected[0]
-        told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
+        told: dict[str, Any] = {
+            "evaluation": {"kind": options.evaluation.kind, "min_group": options.evaluation.min_group}
+        }
         if not self.noisy:
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
             figures = exact_figures(opened, self.judges, len(first.groups))
@@ -366,25 +371,25 @@ class EvaluateJob(_WithModel):
                 counts = secret_counts(secret, plain, label, first.codes, len(first.groups), held, self.crossed)
                 figures["slices"] = slice_table(counts, first.groups, self.crossed)
             return {**told, **figures, "noise": {}}
-        cap, delta = options.evaluation_epsilon, options.evaluation_delta
-        raise_cap(session, place / EVALUATIONS, options.cap, self.certificates)
+        cap, delta = options.evaluation.epsilon, options.evaluation.delta
+        raise_cap(session, place / EVALUATIONS, options.privacy.cap_decision, self.certificates)
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
-        multiplier = noise_multiplier(cap, delta, options.evaluations)
+        multiplier = noise_multiplier(cap, delta, options.evaluation.planned)
         # New noise needs a new name in the ledger, whatever model it is about.
-        name, alike = agree_on_run(session, place), options.align != "hidden"
+        name, alike = agree_on_run(session, place), options.data.align != "hidden"
         begin(name)
         told["evaluation"]["charged"] = name
-        charger = Charger(session, budget, multiplier, name, test, options.noise, alike=alike)
+        charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=alike)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:
-            figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group)
+            figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.evaluation.min_group)
         except AlignmentError as error:
             return {**told, REFUSED: str(error)}
         errors = self.sums.standard_errors(deviation, figures.get("records", self.test.rows))
-        told["evaluation"] |= {"noise": options.noise, "controls": options.controls}
+        told["evaluation"] |= {"noise": options.privacy.noise, "controls": options.evaluation.controls}
         told["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
         return {**told, **figures}
 
@@ -408,7 +413,7 @@ class EvaluateJob(_WithModel):
         """
         data, model, first = self.data, self.model, self.test.protected[0]
         trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
-        real = replace(model, generator=replace(model.generator, thinning=0.0))
+        real = model
         rng = stream(model.drawn_seed, "null tables", session.rank)
         null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
         names = [name for name in (OWN, NULL + OWN) if name in self.judges]
@@ -449,14 +454,16 @@ class PredictJob(_WithModel):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
-        if not self.options.records:
+        if not self.options.session.records:
             raise ConfigError("name the file with the new records (--records FILE)")
         self.schema = self.options.schema(self.parties)
         self.model = self.load(Layout.of(self.schema.features[rank]), self.schema)
         self.card = self.options.policy(self.schema)
         self.aware = self._declared()
         self.named = self._named()
-        self.new = read_new_records(Path(self.options.records), self.schema, rank, uses_s=self.aware is not None)
+        self.new = read_new_records(
+            Path(self.options.session.records), self.schema, rank, uses_s=self.aware is not None
+        )
         self.allowed = allowed_predictions(config, self.options, self.model)
         (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
 
@@ -471,7 +478,7 @@ class PredictJob(_WithModel):
         known = self.model.aware
         if known is None:
             return None
-        if self.options.scores and not self.model.held_out.pooled:
+        if self.options.session.scores and not self.model.held_out.pooled:
             raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
         if self.card is None:
             in_time(known)
@@ -503,7 +510,7 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
-            place = self.options.ledger_folder(session, model_folder(self.options.model, self.rank).parent)
+            place = self.options.ledger_folder(session, model_folder(self.options.session.model, self.rank).parent)
             key = record_key(session, place, self.schema.id_rule)
             self.check_charged(session, self.model, place)
             with open_log(place, self.model.released_in, key) as log:
@@ -512,7 +519,7 @@ class PredictJob(_WithModel):
         return {
             "ok": True,
             "run": self.model.run,
-            "align": self.options.align,
+            "align": self.options.data.align,
             "records": rows,
             "refused": refused,
             "on_record": used,
@@ -529,20 +536,20 @@ class PredictJob(_WithModel):
         Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
         """
         new, options = self.new, self.options
-        asked = Asked.of(log, new, "scores" if options.scores and self.model.held_out.pooled else "")
+        asked = Asked.of(log, new, "scores" if options.session.scores and self.model.held_out.pooled else "")
         shown = asked.readable & asked.fresh
-        if options.align != "revealed":  # all own records are asked for
+        if options.data.align != "revealed":  # all own records are asked for
             log.agree(session, int(shown.sum()), self.allowed)
         data = common_records(session, options, new.data(self.schema), progress)
         part, table = placed(session, options, data, np.arange(len(data.ids)))
         at = new.places(data.ids)
-        if options.align == "revealed":
+        if options.data.align == "revealed":
             log.agree(session, int(shown[at].sum()), self.allowed)
         engine, head = self.engine(session, self.model, self.schema)
         progress("scoring", 1, 2)
         rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
         result = cooled(engine.shared_logits(head, rows), self.model.temperature)
-        if not options.scores and self.schema.task != "regression":
+        if not options.session.scores and self.schema.task != "regression":
             judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
             result = judge.decisions(result)
         readable, fresh = np.ones((2, part.rows), np.bool_)
@@ -567,7 +574,7 @@ class PredictJob(_WithModel):
             held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
             held[at] = True if part.presence is None else found[at, -1] > 0.5
             answers = Answers(found if part.presence is None else found[:, :-1], held)
-            answers.settle(log, asked, shown, mark, options.scores or self.schema.task == "regression")
+            answers.settle(log, asked, shown, mark, options.session.scores or self.schema.task == "regression")
             why |= answers.why
             if session.folder is not None:
                 decided = asked.readable & ~np.any(list(answers.why.values()), axis=0)
@@ -582,5 +589,5 @@ class PredictJob(_WithModel):
         A model that uses s says so in each.
         """
         said = self.named | ({} if self.aware is None else {"note": USES_S})
-        ids, scores = self.new.ids[decided], self.options.scores
+        ids, scores = self.new.ids[decided], self.options.session.scores
         write_decisions(path, self.schema, ids, opened[decided], held[decided], said, scores)

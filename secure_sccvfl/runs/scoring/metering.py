@@ -8,10 +8,11 @@ import numpy as np
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.steps.refusals import REFUSED, REPEATED, SHOWN
+from secure_sccvfl.config.rules import PREDICTIONS
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog
 from secure_sccvfl.runs.model_files import PartyModel
 from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, LOST, NO_SCORES, NewRecords
-from secure_sccvfl.training.modes.options import PREDICTIONS, RunOptions
+from secure_sccvfl.training.modes.options import RunOptions
 
 
 def allowed_predictions(config: SessionConfig, options: RunOptions, model: PartyModel) -> int:
@@ -24,11 +25,11 @@ def allowed_predictions(config: SessionConfig, options: RunOptions, model: Party
     if trained is None:  # of an earlier version
         trained = NO_LIMIT if model.held_out.pooled else PREDICTIONS
     if config.needs_approval and not model.held_out.pooled:
-        return options.predictions
+        return options.privacy.predictions
     if config.options.get("predictions", trained) != trained:
         raise ConfigError(
-            f"the model may answer for {trained} people: another number ({options.predictions}) needs a session file "
-            "that all parties have approved, or a new training"
+            f"the model may answer for {trained} people: another number ({options.privacy.predictions}) needs a "
+            "session file that all parties have approved, or a new training"
         )
     return trained
 

@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 
 from protocols.records.private import private
-from secure_sccvfl.data.dataset import DataWarning, look_at_codes
+from secure_sccvfl.data.cells import CellProblem, refuse
+from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import DataError, Feature
-from secure_sccvfl.data.files import absent, read_table
+from secure_sccvfl.data.files import absent, look_at_codes, read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
-from secure_sccvfl.data.tables.problems import Finding, refuse
 from secure_sccvfl.policy.aware_entry import USES_S
 
 REFUSED = "refused.csv"
@@ -44,7 +44,7 @@ class NewRecords:
     ids: np.ndarray
     party: Party
     groups: AtHolder
-    found: tuple[Finding, ...]
+    found: tuple[CellProblem, ...]
 
     @property
     def readable(self) -> np.ndarray:
@@ -99,7 +99,7 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     looked = [feature.look(frame[feature.name]) for feature in features]
     found = [odd for _, all_odd in looked for odd in all_odd]
     groups = None
-    if uses_s and schema.protected[0].holder == rank:
+    if uses_s and schema.group_holders[0] == rank:
         groups, odd = _groups(frame, schema, path.name)
         found += odd
     refused = _refused(tuple(found), len(frame))
@@ -113,16 +113,16 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     )
 
 
-def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray, list[Finding]]:
+def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray, list[CellProblem]]:
     """The group of each new record, at the holder of s."""
     attribute = schema.protected[0]
     if attribute.name not in frame:
-        owner = schema.parties[attribute.holder]
+        owner = attribute.holder
         raise DataError(f"{USES_S}: {file} has no column {attribute.name!r}, which {owner} needs")
     return look_at_codes(frame[attribute.name], attribute.groups, "protected attribute")
 
 
-def _refused(found: tuple[Finding, ...], rows: int) -> np.ndarray:
+def _refused(found: tuple[CellProblem, ...], rows: int) -> np.ndarray:
     marked = np.zeros(rows, bool)
     for finding in found:
         marked |= finding.bad

@@ -23,7 +23,7 @@ OWN = "own"
 
 def facts_of(options: RunOptions, parties: int, **sizes: int) -> Facts:
     """The facts that the plan of a job on a model follows from."""
-    return Facts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.align)
+    return Facts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.data.align)
 
 
 def common_releases(options: RunOptions, parties: int) -> list[Release]:
@@ -34,7 +34,9 @@ def common_releases(options: RunOptions, parties: int) -> list[Release]:
 
 def crossed_of(options: RunOptions, schema: Schema) -> Crossed | None:
     """The column that groups are crossed with, where counts of slices may be opened."""
-    return Crossed.opened(schema, options.slices, pooled=options.pooled, exact=options.evaluation != "noisy")
+    return Crossed.opened(
+        schema, options.evaluation.slices, pooled=options.data.pooled, exact=options.evaluation.kind != "noisy"
+    )
 
 
 def sums_of(options: RunOptions, schema: Schema) -> Sums:
@@ -42,27 +44,27 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
 
     Flips have a null control where the generator follows from tables alone and the model does not use s.
     """
-    config, controls = options.train_config(), options.controls
-    null = config.generator.kind != "masked" and config.generator.source == "tables" and options.mode != "aware"
-    control = config.control and config.second_order(schema.task) and schema.outputs == 1
+    config, controls = options.train_config(), options.evaluation.controls
+    null = config.generator.kind != "masked" and options.training.mode != "aware"
+    control = config.control and config.second_order and schema.outputs == 1
     known = tuple(name for name in BASELINES if controls != "none" and (name == MAJORITY or control))
     judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
-    full, counted = controls == "full", options.align == "hidden"
+    full, counted = controls == "full", options.data.align == "hidden"
     return Sums(schema.task, schema.group_counts[0], judges, known, len(schema.classes), full, counted)
 
 
 def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
     """How many test records noisy figures need where their number is secret."""
-    multiplier = noise_multiplier(options.evaluation_epsilon, options.evaluation_delta, options.evaluations)
-    level = NoiseLevel(multiplier, options.noise, len(schema.parties))
+    multiplier = noise_multiplier(options.evaluation.epsilon, options.evaluation.delta, options.evaluation.planned)
+    level = NoiseLevel(multiplier, options.privacy.noise, len(schema.parties))
     holders = {schema.label_holder, schema.group_holders[0]}
-    return fewest(planned_deviation(sums, level, len(holders)), options.min_group)
+    return fewest(planned_deviation(sums, level, len(holders)), options.evaluation.min_group)
 
 
 def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str], sums: Sums) -> ReleasePlan:
     """What an evaluation opens: noisy sums, or exact figures under these judges."""
     parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
-    if options.evaluation == "noisy":
+    if options.evaluation.kind == "noisy":
         opened = sums.release(parties)
     else:
         opened = exact_release(parties, schema.task, judges, groups)
@@ -72,13 +74,13 @@ def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str], 
 
 def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> ReleasePlan:
     """What a prediction for this many records opens, and to whom."""
-    receiver = schema.label_holder if options.receiver < 0 else options.receiver
+    receiver = schema.label_holder if options.session.receiver < 0 else options.session.receiver
     if not 0 <= receiver < len(schema.parties):
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
-    what = "calibrated logits" if options.scores else "decisions"
-    if options.align == "hidden":
+    what = "calibrated logits" if options.session.scores else "decisions"
+    if options.data.align == "hidden":
         what += ", where all parties hold the record, and whether they do"
-    facts = facts_of(options, len(schema.parties), records=records if options.align == "exact" else ANY)
+    facts = facts_of(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
     made = PREDICTIONS.releases(facts, receiver=receiver, detail=what)
     refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
     return ReleasePlan([*common_releases(options, len(schema.parties)), *made, *refused])

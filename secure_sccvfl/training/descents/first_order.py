@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-
-from protocols.ring import FRACTION_BITS
 from protocols.session.runtime import Session, crypten
-from protocols.steps.head import HEAD_BITS, RESIDUAL_BITS, Pace
+from protocols.steps.head import HEAD_BITS, Pace
 from protocols.steps.second_order import Shared
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training import shared_measures
-from secure_sccvfl.training.engine import SIGN_WIDTH
 from secure_sccvfl.training.handles import SharedDescent, Weights
 
 SCALE_BITS = 20
@@ -35,8 +30,6 @@ def stepped(
     sums = descent.rows.t() @ residual
     session.flush()
     slope, gradients = (sums[columns], sums[:columns]) if counts else (residual.sum(0), sums)
-    if descent.edits is not None:
-        pull = pull + _smooth_sign_pull(session, weights, descent, descent.edits)
     return _descended(weights, gradients, pull, slope, pace, batch.count), logits
 
 
@@ -51,18 +44,6 @@ def _descended(weights: Weights, gradients: Shared, pull: Shared, slope: Shared,
     velocity = kept[:size].reshape(shape) - gradient - pulled
     bias_velocity = kept[size:] - drift
     return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
-
-
-def _smooth_sign_pull(session: Session, weights: Weights, descent: SharedDescent, edits: Shared) -> Shared:
-    """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / records."""
-    batch, reached = descent.batch, torch.from_numpy(descent.reached)
-    plain = times(weights.weight, descent.scale_shares)
-    shift = (edits @ plain[reached]).rescale(FRACTION_BITS, sliced=True)
-    sign = session.tanh(shift * round(1 / SIGN_WIDTH)).rescale(RESIDUAL_BITS, sliced=True)
-    records = batch.count * (edits.size(0) // batch.rows)
-    mean = session.public(np.zeros(tuple(weights.weight.size())), HEAD_BITS)
-    mean[reached] = (edits.t() @ sign / (records / descent.step.lam)).rescale(HEAD_BITS, sliced=True)
-    return times(mean, descent.scale_shares).rescale(2 * HEAD_BITS)
 
 
 def consistency(gram: Shared, root: Shared) -> Shared:

@@ -15,7 +15,7 @@ from secure_sccvfl.releases.heads import LARGEST_CURVATURE, HeadCharge
 from secure_sccvfl.releases.releases import GUARD_LENGTH
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.grid import PRIVATE_SAMPLED, Bounds, Grid, sampled_rows
-from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, Engine, Step
 from secure_sccvfl.training.leak import adversaries
 from secure_sccvfl.training.modules import MODULE_MOMENTUM, MODULE_RATE
 from secure_sccvfl.training.state import Hooks, State
@@ -81,24 +81,6 @@ class Descents:
     def go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
 
-    def warming(self) -> Callable[[Any, int], Any]:
-        """Steps without consistency: from a head and their number to the next head.
-
-        Second-order training needs none: it starts from a zero head. A module takes all steps with consistency.
-        """
-        if not self.config.warm_steps(self.task):
-            return lambda head, count: head
-        descent: Any = None
-
-        def steps(head: Any, count: int) -> Any:
-            nonlocal descent
-            if descent is None:  # only after the first release: a run that the budget refuses does not need it
-                step = Step(self.config.rate, self.config.momentum)
-                descent = self.engine.prepare(self.batch, None, step, self.flat)
-            return self.engine.steps(head, descent, count)
-
-        return steps
-
     def reach(self, guards: Sequence[Blocks]) -> Blocks:
         """Each owner's curvature bound of the guards; opens their length."""
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
@@ -112,21 +94,16 @@ class Descents:
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         return reach
 
-    def guard_weight(self, lam: float) -> float:
-        """The weight of the guard at this lambda."""
-        return self.config.guard * (lam if self.config.guard_grows else 1.0)
-
     def first_order(self, lam: float, flat: Blocks, energy: Blocks, reach: Blocks) -> tuple[Step, Blocks]:
         """A first-order step at this lambda, and each owner's curvature bound of the whole objective.
 
         That of a module has no such bound, and needs none.
         """
-        config, weight = self.config, self.guard_weight(lam)
-        if config.module is not None:
-            return Step(MODULE_RATE, MODULE_MOMENTUM, lam, guard=weight), flat
-        steep = lam * (1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH)
-        bound = {k: flat[k] + steep * energy[k] + weight * reach[k] for k in flat}
-        return Step(config.rate, config.momentum, lam, config.consistency, weight), bound
+        weight = self.config.guard
+        if self.config.module is not None:
+            return Step(MODULE_RATE, MODULE_MOMENTUM, lam, weight), flat
+        bound = {k: flat[k] + lam * energy[k] + weight * reach[k] for k in flat}
+        return Step(lam=lam, guard=weight), bound
 
     def _prepared(self, penalty: Any, step: Step, bound: Blocks) -> Any:
         """A first-order descent of a linear head or of a module."""
@@ -161,7 +138,7 @@ class Descents:
 
         def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
             each = [lam for lam in lambdas for _ in range(self.outputs)]
-            held = tuple(self.guard_weight(lam) for lam in each)
+            held = (config.guard,) * len(each)
             sharpens = any(sharp for _, sharp in stretches(config, self.task))
             curvature = (PRIVATE_CURVATURE if config.private else CURVATURE)[self.task]
             grid = Grid(tuple(each), held, curvature, sharpens=sharpens, guesses=config.leak, without=self.left_out)
@@ -180,7 +157,7 @@ class Descents:
             (lam,) = lambdas
             return (self.descend(penalty, *self.first_order(lam, self.flat, energy, reach)),)
 
-        return together if config.second_order(self.task) else alone
+        return together if config.second_order else alone
 
     def steepness(self) -> Blocks:
         """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
@@ -197,7 +174,7 @@ class Descents:
 
     def heads_of(self, descend: Descend, lambdas: Sequence[float]) -> tuple[Any, ...]:
         """All at once, or each from the last head."""
-        if self.config.second_order(self.task):
+        if self.config.second_order:
             return descend(lambdas)
         for lam in lambdas[len(self.state.heads) :]:
             self.go_on(heads=(*self.state.heads, *descend([lam])), taken=0)

@@ -35,7 +35,7 @@ MODES: Registry[ModeEntry] = Registry(
     {
         "sealed": ModeEntry("secure_sccvfl.training.modes.sealed:Sealed", "trained in secret", "hidden"),
         "split": ModeEntry(
-            "secure_sccvfl.training.modes.split:Split", "split learning: gradients are shown", "shown", groups="shown"
+            "secure_sccvfl.research.split.mode:Split", "split learning: gradients are shown", "shown", groups="shown"
         ),
         "aware": ModeEntry(
             "secure_sccvfl.training.modes.aware:Aware", "trained in secret; this model uses s", "hidden", (0.1,)

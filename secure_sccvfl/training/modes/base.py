@@ -7,6 +7,7 @@ import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,7 @@ from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.kept_tables import KeptTables
+from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.policy.card import PolicyCard
@@ -114,7 +115,7 @@ def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | Non
     known = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
     names = options.tabled(schema)
     bins = {rank: {k: v for k, v in own.items() if not names or k in names} for rank, own in schema.bins.items()}
-    return Facts(bins, schema.group_counts, known).with_settings(options)
+    return Facts(bins, schema.group_counts, known).with_settings(SimpleNamespace(**options.flat()))
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
@@ -129,13 +130,13 @@ def common_releases(schema: Schema, options: RunOptions) -> list[Release]:
 
 def check_sampling(options: RunOptions, mode: str) -> None:
     """Raise ConfigError if the options sample steps in a mode that cannot."""
-    if options.dp_sampling != 1:
+    if options.training.dp_sampling != 1:
         raise ConfigError(f"dp_sampling is for mode dp, not {mode}")
 
 
 def mode_plan(schema: Schema, options: RunOptions) -> ReleasePlan:
     """Everything that a run of its mode opens."""
-    return ReleasePlan(gradient_mode(options.mode).releases(options, schema))
+    return ReleasePlan(gradient_mode(options.training.mode).releases(options, schema))
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,10 @@ class Spread:
 
 def spread_of(options: RunOptions, schema: Schema, spent: tuple[Event, ...] = (), *, cached: bool = False) -> Spread:
     """All releases of a run together fit the cap without its reserve. cached: statistics are of an earlier run."""
-    mode = gradient_mode(options.mode)
+    mode = gradient_mode(options.training.mode)
     steps, plan = mode.charged_steps(options), mode.heads(options, schema)
-    coarse = tuple(COARSER.values()) if options.align == "hidden" and not cached else ()
-    given = options.spendable, options.delta, 0 if cached else options.charged
+    coarse = tuple(COARSER.values()) if options.data.align == "hidden" and not cached else ()
+    given = options.spendable, options.privacy.delta, 0 if cached else options.charged
     if plan is None:
         return Spread(noise_multiplier(*given, steps, spent, coarse))
     budget = plan.budget(*given, steps, spent, coarse)
@@ -163,16 +164,16 @@ def check_budget(options: RunOptions, schema: Schema) -> None:
 
     Any number of heads fits at noise that is large enough, so a grid of lambdas has the limit of `MOST_HEAD_NOISE`.
     """
-    lam, cached = options.lambdas[-1], bool(options.tables)
+    lam, cached = options.training.lambdas[-1], bool(options.privacy.cached_tables)
     try:
         all_heads = spread_of(options, schema, cached=cached)
-        one = spread_of(replace(options, lambdas=(lam,), take_lambda=lam), schema, cached=cached)
+        one = spread_of(options.changed(lambdas=(lam,), take_lambda=lam), schema, cached=cached)
     except TargetError as error:
         raise ConfigError(str(error)) from None
     if all_heads.heads is not None and _noise_of(all_heads) > MOST_HEAD_NOISE * _noise_of(one):
         raise ConfigError(
-            f"{len(options.lambdas)} lambdas do not fit epsilon {options.spendable:g}: every head is charged, and "
-            f"each would carry more than {MOST_HEAD_NOISE:g} times the noise of a single one; give fewer lambdas"
+            f"{len(options.training.lambdas)} lambdas do not fit epsilon {options.spendable:g}: every head is charged"
+            f", and each would carry more than {MOST_HEAD_NOISE:g} times the noise of one; give fewer lambdas"
         )
 
 
@@ -198,7 +199,7 @@ def planned_spread(
     budget: Budget,
     records: RecordSet,
     own: Collection[str],
-    cached: KeptTables | None = None,
+    cached: CachedReleases | None = None,
 ) -> Spread:
     """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
 
@@ -212,7 +213,7 @@ def planned_spread(
     things, and each party computes it: another party can ask for more noise, and for nothing else. Figures that no
     honest party can need are refused.
     """
-    if cached is not None and gradient_mode(options.mode).heads(options, schema) is None:
+    if cached is not None and gradient_mode(options.training.mode).heads(options, schema) is None:
         return Spread(cached.multiplier)  # nothing is charged
     account = budget.account
     earlier = [charge for charge in account.charges if charge.key.partition(" ")[0] not in own]
@@ -257,6 +258,25 @@ def _at_noise(fresh: Spread, noise: float) -> Spread:
 
 
 GRADIENTS = "gradients.npz"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a party saw of a step: the rows, and the gradient in its activations for each of them, as two factors.
+
+    The gradient is a product of this rank (protocols/steps/split.py), so `signal` (rows x outputs) and `direction`
+    (outputs x width) are all of it, and small enough that those of every step are kept.
+    """
+
+    rows: np.ndarray
+    signal: np.ndarray = field(repr=False)
+    direction: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: np.ndarray, gradient: np.ndarray, outputs: int) -> Seen:
+        """The factors of a gradient (rows x width) of rank `outputs`."""
+        u, values, v = np.linalg.svd(gradient, full_matrices=False)
+        return cls(rows, u[:, :outputs] * values[:outputs], v[:outputs])
 
 
 def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:

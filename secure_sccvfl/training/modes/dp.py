@@ -317,7 +317,7 @@ def plain_columns(schema: Schema) -> list[int]:
 
 
 def dp_config(options: RunOptions) -> DpConfig:
-    return DpConfig(steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
+    return DpConfig(steps=options.training.dp_steps, sampling=nearest_sampling(options.training.dp_sampling))
 
 
 class Dp:
@@ -353,10 +353,10 @@ class Dp:
                 options.drawn_seed,
                 hooks=place.hooks,
                 state=place.state,
-                private=options.private_model,
+                private=options.privacy.private_model,
             )
         state = replace(State(None) if place.state is None else place.state, own=learned.own)
         trainer = place.trainer(config, learned.encoders)
         model = trainer.run(state=state, phase=place.phase)
-        steps = trainer.steps_before_grid() + config.steps_along_grid(model.task)
+        steps = trainer.steps_before_grid() + config.total_steps
         return Trained(model, place.engine, steps, learned.seen)

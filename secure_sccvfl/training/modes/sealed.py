@@ -32,7 +32,7 @@ def check_head(options: RunOptions, schema: Schema) -> None:
     module = options.train_config().module
     if module is None:
         return
-    columns = sum(len(reached(layout, (), options.encoder)) for layout in schema.layouts.values())
+    columns = sum(len(reached(layout, (), options.model.encoder)) for layout in schema.layouts.values())
     try:
         module.build(columns, schema.outputs)
     except HeadError as error:
@@ -63,4 +63,4 @@ class Sealed:
         config = place.options.train_config()
         trainer = place.trainer(config, driver=self.driver)
         model = trainer.run(state=place.state, phase=place.phase)
-        return Trained(model, place.engine, trainer.steps_before_grid() + config.steps_along_grid(model.task))
+        return Trained(model, place.engine, trainer.steps_before_grid() + config.total_steps)

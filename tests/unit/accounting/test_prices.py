@@ -25,7 +25,7 @@ from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivi
 from accounting.records import RecordSet
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.releases import noise
@@ -220,14 +220,14 @@ def agreement(truth, make_noise):
     parties, names, found = make_parties(data), sorted(truth), []
     for seed in range(12):
         statistics = PlainStatistics(make_noise(seed))
-        noisy = release_sketches(statistics, parties, data.protected, "s", len(names))[0].tables
+        noisy = release_tables(statistics, parties, data.protected, "s", len(names))[0].tables
         found.append(spearmanr([table_scores(truth[k]) for k in names], [table_scores(noisy[k]) for k in names])[0])
     return float(np.mean(found))
 
 
 def test_the_papers_mechanism_finds_nothing_at_a_budget_where_ours_does():
     data = load("german")
-    truth = release_sketches(PlainStatistics(noise.NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
+    truth = release_tables(PlainStatistics(noise.NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
     budget = noise.SpendingPlan(releases=1)
     assert agreement(truth, lambda seed: noise.GaussianNoise(budget, seed)) > 0.85
     for scale in (0.5, 1.0, 5.0):

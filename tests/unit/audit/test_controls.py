@@ -39,8 +39,8 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
 from secure_sccvfl.models.encoders import Encoder, EncoderKind, fit_encoder
-from secure_sccvfl.models.mlp import make_mlp
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.research.paper.encoder import make_mlp
 from secure_sccvfl.training.modes.options import RunOptions
 
 DATA = pooled("german", 3)
@@ -55,7 +55,9 @@ def without_audits(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def german_run(mode: str = "sealed") -> FinishedRun:
     options = RunOptions.of({"dataset": "german", "mode": mode})
-    return FinishedRun(Path(), options, DATA, make_split(DATA, options.split, options.seed), make_parties(DATA))
+    return FinishedRun(
+        Path(), options, DATA, make_split(DATA, options.data.split, options.data.seed), make_parties(DATA)
+    )
 
 
 @cache
@@ -205,7 +207,7 @@ def test_the_mean_over_further_models_decides(rate: float, ok: bool, monkeypatch
     seeds: list[int] = []
 
     def known_rate(options: RunOptions, data: Any, parties: Any, seed: int) -> float:
-        assert options.seed == seed
+        assert options.data.seed == seed
         seeds.append(seed)
         return rate + (0.04 if len(seeds) % 2 else -0.04)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,10 +23,9 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.reports.attacks import NOT_AUDITED, attack_story
-from secure_sccvfl.training.modes.base import keep_gradients
+from secure_sccvfl.research.split.settings import split_config
+from secure_sccvfl.training.modes.base import Seen, keep_gradients
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.modes.split_settings import split_config
-from secure_sccvfl.training.modes.split_state import Seen
 
 WARMUP, STEPS, PARTY, WIDTH = 4, 12, 2, 8
 FAMILY = 13
@@ -36,7 +34,9 @@ FAMILY = 13
 
 def german_run(folder: Path) -> FinishedRun:
     data, options = pooled("german", 3), RunOptions.of({"dataset": "german", "mode": "split"})
-    return FinishedRun(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
+    return FinishedRun(
+        folder, options, data, make_split(data, options.data.split, options.data.seed), make_parties(data)
+    )
 
 
 def shown(groups: np.ndarray) -> tuple[Seen, ...]:
@@ -139,7 +139,7 @@ def test_a_run_that_kept_the_first_pass_alone_is_not_judged(tmp_path: Path) -> N
 
 def test_gradients_of_own_data_are_not_kept() -> None:
     """They tell labels and s, and on data that may not be pooled nobody knows the truth to judge an attack by."""
-    own = replace(RunOptions.of({"mode": "split"}), dataset="loans.toml", pooled=False)  # refused by `RunOptions.of`
+    own = RunOptions.of({"mode": "split"}).changed(dataset="loans.toml", pooled=False)  # refused by `RunOptions.of`
     assert not split_config(own).keep_shown
     assert split_config(RunOptions.of({"dataset": "german", "mode": "split"})).keep_shown
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from secure_sccvfl.data.catalogue import EMBEDDED, load
 from secure_sccvfl.data.census import from_pums
 from secure_sccvfl.data.checks import examine, record_groups
-from secure_sccvfl.data.dataset import DataWarning, load_toml
+from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.files import load_toml
 from secure_sccvfl.data.party_data import public_split
 from secure_sccvfl.data.splits import make_split
 from tests.support.reference import reference

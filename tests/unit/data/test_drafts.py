@@ -18,12 +18,19 @@ from launch.cli import main
 from protocols.config import SessionConfig
 from secure_sccvfl.api.frames import to_frames
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.drafts import ranges
+from secure_sccvfl.data.drafts import draft
 from secure_sccvfl.data.drafts.check import check
-from secure_sccvfl.data.drafts.draft import draft_of
-from secure_sccvfl.data.drafts.guesses import FLOOR, OTHER, guess
+from secure_sccvfl.data.drafts.draft import (
+    FLOOR,
+    OTHER,
+    code_edges,
+    draft_of,
+    guess,
+    public_dates,
+    public_edges,
+    public_range,
+)
 from secure_sccvfl.data.drafts.merge import description_text, merged, read_draft
-from secure_sccvfl.data.drafts.ranges import code_edges, public_dates, public_edges, public_range
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party_data import own_part, own_schema
 
@@ -97,7 +104,7 @@ def test_a_range_lies_around_the_values_and_is_none_of_them(values: list[float])
 
 
 def test_the_examples_of_ranges() -> None:
-    assert doctest.testmod(ranges).failed == 0 and doctest.testmod(ranges).attempted >= 5
+    assert doctest.testmod(draft).failed == 0 and doctest.testmod(draft).attempted >= 5
 
 
 def test_edges_and_dates_are_public_parts_of_the_range() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.audit.dp_audit import CanaryAudit
-from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.summary import short_name
-from secure_sccvfl.research.reproduced.seeds import reproduce
+from secure_sccvfl.research.reproduction import experiments
+from secure_sccvfl.research.reproduction.summary import short_name
+from secure_sccvfl.research.reproduction.tables import Part, reproduce
 
 LABELS = {
     "binary": 'classes = ["no", "yes"]',
@@ -75,10 +75,10 @@ features = [ {{ name = "happy", kind = "category", categories = [1, 2, 3, 4, 5] 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_own_data_goes_through_the_whole_harness(tmp_path, monkeypatch, task):
-    monkeypatch.setattr(
-        experiments, "METHODS", {k: METHODS.get(k) for k in ("majority", "logreg", "erm", "drop_m", "scc")}
-    )
-    rows = reproduce("main", [write(tmp_path, task)], ["iid"], range(2), 1, tmp_path / "out", "local")
+    few = {k: METHODS.get(k) for k in ("majority", "logreg", "erm", "drop_m", "scc")}
+    monkeypatch.setattr(experiments, "methods_of", lambda experiment: few)
+    part = Part("out", "main", (write(tmp_path, task),), seeds=range(2))
+    rows = reproduce(part, tmp_path / "out")
     got = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in rows}
     assert json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]["dataset"] == "shops"
     assert {m for (_, _, m) in got} >= {"scg_region", "scg_norm_region"}, "both protected attributes are judged"

@@ -12,7 +12,7 @@ TABLES = {
     "secure_sccvfl.data.catalogue": "LOADERS",
     "secure_sccvfl.models.generators": "GENERATORS",
     "secure_sccvfl.audit.attacks.catalogue": "ATTACKS",
-    "secure_sccvfl.evaluation.judges": "JUDGES",
+    "secure_sccvfl.evaluation.counterfactual_models": "COUNTERFACTUAL_MODELS",
 }
 SLOW = ("torch", "ot", "pandas", "sklearn")
 

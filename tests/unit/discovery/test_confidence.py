@@ -15,16 +15,16 @@ from scipy import stats
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confidence, decide
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
 from secure_sccvfl.discovery.discovery import Discovery, redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.evaluation.discovery_utility import same_roles
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.releases.kinds import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.research.reproduction.role_stability import same_roles
 from tests.support.reference import reference
 
 
@@ -34,7 +34,7 @@ def everyone(name: str):
     return data, make_parties(data)
 
 
-def found(name: str, seed: int, card: PolicyCard | None = None, epsilon: float = 8.0, **settings) -> Finding:
+def found(name: str, seed: int, card: PolicyCard | None = None, epsilon: float = 8.0, **settings) -> RoleAssignment:
     """Discovery of a run with this seed: its own training part and noise, two releases."""
     data, parties = everyone(name)
     part = part_of(data, make_split(data, "iid", seed).train, parties)
@@ -45,10 +45,10 @@ def found(name: str, seed: int, card: PolicyCard | None = None, epsilon: float =
     for number in range(2):
         sketches, finding = made.refresh(number, sketches, finding)
     assert finding is not None and not finding.confidence
-    return made.judged(sketches, finding)
+    return made.with_confidence(sketches, finding)
 
 
-def agreements(findings: list[Finding]) -> tuple[np.ndarray, np.ndarray]:
+def agreements(findings: list[RoleAssignment]) -> tuple[np.ndarray, np.ndarray]:
     """For each role and other run: the confidence of the role, and whether it came again."""
     pairs = [
         (a.confidence[k], a.proposed[k] == b.proposed[k])
@@ -126,15 +126,15 @@ def tables(names: str, seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("rule", ["fdr", "fractions"])
 def test_a_party_redraws_its_own_features_as_if_alone(rule):
     config, both = DiscoveryConfig(rule, "stable"), tables("abc")
-    own = redraw([Sketch("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"])
-    joint = redraw([Sketch("s", both, 3.0)], config, 7, ["ab", "c"])
+    own = redraw([NoisyTables("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"])
+    joint = redraw([NoisyTables("s", both, 3.0)], config, 7, ["ab", "c"])
     assert all(np.array_equal(own.scores[k], joint.scores[k]) for k in "ab")
     assert own.p_values.keys() == (set("ab") if rule == "fdr" else set())
     assert all(len(v) == REDRAWS for v in joint.scores.values())
 
 
 def test_several_attributes_take_the_strongest_evidence():
-    one, other = Sketch("s", tables("ab"), 3.0), Sketch("t", tables("ab", 1), 3.0)
+    one, other = NoisyTables("s", tables("ab"), 3.0), NoisyTables("t", tables("ab", 1), 3.0)
     config = DiscoveryConfig(score="stable", simulations=50)
     both, alone = weigh([one, other], config, 0, ["ab"]), [weigh([s], config, 0, ["ab"]) for s in (one, other)]
     assert both.scores == {k: max(e.scores[k] for e in alone) for k in "ab"}
@@ -149,7 +149,7 @@ def test_a_card_decides_and_the_proposal_stays_beside_it_with_its_confidence():
     plain, ruled = found("german", 300), found("german", 300, card)
     assert ruled.roles.of["housing"] == "N" and ruled.by_card == ("housing",) and plain.by_card == ()
     assert ruled.proposed == plain.proposed and ruled.confidence == plain.confidence
-    assert Finding.of_record(json.loads(json.dumps(ruled.as_record()))) == ruled
+    assert RoleAssignment.of_record(json.loads(json.dumps(ruled.as_record()))) == ruled
 
 
 def test_hysteresis_under_fdr_is_a_margin_and_no_more():
@@ -176,7 +176,7 @@ def test_sixty_features_take_seconds_and_little_on_the_wire():
     rng = np.random.default_rng(0)
     many = {f"feature_{k:02d}": rng.normal(60, 20, (25, 9)) for k in range(60)}
     began = time.perf_counter()
-    drawn = redraw([Sketch("s", many, 3.0)], DiscoveryConfig(score="stable"), 0, [list(many)])
+    drawn = redraw([NoisyTables("s", many, 3.0)], DiscoveryConfig(score="stable"), 0, [list(many)])
     sure = confidence(drawn, {}, DiscoveryConfig(), dict.fromkeys(many, "M"), 0)
     assert time.perf_counter() - began < 20 and len(sure) == 60
     assert sum(v.size for v in drawn.scores.values()) == 60 * REDRAWS < 2500

@@ -15,16 +15,16 @@ from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import (
     DiscoveryConfig,
-    Finding,
+    RoleAssignment,
     benjamini_hochberg,
     decide,
     interventional_check,
 )
 from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.evidence import Conditional
+from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import normalised_hsic, table_scores, total_variation
-from secure_sccvfl.discovery.sketches import Sketch, release_sketches, residual_scores
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
@@ -60,7 +60,7 @@ def german(rows=None):
 
 def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
     data, parties = german()
-    sketch = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0]
+    sketch = release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0]
     codes, values = data.protected[0].codes, data.parties[1].values[:, 3]
     for category in range(3):
         for group in range(2):
@@ -71,9 +71,9 @@ def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
     data, parties = german()
     noise = GaussianNoise(SpendingPlan(releases=5), 1)
     statistics = PlainStatistics(noise)
-    merged = release_sketches(statistics, parties, data.protected, "0", FEATURES)
+    merged = release_tables(statistics, parties, data.protected, "0", FEATURES)
     for i in range(1, 5):
-        fresh = release_sketches(statistics, parties, data.protected, str(i), FEATURES)
+        fresh = release_tables(statistics, parties, data.protected, str(i), FEATURES)
         merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True))
     once = GaussianNoise(SpendingPlan(releases=1), 1).deviation(Sensitivity.of_counts(np.sqrt(19)))
     assert merged[0].deviation == pytest.approx(once, rel=0.02) and merged[0].releases == 5
@@ -81,12 +81,12 @@ def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
 
 def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
     data, parties = german()
-    truth = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
+    truth = release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
     names = sorted(truth)
     agreement = []
     for seed in range(20):
         noise = GaussianNoise(SpendingPlan(releases=1), seed)
-        noisy = release_sketches(PlainStatistics(noise), parties, data.protected, "s", FEATURES)[0].tables
+        noisy = release_tables(PlainStatistics(noise), parties, data.protected, "s", FEATURES)[0].tables
         agreement.append(
             spearmanr([table_scores(truth[k]) for k in names], [table_scores(noisy[k]) for k in names])[0]
         )
@@ -130,7 +130,7 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
         shuffled = np.random.default_rng(seed).permutation(data.protected[0].codes)
         fake = (Protected("s", "employer", ("0", "1"), shuffled),)
         noise = GaussianNoise(SpendingPlan(releases=1), seed)
-        sketches = release_sketches(PlainStatistics(noise), parties, fake, "s", FEATURES)
+        sketches = release_tables(PlainStatistics(noise), parties, fake, "s", FEATURES)
         finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.1, simulations=100), seed)
         found.append(any(r != "N" for r in finding.roles.of.values()))
     assert np.mean(found) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 12)
@@ -138,7 +138,7 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
 
 def test_fdr_finds_what_is_there():
     data, parties = german()
-    sketches = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)
+    sketches = release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)
     finding = roles_of(sketches, DiscoveryConfig(rule="fdr", rho_p=0.5, fdr=0.05, simulations=200), 0)
     assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
     assert finding.roles.of["foreign_worker"] == "N"
@@ -152,7 +152,7 @@ def test_benjamini_hochberg_on_a_worked_example():
 
 def sketch(**scores):
     tables = {k: 100 * np.array([[0.5 + v / 2, 0.5 - v / 2], [0.5 - v / 2, 0.5 + v / 2]]) for k, v in scores.items()}
-    return (Sketch("s", tables, 1.0),)
+    return (NoisyTables("s", tables, 1.0),)
 
 
 def test_fractions_take_the_top_scores():
@@ -178,7 +178,7 @@ def test_a_card_has_the_last_word_and_is_logged():
 
 def test_the_interventional_check_demotes_an_idle_mediator_and_refuses_a_changed_n():
     """The function alone; that a run acts on its answer is in test_method_training.py."""
-    finding = Finding(Roles({"a": "M", "b": "N", "c": "M", "d": "P"}), {"a": 0.4}, {"a": 0.01}, ("before",))
+    finding = RoleAssignment(Roles({"a": "M", "b": "N", "c": "M", "d": "P"}), {"a": 0.4}, {"a": 0.01}, ("before",))
     kept = interventional_check(finding, {"b": 0.0, "d": 0.0}, {"a": 1e-9, "c": 0.3})
     assert kept == finding
     checked = interventional_check(finding, {"b": 0.0, "d": 0.0}, {"a": 0.0, "c": 0.3})
@@ -202,7 +202,7 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     (null,), _ = residual_scores(PlainStatistics(NoNoise()), parties, others, shuffled, FEATURES, 0)
     assert deviation == 0.0 and scores["employment_since"] > 5 * np.median(list(null.values()))
     finding = roles_of(
-        release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
+        release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
         DiscoveryConfig("fractions", rho_p=0.5),
         0,
         conditional=[Conditional(scores, {})],
@@ -214,5 +214,3 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
 def test_a_bad_discovery_configuration_is_refused(bad):
     with pytest.raises(ValueError, match=r"unknown|must|bad"):
         DiscoveryConfig(**bad)
-    with pytest.raises(ValueError, match="denoise goes with score gap, not hsic"):
-        DiscoveryConfig(denoise=True)

@@ -22,23 +22,28 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional
-from secure_sccvfl.discovery.inputs import check_groups
+from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import denoised, table_scores
+from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.sketches import Moments, Sketch
-from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
+from secure_sccvfl.discovery.statistics import check_groups
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    CounterfactualError,
+    make_counterfactuals,
+)
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
-from secure_sccvfl.models.cvae_generator import pseudo_groups
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.research.paper.posteriors import pseudo_groups
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.discovery import Consortium
+from tests.support.discovery import WIDTH, Consortium
 from tests.unit.data.test_dataset import write
 
 DATA = load("acs12")
@@ -53,9 +58,7 @@ def test_parties_see_the_same_of_an_empty_group_as_of_a_full_one(codes: list[int
     def told(group: Consortium, kind: type[SecureStatistics] | None = None) -> list[object]:
         def job(session, statistics, budget):
             tables = group.sketch(session, statistics)
-            statistics.residual_dependence(
-                group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
-            )
+            group.release(session, statistics, ResidualDependence("residuals", WIDTH))
             names = [entry["release"] for entry in session.released]
             return tables, (names, [event.to_dict() for event in budget.events])
 
@@ -116,10 +119,10 @@ def test_what_follows_a_release_copes_with_any_counts(
     tables: dict[str, np.ndarray], deviation: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    finite(*(table_scores(table) for table in tables.values()), *denoised(tables, deviation).values())
-    sketch = Sketch("s", tables, deviation)
+    finite(*(table_scores(table) for table in tables.values()))
+    sketch = NoisyTables("s", tables, deviation)
     for config in (
-        DiscoveryConfig("fractions", "gap", denoise=True),
+        DiscoveryConfig("fractions", "gap"),
         DiscoveryConfig("fdr", "gap", simulations=20),
         DiscoveryConfig(score="stable", simulations=20),
     ):
@@ -133,16 +136,12 @@ def test_what_follows_a_release_copes_with_any_counts(
         finite(*([one.score(k), one.p_values(k, seed), one.redrawn(k, 3, seed)[0]] for k in tables))
     finite(shift_direction(PARTY.layout, tables, NAMES))
     inputs, roles = PARTY.inputs[:50], Roles(dict.fromkeys(NAMES, "M"))
-    sums = {name: table[:3] for name, table in tables.items() if len(table) >= 3}
-    for kind, moments in (("quantile", None), ("moments", None), ("moments", Moments("s", sums, deviation))):
-        source = "moments" if moments is not None else "tables"
-        for thinning in (0.0, 0.5):
-            config = GeneratorConfig(kind=kind, thinning=thinning, source=source)
-            made = make_generator(PARTY.layout, tables, deviation, roles, config, seed, inputs, moments)
-            for start in range(3):
-                edited = made(inputs, start, rng.integers(0, 3, len(inputs)), 0)
-                finite(edited)
-                assert edited.min() >= -1e-12 and edited.max() <= 1 + 1e-12
+    for kind in ("minimal", "moments"):
+        made = make_generator(PARTY.layout, tables, deviation, roles, GeneratorConfig(kind), seed, inputs)
+        for start in range(3):
+            edited = made(inputs, start, rng.integers(0, 3, len(inputs)), 0)
+            finite(edited)
+            assert edited.min() >= -1e-12 and edited.max() <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("how", ["zero", "negative", "one group has all"])
@@ -166,19 +165,17 @@ def test_a_whole_training_copes_with_an_empty_group(rule: str) -> None:
     codes = data.protected[0].codes.copy()
     codes[split.train] = 0
     bare = replace(data, protected=(replace(data.protected[0], codes=codes),))
-    config = TrainConfig(
-        refreshes=1, warmup=4, steps=10, lambdas=(8.0,), discovery=DiscoveryConfig(rule=rule, simulations=20)
-    )
+    config = TrainConfig(refreshes=1, lambdas=(8.0,), discovery=DiscoveryConfig(rule=rule, simulations=20))
     model = train(PlainEngine(), PlainStatistics(GaussianNoise(SpendingPlan(releases=2), 0)), bare, split, config, 0)
     finite(model.head.weight, model.lam, model.temperature, list(model.finding.scores.values()))
     finite(model.logits(tuple(p.take(split.test) for p in make_parties(bare))))
 
 
-@pytest.mark.parametrize("kind", JUDGES)
+@pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
 def test_a_judge_without_a_large_enough_group_says_so(kind: str) -> None:
     few = DATA.take(np.flatnonzero(DATA.protected[0].codes == 0)[:4])
-    with pytest.raises(JudgeError, match="no group has 5"):
-        judge(kind, few, np.zeros(0, str), (NAMES[0],), 0, everyone=few)
+    with pytest.raises(CounterfactualError, match="no group has 5"):
+        make_counterfactuals(kind, few, np.zeros(0, str), (NAMES[0],), 0, everyone=few)
 
 
 def test_no_name_of_a_group_is_told(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.discovery.evidence import OwnTables, p_value, packed, unpacked
-from secure_sccvfl.discovery.scores import stable_scores
-from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
+from secure_sccvfl.discovery.scores import group_sizes, shrink, stable_scores
 
 LEVELS = (0.02, 0.05, 0.1, 0.2)
 SHAPES = {"few": (3, (400, 160)), "many bins": (12, (400, 160)), "small groups": (6, (500, 60, 9, 4))}

@@ -203,7 +203,7 @@ def test_the_papers_score_is_gain_and_residual_dependence_alone():
     dependence, gain = (m.values for m in beyond)
     unit = max(dependence.values()) / max(gain.values())
     assert finding.scores == pytest.approx({k: v + unit * gain[k] for k, v in dependence.items()})
-    assert set(made.judged(sketches, finding, beyond).confidence.values()) == {1.0}, "nothing is noisy"
+    assert set(made.with_confidence(sketches, finding, beyond).confidence.values()) == {1.0}, "nothing is noisy"
 
 
 def test_fractions_are_taken_within_each_party():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.discovery.projected import Projected, projection
+from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.shrinkage import group_sizes
 from secure_sccvfl.discovery.statistics import Opened
 from tests.support.discovery import Consortium
 

@@ -1,4 +1,4 @@
-"""Discovery on either engine: what is refused before a charge, refreshes, decay, denoised scores, moments."""
+"""Discovery on either engine: what is refused before a charge, refreshes, decay, moments."""
 
 from __future__ import annotations
 
@@ -12,34 +12,31 @@ from protocols.session.saving import restore_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError, Feature
-from secure_sccvfl.data.party import MOMENT_GRID, make_parties
+from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.evidence import Evidence
+from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import denoised, table_scores
-from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
-from secure_sccvfl.models.generators import GeneratorConfig, make_generator
-from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
+from tests.support.discovery import WIDTH
 
 DATA = load("german")
 PARTIES = make_parties(DATA)
 FEATURES = len(DATA.features)
-WITH_MOMENTS = replace(
+CONFIG = replace(
     TrainConfig(),
     refreshes=1,
     late_refreshes=0,
-    warmup=4,
-    steps=10,
     lambdas=(4.0,),
     discovery=DiscoveryConfig("fractions", "gap", rho_p=0.5),
-    generator=GeneratorConfig(kind="moments", source="moments"),
 )
 
 
@@ -102,11 +99,11 @@ def bad_columns(kind):
 def test_bad_input_is_refused_and_nothing_is_charged(kind):
     columns, groups, noise = bad_columns(kind)
     with pytest.raises(ValueError, match=r"record|NaN|whole|negative|delta|holder|group"):
-        PlainStatistics(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
+        PlainStatistics(noise).release(GroupSums("sketch-0", np.sqrt(2)), columns, [groups], [2])
     assert not noise.charges and not noise.account.events
     if kind not in ("not a whole number", "a negative number"):
         with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
-            PlainStatistics(noise).residual_dependence(columns, [groups], [2], "residuals")
+            PlainStatistics(noise).release(ResidualDependence("residuals", WIDTH), columns, [groups], [2])
         assert not noise.account.events
 
 
@@ -153,8 +150,8 @@ def test_a_decision_is_logged_with_the_numbers_it_rests_on():
 
 
 def test_older_tables_of_other_records_count_less():
-    old = Sketch("s", {"a": np.zeros((2, 2))}, 2.0, records="then")
-    new = Sketch("s", {"a": np.ones((2, 2))}, 2.0, records="now")
+    old = NoisyTables("s", {"a": np.zeros((2, 2))}, 2.0, records="then")
+    new = NoisyTables("s", {"a": np.ones((2, 2))}, 2.0, records="now")
     assert old.merged(new, 0.25).tables["a"][0, 0] == pytest.approx(1 / 1.25)
     assert old.merged(replace(new, records="then"), 0.25).tables["a"][0, 0] == pytest.approx(0.5)
     assert (old.merged(new, 0.0).tables["a"] == 1).all()
@@ -163,78 +160,21 @@ def test_older_tables_of_other_records_count_less():
 
 def test_the_stated_deviation_of_a_decayed_average_is_the_true_one():
     rng = np.random.default_rng(0)
-    old = Sketch("s", {"a": rng.normal(0, 3.0, (200, 50))}, 3.0, records="then")
-    new = Sketch("s", {"a": rng.normal(0, 2.0, (200, 50))}, 2.0, records="now")
+    old = NoisyTables("s", {"a": rng.normal(0, 3.0, (200, 50))}, 3.0, records="then")
+    new = NoisyTables("s", {"a": rng.normal(0, 2.0, (200, 50))}, 2.0, records="now")
     merged = old.merged(new, 0.3)
     assert merged.tables["a"].std() == pytest.approx(merged.deviation, rel=0.03)
 
 
-def test_denoised_tables_are_the_same_without_noise_and_have_counts_and_sizes_with_it():
-    rng = np.random.default_rng(0)
-    sizes = np.array([300, 100])
-    true = {k: np.stack([rng.multinomial(n, np.ones(b) / b) for n in sizes], axis=1) for k, b in (("a", 4), ("b", 9))}
-    same = denoised(true, 0.0)
-    assert all(np.allclose(same[k], true[k]) for k in true)
-    noisy = {k: t + rng.normal(0, 25, t.shape) for k, t in true.items()}
-    made = denoised(noisy, 25.0)
-    assert all((t >= -1e-9).all() for t in made.values())
-    assert np.allclose(made["a"].sum(axis=0), made["b"].sum(axis=0))
-    assert all(table_scores(made[k]) <= table_scores(noisy[k]) for k in made)
-    assert denoised({"a": np.full((3, 2), -5.0)}, 1.0)["a"].shape == (3, 2)
-
-
-# moments
-
-
-def numbers_of(parties):
-    return [b.feature.name for p in parties for b in p.layout.blocks if not b.one_hot]
-
-
-def test_moments_are_those_of_the_groups_and_within_the_stated_sensitivity():
-    names = numbers_of(PARTIES)
-    for party in PARTIES:
-        for block in party.moments(names).values():
-            assert (np.linalg.norm(block, axis=1) <= MOMENT_GRID * np.sqrt(3)).all()
-            assert (block == np.rint(block)).all()
-    (found,) = release_moments(PlainStatistics(NoNoise()), PARTIES, DATA.protected, names)
-    codes = DATA.protected[0].codes
-    party = next(p for p in PARTIES if names[0] in p.layout.names)
-    u = party.inputs[:, party.layout.columns([names[0]])[0]]
-    for group in range(2):
-        count, total, squares = found.sums[names[0]][:, group]
-        assert count == (codes == group).sum()
-        assert total == pytest.approx(u[codes == group].sum(), abs=count / MOMENT_GRID)
-        assert squares == pytest.approx((u[codes == group] ** 2).sum(), abs=count / MOMENT_GRID)
-
-
-def test_the_moments_generator_moves_group_means_by_what_was_released():
-    party = next(p for p in PARTIES if numbers_of([p]))
-    name = numbers_of([party])[0]
-    tables = {b.feature.name: np.ones((b.feature.bins, 2)) for b in party.layout.blocks}
-    roles = Roles({n: "M" if n == name else "N" for n in party.layout.names})
-    config = GeneratorConfig(kind="moments", source="moments", thinning=0)
-    sums = np.array([[100.0, 100.0], [30.0, 50.0], [13.0, 29.0]])
-    moments = Moments("s", {name: sums}, 1.0)
-    generate = make_generator(party.layout, tables, 1.0, roles, config, 0, party.inputs, moments)
-    column = party.layout.columns([name])[0]
-    inputs = party.inputs.copy()
-    inputs[:, column] = 0.3
-    edited = generate(inputs, 0, np.ones(len(inputs), int), 0)
-    assert np.allclose(edited[:, column], 0.5)
-    others = np.delete(np.arange(party.layout.width), column)
-    assert (edited[:, others] == inputs[:, others]).all()
-
-
 def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
     statistics = PlainStatistics(GaussianNoise(SpendingPlan(releases=3), 0))
-    model = train(PlainEngine(), statistics, DATA, make_split(DATA, "iid", 0), WITH_MOMENTS, 0)
-    assert any(m.sums for m in model.moments)
+    model = train(PlainEngine(), statistics, DATA, make_split(DATA, "iid", 0), CONFIG, 0)
     for party in PARTIES:
         shares = restore_share(np.zeros((1, 1), np.int64), HEAD_BITS)
         kept = PartyModel(
-            "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), WITH_MOMENTS.generator, 0,
+            "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), CONFIG.generator, 0,
             HeldOut("iid", True, "exact", {}),
-            model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
+            model.encoders[party.rank], model.sketches, shares, shares[0],
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
         again = load_model(tmp_path / str(party.rank), party.layout).generators(party)
@@ -242,21 +182,6 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
         for attribute, generate in again.items():
             trained = model.generators[attribute][party.rank]
             assert (generate(party.inputs, 0, targets, 0) == trained(party.inputs, 0, targets, 0)).all()
-
-
-def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():
-    split = make_split(DATA, "iid", 0)
-    noise = GaussianNoise(SpendingPlan(releases=3), 0)
-    train(PlainEngine(), PlainStatistics(noise), DATA, split, WITH_MOMENTS, 0)
-    assert [charge.name for charge in noise.charges] == ["sketch-0", "sketch-1", "moments"]
-    short = GaussianNoise(SpendingPlan(releases=2), 0)
-    train(PlainEngine(), PlainStatistics(short), DATA, split, WITH_MOMENTS, 0)
-    assert [charge.name for charge in short.charges] == ["sketch-0", "sketch-1"]
-
-
-def test_only_the_moments_generator_reads_moments():
-    with pytest.raises(ValueError, match="does not fit"):
-        GeneratorConfig(kind="quantile", source="moments")
 
 
 @pytest.mark.parametrize("hysteresis", [0.0, 0.1])

@@ -18,8 +18,9 @@ from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRel
 from protocols.operations import group_table as protocol
 from protocols.operations import noise
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.hsic import Grid, ResidualDependence, dependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from tests.support.discovery import WIDTH, Consortium, Noiseless
 from tests.support.harness import run_session
 
@@ -80,7 +81,7 @@ def test_large_values_use_the_whole_ring():
 
     def job(session, statistics, budget):
         own = {k: v * big for k, v in group.own(session.rank).items()}
-        return statistics.group_sums(own, group.held(session.rank), group.counts, "sketch-0", big * group.sensitivity)
+        return group.release(session, statistics, GroupSums("sketch-0", big * group.sensitivity), own)
 
     for rank, tables in enumerate(group.run(job)):
         for name in group.columns[rank]:
@@ -98,7 +99,7 @@ def test_a_refresh_on_the_same_data_multiplies_nothing_and_changed_data_are_noti
         own = group.own(session.rank)
         if session.rank == 0:
             own["a"] = np.roll(own["a"], 1, axis=1)
-        changed = statistics.group_sums(own, group.held(session.rank), group.counts, "sketch-2", group.sensitivity)
+        changed = group.release(session, statistics, GroupSums("sketch-2", group.sensitivity), own)
         return after_first, after_second, session.costs["group table"].calls, changed
 
     found = group.run(job)
@@ -115,7 +116,7 @@ def test_a_release_of_some_features_with_other_columns():
             k: np.tile(np.array([[1024, 7, 3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
         }
         bound = 1100 * np.sqrt(len(widths) * 2)
-        return statistics.group_sums(own, group.held(session.rank), group.counts, "moments", bound, widths)
+        return group.release(session, statistics, GroupSums("moments", bound, widths), own)
 
     found = group.run(job)
     sizes = np.bincount(group.codes[1])
@@ -129,9 +130,7 @@ def test_hsic_in_secret_is_the_plain_one_up_to_rounding(rows):
     grid = Grid(rows)
 
     def job(session, statistics, budget):
-        return statistics.residual_dependence(
-            group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
-        )
+        return group.release(session, statistics, ResidualDependence("residuals", WIDTH))
 
     for rank, found in enumerate(group.run(job)):
         for attribute, values in enumerate(found):
@@ -155,10 +154,8 @@ def test_noise_that_does_not_fit_the_ring_is_refused_before_a_charge():
 
     def job(session, statistics, budget):
         statistics._charger.multiplier = 1e3
-        with pytest.raises(RangeError, match="noise beyond the ring"):
-            statistics.residual_dependence(
-                group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
-            )
+        with pytest.raises(RangeError, match="do not fit the ring"):
+            group.release(session, statistics, ResidualDependence("residuals", WIDTH))
         return len(budget.events), len(session.released)
 
     assert group.run(job, kind=SecureStatistics) == [(0, 0)] * 3

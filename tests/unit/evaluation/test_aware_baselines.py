@@ -10,9 +10,8 @@ from scipy.special import expit
 
 import secure_sccvfl as scc
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.aware_baselines import aware_of
-from secure_sccvfl.evaluation.baselines import erm
-from secure_sccvfl.evaluation.judges import EditedRecords
+from secure_sccvfl.evaluation.baselines import aware_of, erm
+from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of, net_flips, s_held, stability
 from secure_sccvfl.evaluation.prepared import own_rows, prepare
@@ -51,7 +50,7 @@ def judged(ready, predict):
     """Net flips under the run's own edits of the test rows."""
     test = ready.split.test
     inputs, target = own_rows(ready)
-    edited = EditedRecords("own", np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
+    edited = Counterfactuals("own", np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
     codes = ready.data.protected[0].codes[test]
     logits, after = logits_of(predict, ready.inputs[test], codes), logits_of(predict, inputs, target)
     return net_flips(logits, after, codes, edited, "binary")
@@ -119,7 +118,7 @@ def test_a_model_that_uses_s_gives_no_logit_without_it(ready):
 def test_edited_records_are_judged_as_members_of_their_target_group():
     """s itself flips the decision: it counts, unless it is held."""
     codes, inputs = np.array([0, 1, 0, 1]), np.zeros((4, 1))
-    edited = EditedRecords("x", np.arange(4), inputs, np.ones(4), 1 - codes)
+    edited = Counterfactuals("x", np.arange(4), inputs, np.ones(4), 1 - codes)
     predict = AwarePredictor(lambda u, g: g[:, None] - 0.5)
     scored = {s.metric: s.value for s in stability(predict, inputs, edited, "binary", "x", codes)}
     assert scored["fr"] == 1.0

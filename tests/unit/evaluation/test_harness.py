@@ -5,10 +5,10 @@ import pytest
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.counterfactual_models import FIRST, RUN_MODELS
 from secure_sccvfl.evaluation.examples import draw
-from secure_sccvfl.evaluation.fitted_judges import with_verdict
-from secure_sccvfl.evaluation.harness import compare, hand_out, judges_of
-from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
+from secure_sccvfl.evaluation.pooled import compare, hand_out, run_counterfactuals
+from secure_sccvfl.evaluation.scoring import with_failed_checks
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
@@ -22,7 +22,7 @@ ROLES = Roles({f.name: NAMES.get(f.name, "N") for f in DATA.features})
 
 @pytest.fixture(scope="module")
 def judges():
-    return judges_of(DATA, SPLIT, ROLES, 300)
+    return run_counterfactuals(DATA, SPLIT, ROLES, 300)
 
 
 def test_every_party_has_its_columns_and_only_the_holder_the_targets(judges, tmp_path):
@@ -30,7 +30,7 @@ def test_every_party_has_its_columns_and_only_the_holder_the_targets(judges, tmp
         (tmp_path / f"party-{rank}").mkdir()
     hand_out(DATA, judges, tmp_path)
     holder = [p.name for p in DATA.parties].index(DATA.protected[0].holder)
-    wanted = {f"judge-{end}{kind}.npz" for kind in HANDED_OUT for end in ("", NULL)}
+    wanted = {f"judge-{end}{kind}.npz" for kind in RUN_MODELS for end in ("", NULL)}
     for rank in range(len(DATA.parties)):
         assert {path.name for path in (tmp_path / f"party-{rank}").iterdir()} == wanted
         for name in wanted:
@@ -46,7 +46,7 @@ def test_every_party_has_its_columns_and_only_the_holder_the_targets(judges, tmp
 def test_baselines_carry_the_null_control_and_judges_their_gates(judges):
     found = compare(DATA, SPLIT, ROLES, judges, TrainConfig(), SpendingPlan(), 300)
     plain = found.baselines["erm"]
-    for kind in HANDED_OUT:
+    for kind in RUN_MODELS:
         seen = found.judges[kind]
         assert seen["edit_erm"] == plain[f"fr_{kind}"] and seen["edit_erm_null"] == plain[f"fr_null_{kind}"]
         assert seen["edit_erm_null"] <= seen["edit_erm"] / 4 and "null" not in seen["failed"]
@@ -56,11 +56,12 @@ def test_baselines_carry_the_null_control_and_judges_their_gates(judges):
 
 
 def test_a_verdict_is_about_what_is_known():
-    assert with_verdict({"edit_auc": 0.5, "edit_mmd_ratio": float("nan")}) == {"edit_auc": 0.5, "failed": ["AUC"]}
+    figures = {"edit_auc": 0.5, "edit_mmd_ratio": float("nan")}
+    assert with_failed_checks(figures) == {"edit_auc": 0.5, "failed": ["AUC"]}
 
 
 def test_without_mediators_there_is_no_judge():
-    nothing = judges_of(DATA, SPLIT, Roles(dict.fromkeys(ROLES.of, "N")), 300)
+    nothing = run_counterfactuals(DATA, SPLIT, Roles(dict.fromkeys(ROLES.of, "N")), 300)
     assert not nothing.edits and not nothing.nulls and nothing.descendants is None
 
 

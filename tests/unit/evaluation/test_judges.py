@@ -9,9 +9,16 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.judges import JUDGES, Case, EditedRecords, Judge, JudgeError, judge
-from secure_sccvfl.evaluation.judges.conditional import coupled
-from secure_sccvfl.evaluation.judges.marginal import CategoryMove, NumberMove, shrunk
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    Case,
+    CounterfactualError,
+    CounterfactualModel,
+    Counterfactuals,
+    make_counterfactuals,
+)
+from secure_sccvfl.evaluation.counterfactual_models.conditional import coupled
+from secure_sccvfl.evaluation.counterfactual_models.marginal import CategoryMove, NumberMove, shrunk
 from secure_sccvfl.evaluation.metrics import (
     base_rate_cut,
     edit_quality,
@@ -30,39 +37,39 @@ USED = GERMAN.ids[np.concatenate([SPLIT.train, SPLIT.validation])]
 HELD_OUT = GERMAN.take(SPLIT.test)
 EDITED = ("housing", "duration", "savings")
 FIXED = ("credit_amount", "checking_status")
-ON_ALL_ROWS = [name for name, each in JUDGES.items() if each.fitted_on == "all rows"]
+ON_ALL_ROWS = [name for name, each in COUNTERFACTUAL_MODELS.items() if each.fitted_on == "all rows"]
 SEEN: list[Case] = []
 
 
 def ask(kind, held_out=HELD_OUT, everyone=GERMAN, seed=0):
-    return judge(kind, held_out, USED, EDITED, seed, everyone=everyone, fixed=FIXED)
+    return make_counterfactuals(kind, held_out, USED, EDITED, seed, everyone=everyone, fixed=FIXED)
 
 
 def look(case):
     """A judge that edits nothing and keeps what it was given."""
     SEEN.append(case)
     rows = case.movable
-    return EditedRecords("", rows, case.inputs[rows], np.ones(len(rows)), case.target[rows])
+    return Counterfactuals("", rows, case.inputs[rows], np.ones(len(rows)), case.target[rows])
 
 
-@pytest.mark.parametrize("kind", JUDGES)
+@pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
 def test_a_judge_refuses_training_records_among_those_to_edit(kind):
-    with pytest.raises(JudgeError, match="would see 1 training records"):
+    with pytest.raises(CounterfactualError, match="would see 1 training records"):
         ask(kind, GERMAN.take(np.append(SPLIT.test, SPLIT.train[0])))
-    with pytest.raises(JudgeError, match="no feature"):
-        judge(kind, HELD_OUT, USED, (), 0, everyone=GERMAN)
+    with pytest.raises(CounterfactualError, match="no feature"):
+        make_counterfactuals(kind, HELD_OUT, USED, (), 0, everyone=GERMAN)
 
 
 def test_what_a_judge_is_fitted_on_is_what_it_says():
-    assert {name: each.fitted_on for name, each in JUDGES.items()} == {
+    assert {name: each.fitted_on for name, each in COUNTERFACTUAL_MODELS.items()} == {
         "ot": "held-out", "cvae": "held-out", "all": "all rows", "kr_all": "all rows", "marg": "held-out",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(("fitted_on", "rows"), [("held-out", HELD_OUT.n), ("all rows", GERMAN.n)])
 def test_a_judge_is_handed_the_rows_it_is_fitted_on_and_edits_held_out_ones(monkeypatch, fitted_on, rows):
-    spy = Judge(f"{__name__}:look", "spy", ("x", "cross"), "", fitted_on)
-    monkeypatch.setitem(JUDGES.entries, "spy", spy)
+    spy = CounterfactualModel(f"{__name__}:look", "spy", ("x", "cross"), "", fitted_on)
+    monkeypatch.setitem(COUNTERFACTUAL_MODELS.entries, "spy", spy)
     ask("spy")
     case = SEEN.pop()
     assert len(case.fitted_on.inputs) == len(case.fitted_on.codes) == rows
@@ -72,9 +79,9 @@ def test_a_judge_is_handed_the_rows_it_is_fitted_on_and_edits_held_out_ones(monk
 
 @pytest.mark.parametrize("kind", ON_ALL_ROWS)
 def test_a_judge_of_all_rows_needs_them_with_the_held_out_ones_among_them(kind):
-    with pytest.raises(JudgeError, match="were not given"):
+    with pytest.raises(CounterfactualError, match="were not given"):
         ask(kind, everyone=None)
-    with pytest.raises(JudgeError, match="missing among all rows"):
+    with pytest.raises(CounterfactualError, match="missing among all rows"):
         ask(kind, everyone=GERMAN.take(SPLIT.train))
 
 
@@ -88,7 +95,7 @@ def test_a_judge_knows_no_label_and_is_fixed_by_its_seed(kind):
         assert not np.array_equal(first.inputs, ask(kind, seed=1).inputs)
 
 
-@pytest.mark.parametrize("kind", JUDGES)
+@pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
 def test_a_judge_edits_only_what_it_should_inside_the_public_range(kind):
     verdict = ask(kind)
     inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
@@ -102,7 +109,7 @@ def test_a_judge_edits_only_what_it_should_inside_the_public_range(kind):
 
 
 def test_transport_gives_each_group_the_other_groups_mediators():
-    verdict = judge("ot", HELD_OUT, USED, EDITED, 0)
+    verdict = make_counterfactuals("ot", HELD_OUT, USED, EDITED, 0)
     inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
     columns = Layout.of(GERMAN.features).columns(EDITED)
     codes = HELD_OUT.protected[0].codes
@@ -120,11 +127,11 @@ def test_several_groups_and_a_group_too_small_to_transport_to():
     split = make_split(data, "iid", 0)
     used = data.ids[np.concatenate([split.train, split.validation])]
     held_out = data.take(split.test)
-    verdict = judge("ot", held_out, used, ("age", "edu"), 0)
+    verdict = make_counterfactuals("ot", held_out, used, ("age", "edu"), 0)
     assert len(np.unique(verdict.target)) == 4
     few = np.flatnonzero(held_out.protected[0].codes == 2)[4:]
     small = held_out.take(np.setdiff1d(np.arange(held_out.n), few))
-    assert 2 not in judge("ot", small, used, ("age", "edu"), 0).target
+    assert 2 not in make_counterfactuals("ot", small, used, ("age", "edu"), 0).target
 
 
 @pytest.mark.parametrize("kind", ["ot", "all", "kr_all", "marg"])
@@ -140,7 +147,7 @@ def test_the_judge_does_not_depend_on_the_order_of_the_parties(kind):
 
 def test_stability_counts_flips_by_weight():
     inputs = np.array([[0.0], [1.0], [2.0]])
-    verdict = EditedRecords(
+    verdict = Counterfactuals(
         "x", np.array([0, 1, 2]), np.array([[1.5], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]), np.zeros(3)
     )
     scored = {s.metric: s.value for s in stability(lambda u: u - 0.5, inputs, verdict, "binary", "x")}
@@ -202,7 +209,7 @@ def test_net_flips_cancel_within_a_pair_of_groups_only():
     def net(before, after, codes, target, task="binary", weight=None, min_group=1):
         rows = np.arange(len(before))
         weight = np.ones(len(before)) if weight is None else np.array(weight)
-        verdict = EditedRecords("x", rows, np.array(after, float), weight, np.array(target))
+        verdict = Counterfactuals("x", rows, np.array(after, float), weight, np.array(target))
         return net_flips(np.array(before, float), verdict.inputs, np.array(codes), verdict, task, min_group)
 
     up, down = [1.0], [-1.0]
@@ -229,7 +236,7 @@ def test_group_gaps_are_the_largest_pairwise_ones():
 
 
 def test_a_predictor_that_ignores_the_mediators_never_flips():
-    verdicts = {k: judge(k, HELD_OUT, USED, EDITED, 0) for k in ("ot", "cvae")}
+    verdicts = {k: make_counterfactuals(k, HELD_OUT, USED, EDITED, 0) for k in ("ot", "cvae")}
     inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
     column = Layout.of(GERMAN.features).columns(["checking_status"])[:1]
     scored = evaluate(
@@ -259,7 +266,7 @@ def test_the_base_rate_threshold_gives_the_training_share_of_positives():
     cut = base_rate_cut(logits, label)
     assert (logits[:, 0] > cut).mean() == pytest.approx(0.25, abs=0.01) and (logits > 0).mean() == 0.0
     assert base_rate_cut(np.full((9, 1), -2.0), label[:9]) == 0.0, "who always says the same goes on doing so"
-    copies = EditedRecords("x", np.arange(200), logits + 0.5, np.ones(200), 1 - label)
+    copies = Counterfactuals("x", np.arange(200), logits + 0.5, np.ones(200), 1 - label)
     found = flat(evaluate(lambda u: u, logits, label, label, "binary", {"x": copies}, {"x": copies}, cut))
     assert found["fr_x"] == found["fr_null_x"] == 0.0
     assert found["fr_base_x"] == found["fr_base_null_x"] == pytest.approx(0.25, abs=0.01)
@@ -271,7 +278,7 @@ def test_real_records_tell_what_a_perfect_edit_would_reach():
     rng = np.random.default_rng(0)
     codes = np.repeat([0, 1], 200)
     inputs = (codes + rng.normal(0, 1, 400))[:, None]
-    perfect = EditedRecords("x", np.arange(400), inputs[::-1].copy(), np.ones(400), 1 - codes)
+    perfect = Counterfactuals("x", np.arange(400), inputs[::-1].copy(), np.ones(400), 1 - codes)
     nothing = replace(perfect, inputs=inputs)
     columns = np.array([0])
     best, none = (edit_quality(inputs, codes, inputs, codes, e, columns) for e in (perfect, nothing))

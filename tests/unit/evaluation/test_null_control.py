@@ -7,10 +7,15 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.baselines import erm
-from secure_sccvfl.evaluation.fitted_judges import fit_judges
-from secure_sccvfl.evaluation.judges import JUDGES, EditedRecords, Judge, shuffled
-from secure_sccvfl.evaluation.judges.gates import failed_gates
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    CounterfactualModel,
+    Counterfactuals,
+    shuffled,
+)
+from secure_sccvfl.evaluation.counterfactual_models.validity import failed_checks
 from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.reports.tables import markdown
@@ -26,7 +31,7 @@ def edit_at_random(case):
     moved = case.inputs[rows].copy()
     picked = stream(case.seed, "at random").permutation(len(case.inputs))[: len(rows)]
     moved[:, columns] = case.inputs[picked][:, columns]
-    return EditedRecords("", rows, moved, np.ones(len(rows)), case.target[rows])
+    return Counterfactuals("", rows, moved, np.ones(len(rows)), case.target[rows])
 
 
 @pytest.fixture(scope="module", params=CARDS)
@@ -39,12 +44,13 @@ def rates(request):
         card = PolicyCard(data.name, "1", ("tests",), decisions)
     found = {}
     with patch.context() as patched:
-        patched.delitem(JUDGES.entries, "cvae")
-        patched.setitem(JUDGES.entries, "random", Judge(f"{__name__}:edit_at_random", "random", ("x", "cross"), ""))
+        patched.delitem(COUNTERFACTUAL_MODELS.entries, "cvae")
+        at_random = CounterfactualModel(f"{__name__}:edit_at_random", "random", ("x", "cross"), "")
+        patched.setitem(COUNTERFACTUAL_MODELS.entries, "random", at_random)
         for seed in SEEDS:
             ready = prepare(data, make_split(data, "iid", seed), seed, card=card)
-            judges, plain = fit_judges(data, ready.split, ready.roles, seed), erm(ready).predict
-            for kind in JUDGES:
+            judges, plain = fit_counterfactuals(data, ready.split, ready.roles, seed), erm(ready).predict
+            for kind in COUNTERFACTUAL_MODELS:
                 pair = [judges.unrest(plain, kind, null) for null in (False, True)]
                 found.setdefault(kind, []).append(pair)
     return {
@@ -56,13 +62,13 @@ def rates(request):
 @pytest.mark.parametrize("kind", ["all", "kr_all"])
 def test_a_judge_of_all_rows_passes_the_null_control(rates, kind):
     assert rates[kind]["edit_erm_null"] <= rates[kind]["edit_erm"] / 4
-    assert failed_gates(rates[kind]) == ()
+    assert failed_checks(rates[kind]) == ()
 
 
 @pytest.mark.parametrize("kind", ["random", "ot"])
 def test_a_judge_that_moves_everybody_is_caught(rates, kind):
     assert rates[kind]["edit_erm_null"] > rates[kind]["edit_erm"] / 2
-    assert failed_gates(rates[kind]) == ("null",)
+    assert failed_checks(rates[kind]) == ("null",)
 
 
 def test_shuffling_moves_s_and_nothing_else():
@@ -77,12 +83,12 @@ def test_shuffling_moves_s_and_nothing_else():
 
 def test_each_gate_fails_on_its_own():
     sound = {"edit_auc": 0.65, "edit_mmd_ratio": 0.7, "edit_erm": 0.04, "edit_erm_null": 0.01}
-    assert failed_gates(sound) == failed_gates({}) == ()
-    assert failed_gates({**sound, "edit_auc": 0.64}) == ("AUC",)
-    assert failed_gates({**sound, "edit_mmd_ratio": 0.71}) == ("MMD",)
-    assert failed_gates({**sound, "edit_erm_null": 0.011}) == ("null",)
-    assert failed_gates({**sound, "edit_erm": 0.0}) == ("null",), "it moves decisions under shuffled s alone"
-    assert failed_gates({**sound, "edit_auc": float("nan")}) == ()
+    assert failed_checks(sound) == failed_checks({}) == ()
+    assert failed_checks({**sound, "edit_auc": 0.64}) == ("AUC",)
+    assert failed_checks({**sound, "edit_mmd_ratio": 0.71}) == ("MMD",)
+    assert failed_checks({**sound, "edit_erm_null": 0.011}) == ("null",)
+    assert failed_checks({**sound, "edit_erm": 0.0}) == ("null",), "it moves decisions under shuffled s alone"
+    assert failed_checks({**sound, "edit_auc": float("nan")}) == ()
 
 
 def test_a_failing_judge_is_marked_in_the_table():

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party_data import PartyAttribute, Schema, benchmark_schema, pooled
+from secure_sccvfl.data.party import Attribute
+from secure_sccvfl.data.party_data import Schema, benchmark_schema, pooled
 from secure_sccvfl.metrics.slices import Crossed, plain_counts
 
 FLOOR = 20
@@ -18,7 +19,7 @@ FLOOR = 20
 def schema() -> Schema:
     """Two protected attributes: the second is crossed with the first without being asked for."""
     made = benchmark_schema(pooled("german", 3))
-    return replace(made, protected=(*made.protected, PartyAttribute("region", ("north", "south"), 0, None)))
+    return replace(made, protected=(*made.protected, Attribute("region", made.parties[0], ("north", "south"), None)))
 
 
 @pytest.mark.parametrize("name", ["", "region", "housing"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.data.party import Party
-from secure_sccvfl.discovery.discovery import Sketch
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEdits, AwareEncoder, hypotheses, make_aware
 from secure_sccvfl.models.encoders import fit_encoder
 from secure_sccvfl.policy.roles import Roles
@@ -16,7 +16,7 @@ WIDTH = 8
 
 def aware(inputs, codes, roles=ROLES):
     encoder = fit_encoder(LAYOUT, inputs, "plain", 0)
-    return make_aware(LAYOUT, encoder, Sketch("s", tables_of(inputs, codes), 0.0, 1), roles)
+    return make_aware(LAYOUT, encoder, NoisyTables("s", tables_of(inputs, codes), 0.0, 1), roles)
 
 
 def test_mediators_have_the_same_mean_in_every_group():
@@ -74,6 +74,6 @@ def test_hypotheses_are_made_for_every_group():
 def test_only_the_plain_encoder_can_be_centred():
     inputs, _ = records(np.random.default_rng(0), shift=1)
     with pytest.raises(TypeError, match="plain encoder, not FeatureEncoder"):
-        make_aware(LAYOUT, fit_encoder(LAYOUT, inputs, "random", 0), Sketch("s", {}, 0.0, 1), ROLES)
+        make_aware(LAYOUT, fit_encoder(LAYOUT, inputs, "random", 0), NoisyTables("s", {}, 0.0, 1), ROLES)
     with pytest.raises(ValueError, match="do not fit 2 groups"):
         AwareEncoder(fit_encoder(LAYOUT, inputs, "plain", 0), np.zeros((3, WIDTH)), np.ones(2) / 2, np.arange(1))

@@ -8,9 +8,9 @@ import torch
 
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.models.adversary import Adversary
-from secure_sccvfl.models.masked_cvae import GeneratorTerms, LossTerms, MaskedCvae
-from secure_sccvfl.models.mlp import restore_training, training_state
+from secure_sccvfl.research.paper.adversary import Adversary
+from secure_sccvfl.research.paper.encoder import restore_training, training_state
+from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms, LossTerms, MaskedCvae
 
 ROWS, CONTEXT = 120, 3
 LAYOUT = Layout.of(

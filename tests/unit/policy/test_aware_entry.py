@@ -85,9 +85,9 @@ def test_the_mode_refuses_what_it_does_not_support(tmp_path):
 
 
 def test_its_lambda_is_its_own_unless_one_is_named():
-    assert RunOptions.of({"mode": "aware"}).lambdas == (0.1,)
-    assert RunOptions.of({"mode": "aware", "lambdas": [2, 4]}).lambdas == (2.0, 4.0)
-    assert RunOptions.of({}).lambdas == RunOptions().lambdas != (0.1,)
+    assert RunOptions.of({"mode": "aware"}).training.lambdas == (0.1,)
+    assert RunOptions.of({"mode": "aware", "lambdas": [2, 4]}).training.lambdas == (2.0, 4.0)
+    assert RunOptions.of({}).training.lambdas == RunOptions().training.lambdas != (0.1,)
 
 
 def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
@@ -103,7 +103,7 @@ def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
 def test_scores_of_a_model_that_uses_s_are_opened_on_public_data_alone(pooled):
     lasting = replace(FULL, review_due="2999-01-31")
     model = SimpleNamespace(aware=lasting, held_out=SimpleNamespace(pooled=pooled))
-    job = SimpleNamespace(model=model, card=None, options=SimpleNamespace(scores=True))
+    job = SimpleNamespace(model=model, card=None, options=RunOptions.of_flat(scores=True))
     if pooled:
         assert PredictJob._declared(job) == lasting
         return

@@ -10,7 +10,7 @@ import pytest
 from secure_sccvfl.data.catalogue import EMBEDDED, load
 from secure_sccvfl.data.census import TASKS
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.policy.card import PolicyCard, named_card, read_card, shipped_card
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.roles import PolicyError, Roles

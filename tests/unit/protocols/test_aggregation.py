@@ -104,8 +104,8 @@ def test_masks_over_another_roster_do_not_pass_for_a_sum(monkeypatch: pytest.Mon
     """Party 1 masks for all although party 2 sits out: the word that counts is not what the roster says."""
     honest = Party.zero_share
 
-    def forgetful(self: Party, shape: Any, how: Any = "add", among: Any = None) -> Any:
-        return honest(self, shape, how, None if self.rank == 1 else among)
+    def forgetful(self: Party, shape: Any, among: Any = None) -> Any:
+        return honest(self, shape, None if self.rank == 1 else among)
 
     monkeypatch.setattr(Party, "zero_share", forgetful)
     with pytest.raises(ExceptionGroup) as caught:

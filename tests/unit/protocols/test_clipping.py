@@ -14,7 +14,7 @@ from accounting.paper import clipped, scaled_sensitivity
 from protocols.errors import RangeError
 from protocols.steps import clipping as protocol
 from protocols.steps.clipping import BITS, UNIT_BITS, Clipping, scaled
-from secure_sccvfl.discovery.inputs import clipped_sensitivity
+from secure_sccvfl.discovery.statistics import ClippedSums, Shape
 from tests.support.discovery import Consortium
 
 GROUPS = (2, 3)
@@ -86,7 +86,7 @@ def test_no_record_moves_scaled_tables_by_more_than_is_charged(data):
     less[gone] -= 1
     other = less.copy()
     other[tuple(data.draw(st.tuples(st.integers(0, cells - 1), st.integers(0, 1))))] += 1
-    moved = clipped_sensitivity(scale, 1)
+    moved = ClippedSums("", scale.length).sensitivity(Shape(scale.rows, [scale.bins], scale.groups))
     here = fixed(table, scale, rng)
     assert np.linalg.norm(here - fixed(other, scale, rng)) <= moved.replaced
     assert np.linalg.norm(here - fixed(less, scale, rng)) <= moved.added
@@ -94,7 +94,7 @@ def test_no_record_moves_scaled_tables_by_more_than_is_charged(data):
 
 def test_the_charge_is_the_papers_with_the_error_of_both_neighbours():
     scale = Clipping(560, 10, (2,), 1.0)
-    moved = clipped_sensitivity(scale, 19)
+    moved = ClippedSums("", 1.0).sensitivity(Shape(560, [10] * 19, (2,)))
     assert moved.added == pytest.approx(scaled_sensitivity(math.sqrt(19), 1.0) + 2 * math.sqrt(19) * scale.distance)
     assert moved.replaced == pytest.approx(math.sqrt(38) + 2 * math.sqrt(19) * scale.distance)
     assert moved.unit == 2.0**-UNIT_BITS and moved.replaced > math.sqrt(38)
@@ -116,7 +116,7 @@ def test_refreshes_scale_once_and_the_ledger_names_the_mechanism():
         rank = session.rank
         for number in range(2):
             name = f"sketch-{number}"
-            statistics.clipped_sums(group.own(rank), group.held(rank), group.counts, name, 1.0)
+            statistics.release(ClippedSums(name, 1.0), group.own(rank), group.held(rank), group.counts)
         return session.costs["clipping"].calls, session.costs["clipping"].rounds, budget.events
 
     steps = Clipping(group.rows, 4, group.counts, 1.0).steps
@@ -136,7 +136,7 @@ def test_a_wrong_divisor_is_noticed(monkeypatch):
 
     def job(session, statistics, budget):
         rank = session.rank
-        made = statistics.clipped_sums(group.own(rank), group.held(rank), group.counts, "sketch-0", 1.0)
+        made = statistics.release(ClippedSums("sketch-0", 1.0), group.own(rank), group.held(rank), group.counts)
         return np.hstack([part[next(iter(part))] for part in made.tables])
 
     for rank, table in enumerate(group.run(job)):

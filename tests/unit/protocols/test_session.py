@@ -12,7 +12,7 @@ from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredR
 from protocols.net.transport import Spec
 from protocols.records.releases import Release, ReleasePlan
 from protocols.records.transcript import read_transcript
-from protocols.session import runtime
+from protocols.session import runtime, tensors
 from protocols.session.runtime import Session
 from tests.support.harness import run_session
 from tests.unit.protocols.values import opened, secret
@@ -72,7 +72,7 @@ def test_bad_inputs_stop_before_sharing() -> None:
 
         def job(session: Session, bad: float = bad) -> None:
             secret(session, np.array([1.0, bad]), owner=1)
-            session.communicator.barrier()
+            session.barrier()
 
         with pytest.raises(ExceptionGroup) as caught:
             run_session(job)
@@ -184,7 +184,7 @@ def _long(session: Session) -> int:
 def test_outside_a_session_nothing_works() -> None:
     run_session(lambda session: None, 2)
     with pytest.raises(ProtocolError, match="no session is open"):
-        runtime.current()
+        tensors.current()
     with pytest.raises(ProtocolError, match="no session is open"):
         runtime.crypten.cryptensor(torch.zeros(2))
 

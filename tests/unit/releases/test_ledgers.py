@@ -24,6 +24,7 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.caps import draft, signed_by
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.kinds import Facts
@@ -69,7 +70,9 @@ def spend(folder):
         made = []
         for name in NAMES:
             try:
-                (tables,) = statistics.group_sums(own, groups, COUNTS, name, math.sqrt(len(GERMAN.features)))
+                (tables,) = statistics.release(
+                    GroupSums(name, math.sqrt(len(GERMAN.features))), own, groups, COUNTS
+                ).tables
                 made.append(np.concatenate(list(tables.values())))
             except BudgetError as error:
                 return made, str(error)
@@ -98,13 +101,12 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
 
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("gain", [False, True])
-@pytest.mark.parametrize(("source", "late"), [("tables", 0), ("tables", 2), ("moments", 0)])
+@pytest.mark.parametrize("late", [0, 2])
 @pytest.mark.parametrize("refreshes", [0, 4])
-def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, gain, source, late, refreshes):
-    kind = "moments" if source == "moments" else "quantile"
-    options = RunOptions(generator=kind, source=source, refreshes=refreshes, late_refreshes=late)
-    options = replace(options, conditional=conditional, gain=gain, private_model=False)
-    assert options.charged == 1 + refreshes + late + conditional + gain + (source == "moments")
+def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, gain, late, refreshes):
+    options = RunOptions.of_flat(refreshes=refreshes, late_refreshes=late)
+    options = options.changed(conditional=conditional, gain=gain, private_model=False)
+    assert options.charged == 1 + refreshes + late + conditional + gain
     plan = mode_plan(options.schema(3), options)
     events = {release.event for release in plan.releases.values() if release.event is not None}
     assert len(events) == options.charged == options.train_config().charged
@@ -117,12 +119,12 @@ def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditiona
 def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
     """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
     session = SimpleNamespace(rank=1, folder=None)
-    options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
+    options = RunOptions.of_flat(dataset=str(tmp_path / "a.toml"), pooled=False)
     budget, path = open_budget(options.ledger_folder(session), CAP, DELTA, 500)
     assert path == tmp_path / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
     budget.charge(EVENT, "run sketch-0", RECORDS)
     again, same = open_budget(
-        replace(options, dataset=str(tmp_path / "b.toml")).ledger_folder(session), CAP, DELTA, 500
+        options.changed(dataset=str(tmp_path / "b.toml")).ledger_folder(session), CAP, DELTA, 500
     )
     assert same == path and len(again.charges) == 1
     other, beside = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
@@ -137,7 +139,7 @@ def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
     old = tmp_path / "sccvfl-ledgers" / "loans-0123456789ab" / "party-1"
     old.mkdir(parents=True)
     (old / "ledger.jsonl").write_text("{}\n")
-    options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
+    options = RunOptions.of_flat(dataset=str(tmp_path / "a.toml"), pooled=False)
     with pytest.raises(ConfigError, match="loans-0123456789ab in sccvfl-ledgers is a ledger of version 1"):
         options.ledger_folder(SimpleNamespace(rank=1, folder=None))
 

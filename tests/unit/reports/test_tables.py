@@ -2,11 +2,11 @@
 
 import pytest
 
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS, OF_PAPER, methods_of
-from secure_sccvfl.evaluation.judges import HANDED_OUT
-from secure_sccvfl.evaluation.summary import title_of
+from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.reports.tables import BESIDE, COLUMNS, markdown, paper_cell, paper_figure, paper_figures, spread
 from secure_sccvfl.research.plots import draw
+from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS, PAPER_METHODS, methods_of
+from secure_sccvfl.research.reproduction.summary import title_of
 
 
 def row(method, metric, mean, judge=None, dataset="german", split="iid", seeds=30, sd=0.02):
@@ -106,7 +106,7 @@ def test_every_experiment_has_a_table_and_every_sweep_a_figure():
     for method in methods_of("sensitivity-paper"):
         for metric in ("acc", "logloss", "scg", "fr"):
             assert paper_figure("sensitivity-paper", "german", "iid", method, metric)["where"].startswith("tab:sens_")
-    for method in OF_PAPER:
+    for method in PAPER_METHODS:
         for metric in BESIDE["attacks"]:
             assert paper_figure("attacks", "german", "iid", method, metric[1])
 
@@ -139,7 +139,7 @@ def test_a_table_says_which_records_it_is_about(name, title):
 
 
 def test_flips_of_the_judges_are_never_without_their_null():
-    rows = [row("paper", metric, 0.01, judge) for judge in HANDED_OUT for metric in ("fr", "fr_null")]
+    rows = [row("paper", metric, 0.01, judge) for judge in RUN_MODELS for metric in ("fr", "fr_null")]
     head = lines(markdown("main", rows), "| beside the paper")[0]
-    for judge in HANDED_OUT:
+    for judge in RUN_MODELS:
         assert f"fr [{judge}] | fr_null [{judge}]" in head

@@ -14,13 +14,13 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.baselines import erm, scc
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.examples import versions
 from secure_sccvfl.evaluation.explained import DRAWS, column_sizes, explained, most_frequent, moves
-from secure_sccvfl.evaluation.fitted_judges import fit_judges
-from secure_sccvfl.evaluation.harness import ready_with
 from secure_sccvfl.evaluation.information import information, mutual_information
-from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.prepared import own_rows
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.reports.results import Description, decode
@@ -73,7 +73,7 @@ def ready():
 
 @pytest.fixture(scope="module")
 def held_out(ready):
-    return HeldOut.of(ready, fit_judges(DATA, SPLIT, ROLES, 0, (FIRST,)))
+    return HeldOut.of(ready, fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,)))
 
 
 @pytest.fixture(scope="module")

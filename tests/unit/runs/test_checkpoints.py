@@ -1,13 +1,12 @@
 """Resuming: shares of one execution go together, and never with those of another."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 
 from protocols.config import ConfigError
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.config.sections import BY_WIRE
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.handles import SharedHead, Weights
 from secure_sccvfl.training.modes.options import RunOptions
@@ -111,4 +110,4 @@ def test_every_option_that_a_state_follows_from_is_compared():
     """A new option is compared unless it is said here that it changes nothing."""
     changes_nothing = {"dataset", "checkpoints", "resume", "model", "scores", "receiver", "cap"}
     compared = set(RunOptions().settings(DESCRIPTION, IDS))
-    assert compared == {f.name for f in fields(RunOptions)} - changes_nothing | {"description"}
+    assert compared == set(BY_WIRE) - changes_nothing | {"description"}

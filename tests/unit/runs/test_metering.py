@@ -14,6 +14,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.session.saving import restore_share
 from protocols.steps.head import HEAD_BITS
 from protocols.steps.refusals import REFUSED, REPEATED, SHOWN
+from secure_sccvfl.config.rules import PREDICTIONS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.models.generators import GeneratorConfig
@@ -22,7 +23,7 @@ from secure_sccvfl.releases.record_tags import RecordKey
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.runs.scoring.metering import Answers, Asked, allowed_predictions
 from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, LOST, NO_SCORES
-from secure_sccvfl.training.modes.options import PREDICTIONS, RunOptions
+from secure_sccvfl.training.modes.options import RunOptions
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")
 PINS = {place: "0" * 64 for place in ("party-0", "party-1", "dealer")}
@@ -36,7 +37,7 @@ def model(predictions: int | None, *, pooled: bool = False) -> PartyModel:
 
 def allowed(trained: PartyModel, options: dict[str, Any], **settings: Any) -> int:
     config = SessionConfig(parties=ADDRESSES, options=options, **settings)
-    known = RunOptions(pooled=trained.held_out.pooled, **{"predictions": PREDICTIONS, **options})
+    known = RunOptions.of_flat(pooled=trained.held_out.pooled, **{"predictions": PREDICTIONS, **options})
     return allowed_predictions(config, known, trained)
 
 
@@ -59,8 +60,8 @@ def test_models_of_earlier_versions_have_the_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("predictions", [0, -1])
 def test_own_data_have_a_limit(predictions: int) -> None:
-    assert RunOptions.of({"dataset": "german"}).predictions == NO_LIMIT
-    assert RunOptions.of({"dataset": "german", "pooled": False}).predictions == PREDICTIONS
+    assert RunOptions.of({"dataset": "german"}).privacy.predictions == NO_LIMIT
+    assert RunOptions.of({"dataset": "german", "pooled": False}).privacy.predictions == PREDICTIONS
     with pytest.raises(ConfigError, match="predictions must be at least 1"):
         RunOptions.of({"dataset": "german", "pooled": False, "predictions": predictions})
 

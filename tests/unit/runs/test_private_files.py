@@ -17,7 +17,8 @@ from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party_data import PartyAttribute, Schema
+from secure_sccvfl.data.party import Attribute
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.runs import model_files
@@ -38,6 +39,7 @@ from secure_sccvfl.training.handles import (
 )
 from secure_sccvfl.training.modes import base
 from secure_sccvfl.training.modes.dp import DpSeen
+from secure_sccvfl.training.modes.options import RunOptions
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +84,7 @@ def test_predictions(tmp_path, task):
     job = SimpleNamespace(
         schema=SimpleNamespace(task=task, classes=("a", "b")),
         new=SimpleNamespace(ids=np.array(["1", "2", "3"])),
-        options=SimpleNamespace(scores=False),
+        options=RunOptions(),
         aware=None,
         named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )
@@ -98,7 +100,7 @@ def test_predictions(tmp_path, task):
 
 
 def one_column():
-    features, s = ((Feature("x", "number", 0, 2),),), (PartyAttribute("s", (), 0, None),)
+    features, s = ((Feature("x", "number", 0, 2),),), (Attribute("s", "bank", (), None),)
     return Schema("d", "binary", ("0", "1"), features, ("bank",), 0, s)
 
 
@@ -131,7 +133,7 @@ def test_handles_with_shares_show_nothing_when_printed():
     share, row = (tensor_of(np.full(shape, 123456789, np.int64), 24) for shape in ((1, 1), (1,)))
     weights = Weights(share, row, share, row)
     own = np.full((1, 1), 0.987654321)
-    places, chosen = np.zeros(1, int), SharedChoices((share,), np.zeros(1, int))
+    chosen = SharedChoices((share,), np.zeros(1, int))
     handles = [
         weights,
         chosen,
@@ -140,7 +142,7 @@ def test_handles_with_shares_show_nothing_when_printed():
         SharedEdits(chosen, share),
         Presence(np.full(1, 123456789, np.int64), 1),
         SharedPenalty(chosen, share, (own[0],)),
-        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share, None, places, row),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
         SharedGrid(
             *(1, 1, SharedBatch(own, own[0], share)),
             Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, (1.5,), 1.0, 0.2, (1.5,)),

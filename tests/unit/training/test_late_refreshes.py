@@ -31,7 +31,7 @@ LATE = TrainConfig(
     refreshes=1,
     late_refreshes=2,
     lambdas=(1.0, 3.0, 8.0),
-    generator=GeneratorConfig("quantile", draws=2),
+    generator=GeneratorConfig(draws=2),
 )
 
 

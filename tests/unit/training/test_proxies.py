@@ -14,15 +14,15 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.decisions import Finding, interventional_check
+from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.baselines import sealed_white_box
 from secure_sccvfl.models.encoders import fit_encoder, without
 from secure_sccvfl.models.generators import GeneratorConfig
-from secure_sccvfl.models.mlp import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.options import RunOptions
@@ -34,9 +34,7 @@ PARTIES = make_parties(DATA)
 SPLIT = make_split(DATA, "iid", 0)
 TEST = tuple(p.take(SPLIT.test) for p in PARTIES)
 CARD = shipped_card("german-full")
-QUICK = TrainConfig(
-    refreshes=0, warmup=10, steps=20, lambdas=(16.0,), generator=GeneratorConfig(kind="minimal", draws=2)
-)
+QUICK = TrainConfig(refreshes=0, lambdas=(16.0,), generator=GeneratorConfig(kind="minimal", draws=2))
 
 
 def trained(proxies="guard", config=QUICK, data=DATA, card=CARD):
@@ -157,7 +155,7 @@ def test_edited_proxies_move_with_the_mediators_and_are_made_consistent():
 
 
 def test_an_edited_proxy_that_does_not_respond_stays_a_proxy():
-    finding = Finding(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
+    finding = RoleAssignment(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
     checked = interventional_check(finding, {"c": 0.0}, {"a": 0.0, "b": 0.0})
     assert checked.roles == Roles({"a": "N", "b": "P", "c": "N"}, "edit")
 
@@ -194,5 +192,5 @@ def test_the_treatment_of_proxies_is_part_of_what_parties_compare_and_of_a_mask(
             f'dataset = "german"\nversion = "1"\nowners = ["x"]\nproxies = "{how}"\n'
             '[decisions]\nhousing = { role = "P", reason = "r", evidence = "e" }\n'
         )
-        rules[how] = RunOptions(card=str(path)).settings("d", "r")["card"]
+        rules[how] = RunOptions.of_flat(card=str(path)).settings("d", "r")["card"]
     assert rules["guard"] != rules["drop"] and len(rules["guard"]) == hashlib.sha256().digest_size * 2

@@ -127,7 +127,7 @@ def _opened(spu: Any, exchange: Any, runtime: Any, link: Any) -> np.ndarray:
 
 
 def _peak_memory() -> int:
-    """In bytes, as secure_sccvfl/research/benchmarks/steps/step.py measures it."""
+    """In bytes, as secure_sccvfl/research/benchmarks/measuring.py measures it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 

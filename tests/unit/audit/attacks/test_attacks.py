@@ -12,7 +12,6 @@ from secure_sccvfl.audit.attacks.view import RADII, Columns, Rate, View, WhiteBo
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.networks import example_gradients, returned_gradients
 from secure_sccvfl.evaluation.prepared import prepare
 
 GERMAN = load("german")
@@ -146,7 +145,7 @@ def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(
     net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:200]
     inputs, label = ready.inputs[rows], GERMAN.label.values[rows]
-    exact, summed, noised = label_inference(returned_gradients(net, inputs, label, 0, noise=1.0, seed=0), 0)
+    exact, summed, noised = label_inference(net.returned_gradients(inputs, label, 0, noise=1.0, seed=0), 0)
     assert exact.rate == 1.0 and summed.rate > 0.95
     assert noised.attack == "batch-noise1" and noised.rate < noised.chance + 0.05
 
@@ -157,7 +156,7 @@ def test_example_gradients_are_the_ones_that_autograd_gives(ready):
     inputs, label = ready.inputs[rows], GERMAN.label.values[rows]
     h = net.net.fuse(net.scaled(torch.tensor(inputs))).detach().requires_grad_()
     torch.nn.functional.cross_entropy(net.net.head(h), torch.tensor(label), reduction="sum").backward()
-    assert np.allclose(h.grad[:, 64:128].numpy(), example_gradients(net, inputs, label, 1), atol=1e-5)
+    assert np.allclose(h.grad[:, 64:128].numpy(), net.example_gradients(inputs, label, 1), atol=1e-5)
 
 
 def test_rates_carry_an_interval():

@@ -33,6 +33,6 @@ def test_what_was_not_measured_is_not_estimated(config: SessionConfig) -> None:
     options = RunOptions.of(config.options)
     schema = options.schema(3)
     assert estimate("predict", options, schema, 1_000) is None
-    assert estimate("train", replace(options, mode="split"), schema, 1_000) is None
-    assert estimate("train", replace(options, evaluation="exact"), schema, 1_000) is None
+    assert estimate("train", options.changed(mode="split"), schema, 1_000) is None
+    assert estimate("train", options.changed(evaluation="exact"), schema, 1_000) is None
     assert estimate("train", options, replace(schema, task="multiclass"), 1_000) is None

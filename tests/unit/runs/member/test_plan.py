@@ -124,19 +124,22 @@ def test_prices_are_those_that_the_ledger_will_show(config: SessionConfig) -> No
     made = make_plan(config)
     assert set(made.sections["budget"]) == {"train", "evaluate"}
     options = RunOptions.of(config.options)
-    level = NoiseLevel(made.spending["train"].multiplier, options.noise, 3)
-    budget, records = Budget.in_memory(options.epsilon, options.delta), RecordSet(np.arange(5, dtype=np.uint64))
+    level = NoiseLevel(made.spending["train"].multiplier, options.privacy.noise, 3)
+    budget, records = (
+        Budget.in_memory(options.privacy.epsilon, options.privacy.delta),
+        RecordSet(np.arange(5, dtype=np.uint64)),
+    )
     told = made.sections["budget"]["train"]["charges"]
     sketches = [f"sketch-{k}" for k in range(options.charged)]
     assert [one["charge"] for one in told] == ["first count", *sketches, "head", "head output"]
     plan, shares = spread_of(options, options.schema(3)).heads  # type: ignore[misc]
-    priced = price_head(plan, shares, 100, options.noise, 3, records.digest)
+    priced = price_head(plan, shares, 100, options.privacy.noise, 3, records.digest)
     heads = {event.name: event for event in priced.events}
     for number, one in enumerate(told):
         moved = ONE_RECORD if one["charge"] == "first count" else COUNTS
         event = heads.get(one["charge"]) or noised_event(one["charge"], moved, level, records.digest, number)
         assert budget.charge(event, f"{number}", records).after == pytest.approx(one["after"], abs=1e-4)
-    assert made.sections["budget"]["train"]["epsilon"] <= options.epsilon
+    assert made.sections["budget"]["train"]["epsilon"] <= options.privacy.epsilon
     evaluated = made.sections["budget"]["evaluate"]
     assert 0 < evaluated["epsilon"] < evaluated["cap"], "four evaluations fit the cap"
 

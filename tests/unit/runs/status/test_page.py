@@ -152,7 +152,7 @@ def test_words_of_libraries_are_not_shown(caplog: pytest.LogCaptureFixture) -> N
 
 def test_a_party_whose_data_are_bad_shows_no_cell_of_them(caplog: pytest.LogCaptureFixture) -> None:
     """Its log has the whole line, for people on this host; the page, which may be open to others, its kind alone."""
-    config = SessionConfig(parties=("127.0.0.1:1", "127.0.0.1:2"), transport="gloo")
+    config = SessionConfig(parties=("127.0.0.1:1", "127.0.0.1:2"))
     with Watching().of("party 0") as watched:
         with pytest.raises(InputError), telling_others(config, 0, None, None, watched.status):
             raise InputError("bank: age: outside the public range: 4211 (at 'p17')")

@@ -1,0 +1,189 @@
+"""What follows from the settings that are given, and which settings cannot go together. In flat names throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocols.config import ConfigError
+from secure_sccvfl.config.sections import BY_WIRE, CACHED, Config, checked, wire_names
+from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.data.registry import imported
+from secure_sccvfl.training import RECIPES, paper_settings
+
+PREDICTIONS = 1000
+"""How many people a model may score, unless the session file says otherwise."""
+GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
+"""The grid of lambda of a model that is not private."""
+MODULE = {"consistency_from": "records", "steps": 60, "ridge": 0.02}
+"""Defaults of a head that is a module."""
+LAMBDA_RULES = ("take_lambda", "gap_target", "flip_target")
+WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
+REMOVED: Mapping[str, Any] = {"source": "tables", "consistency": "squared", "guard_grows": False}
+"""Options of earlier versions, and the value that is left of each."""
+
+
+def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without those of earlier versions; ConfigError if one asks for what was removed."""
+    for name, remaining in REMOVED.items():
+        if options.get(name, remaining) != remaining:
+            raise ConfigError(f"{name} = {options[name]!r} was removed with method v1; leave {name} out")
+    return {name: value for name, value in options.items() if name not in REMOVED}
+
+
+def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked flat settings with the defaults that follow from data, mode and method. Unknown names raise."""
+    given = checked(without_removed(settings))
+
+    def value(name: str) -> Any:
+        return given.get(name, BY_WIRE[name].default)
+
+    given.setdefault("pooled", is_benchmark(value("dataset")))
+    given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+    given.setdefault("predictions", 0 if given["pooled"] else PREDICTIONS)
+    given.setdefault("private_model", value("mode") != "split" and value("method") == "scc")
+    rules = [name for name in LAMBDA_RULES if given.get(name)]
+    if len(rules) > 1:
+        raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
+    if rules and rules != ["gap_target"]:
+        given["gap_target"] = 0.0
+    recipe = recipe_settings(value("method"), value("dataset"), given["evaluation"])
+    if value("sketch") == "clipped" and recipe.get("score", "hsic") == "hsic":  # HSIC is of counts
+        recipe |= {"score": "stable"}
+    if value("head") != "linear":
+        recipe |= MODULE
+    grid = recipe.pop("lambdas", GRID)
+    if "lambdas" not in given:
+        one_head = given["private_model"] or (value("head") != "linear" and rules in ([], ["take_lambda"]))
+        given["lambdas"] = _lambdas(given.get("take_lambda"), value("mode"), one_head, grid)
+    given["lambdas"] = tuple(float(v) for v in given["lambdas"])
+    given = {**recipe, **given}
+    if "align" not in given and not given["pooled"] and not hidden_conflict(Config.of_flat(**given)):
+        given["align"] = "hidden"
+    return given
+
+
+def _lambdas(named: float | None, mode: str, one_head: bool, grid: tuple[float, ...]) -> tuple[float, ...]:
+    """The grid: one lambda where every head is charged or trained separately, else the recipe's."""
+    modes = imported(BY_WIRE["mode"].registry)
+    of_mode: tuple[float, ...] = modes.get(mode).lambdas
+    if one_head:
+        return (float(named),) if named is not None else of_mode or (BY_WIRE["take_lambda"].default,)
+    return of_mode or grid if named is None else tuple(sorted({*GRID, max(float(named), 0.0)}))
+
+
+def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any]:
+    """The settings of a method, where they are not the defaults, which are those of `scc`.
+
+    Steps of method `paper` after its warm-up are those of its table, which stops early. With noisy evaluation nothing
+    stops early (`research.split.settings`): there it takes the patience, the fewest that the paper can take.
+    """
+    if method == "scc":
+        return {}
+    recipe = RECIPES.get(method)
+    settings: dict[str, Any] = {}
+    if method == "paper":
+        column = paper_settings(dataset)
+        settings = {
+            "take_lambda": column.lambda_cons,
+            "warmup": column.warmup,
+            "steps": column.epochs - column.warmup if evaluation == "exact" else column.patience,
+            "weight_identity": column.lambda_gen * column.terms.alpha,
+            "weight_support": column.lambda_gen * column.terms.beta,
+            "weight_leak": column.lambda_adv,
+        }
+    of_recipe = ("consistency_from", "lambdas", "refreshes", "late_refreshes", "guard")
+    return {
+        **settings,
+        **{name: getattr(recipe.discovery, name) for name in wire_names("discovery")},
+        **{name: getattr(recipe, name) for name in of_recipe},
+        "generator": recipe.generator.kind,
+        "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
+    }
+
+
+def hidden_conflict(config: Config) -> str:
+    """The setting that needs to know which records all parties have, or their exact number; "" if none does."""
+    needs = {
+        f"mode {config.training.mode}": config.training.mode not in ("sealed", "aware"),
+        "exact evaluation": config.evaluation.kind == "exact",
+        "conditional scores": config.discovery.conditional,
+        "table_kind clipped": config.discovery.table_kind == "clipped",
+        "pooled data": config.data.pooled,
+    }
+    return next((setting for setting, used in needs.items() if used), "")
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError for the first combination of settings that cannot work."""
+    for wrong, message in _problems(config):
+        if wrong:
+            raise ConfigError(message)
+
+
+def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
+    data, privacy, training, evaluation = config.data, config.privacy, config.training, config.evaluation
+    mode, module, conflict = training.mode, config.model.head != "linear", hidden_conflict(config)
+    weights = [getattr(training, name) for name in WEIGHTS]
+    own_ledger = data.pooled and not privacy.ledger and bool(privacy.cached_tables)
+    return (
+        (
+            not privacy.private_model and not data.pooled,
+            "a model that is not private reveals training records: private_model = false (and mode split) are for "
+            "public data",
+        ),
+        (
+            training.method == "paper" and mode != "split",
+            f"method paper trains by split learning: it needs mode split, not {mode}",
+        ),
+        (
+            any(weights) and mode != "split",
+            f"{next((n for n, w in zip(WEIGHTS, weights, strict=True) if w), '')} weighs what parties train in mode "
+            "split; in sealed and aware no parameter depends on it, and in dp its gradient would carry records into "
+            "others' sums",
+        ),
+        (
+            data.align == "hidden" and bool(conflict),
+            f"align = hidden does not work with {conflict}: use align = psi or pre-aligned, or change that setting",
+        ),
+        (
+            privacy.private_model and training.consistency_from == "records" and mode != "sealed",
+            f"consistency_from = records with a private model is for mode sealed, not {mode}: use tables",
+        ),
+        (module and mode != "sealed", f"head {config.model.head} is for mode sealed, not {mode}: use head linear"),
+        (
+            not privacy.table_releases + privacy.late_table_releases,
+            "table_releases and late_table_releases are both 0: the tables are released again at least once",
+        ),
+        (
+            any(not 0 <= weight < float("inf") for weight in weights),
+            f"weights of validity terms must not be negative: {weights}",
+        ),
+        (
+            any(bound < 1 or bound != int(bound) for bound in data.align_bounds),
+            f"align_bounds must be whole numbers of records, not {list(data.align_bounds)}",
+        ),
+        (not 0 <= privacy.reserve < 1, f"reserve is a share of the budget, from 0 to below 1, not {privacy.reserve}"),
+        (
+            mode == "dp" and bool(privacy.cached_tables),
+            "mode dp pays for its gradients and cannot reuse cached releases; remove cached_tables",
+        ),
+        (
+            own_ledger and privacy.cached_tables == CACHED,
+            "these data have one ledger per run: name the run folder whose tables are to be used",
+        ),
+        (
+            own_ledger and evaluation.kind == "noisy",
+            "cached tables of a run with its own ledger need exact evaluation; give a --ledger",
+        ),
+        (
+            privacy.predictions < (0 if data.pooled else 1),
+            f"predictions must be at least 1 (0, no limit, for pooled data): {privacy.predictions}",
+        ),
+        (training.dp_steps < 1, f"dp_steps must be at least 1, got {training.dp_steps}"),
+        (
+            min(evaluation.min_group, evaluation.planned) < 1,
+            f"evaluation.min_group and evaluation.planned must be at least 1: {evaluation.min_group}, "
+            f"{evaluation.planned}",
+        ),
+    )

@@ -1,0 +1,145 @@
+"""What a harness adds to a secure run on public benchmark data: common judges and simple baselines.
+
+It sees the pooled data, which a consortium never does. It makes the edited test records of judges that training
+never saw, under true and under shuffled s, and hands each party its columns of them. It also trains the baselines of
+every table, in plaintext, with the roles that the secure run found, and puts the judges through their gates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.records.private import private
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.party import make_parties, part_of
+from secure_sccvfl.data.party_data import benchmark_schema
+from secure_sccvfl.data.splits import Split
+from secure_sccvfl.evaluation.baselines import aware, drop_m, erm, logistic, majority, scc
+from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
+from secure_sccvfl.evaluation.information import information
+from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
+from secure_sccvfl.evaluation.prepared import Prepared, train_plainly
+from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
+from secure_sccvfl.metrics.copies import NULL
+from secure_sccvfl.metrics.group_rates import MIN_GROUP
+from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.noise import SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.plain import decisions
+
+BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """By baseline its metrics, and its rates by slice; by judge the figures of its edits and the gates it fails.
+
+    information: mutual information of each column with s, by column (`evaluation.information`).
+    """
+
+    baselines: dict[str, dict[str, float]]
+    judges: dict[str, dict[str, Any]]
+    information: dict[str, dict[str, float]]
+    slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def run_counterfactuals(data: Dataset, split: Split, roles: Roles, seed: int) -> ScoringSet:
+    """The judges that a run is scored on; without edits when there is nothing to edit."""
+    try:
+        return fit_counterfactuals(data, split, roles, seed, RUN_MODELS)
+    except CounterfactualError:
+        return held_out_rows(data, split)
+
+
+def hand_out(data: Dataset, judges: ScoringSet, folder: Path) -> None:
+    """Write each party's columns of the edited records into its folder of a run.
+
+    The group that a record moves to tells its own where there are two. So it goes to the holder of s alone, who gives
+    it to a model that uses s.
+    """
+    parties, holder = make_parties(data), data.protected[0].holder
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+    named = {**judges.edits, **{f"{NULL}{kind}": edited for kind, edited in judges.nulls.items()}}
+    for kind, edited in named.items():
+        target = np.full(len(judges.inputs), -1)
+        target[edited.source] = edited.target
+        for party, inputs in zip(parties, np.split(edited.inputs, cuts, axis=1), strict=True):
+            told: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
+            if party.name == holder and kind in judges.edits:
+                told["target"] = target
+            with open(folder / f"party-{party.rank}" / f"judge-{kind}.npz", "wb", opener=private) as file:
+                np.savez(file, **told)
+
+
+def ready_with(
+    data: Dataset,
+    split: Split,
+    roles: Roles,
+    config: TrainConfig,
+    budget: SpendingPlan,
+    seed: int,
+    card: PolicyCard | None = None,
+) -> Prepared:
+    """The plaintext twin of a run: the same records, roles, card, settings and budget, and other noise."""
+    parties = make_parties(data)
+    given = (data, split, parties, config, budget, seed)
+    model, noise = train_plainly(*given, roles=roles, tabled=None if card is None else card.roles)
+    return Prepared(data, split, parties, seed, noise.plan, config, model, ())
+
+
+def compare(
+    data: Dataset,
+    split: Split,
+    roles: Roles,
+    judges: ScoringSet,
+    config: TrainConfig,
+    budget: SpendingPlan,
+    seed: int,
+    mode: str = "sealed",
+    *,
+    slices: str = "",
+    min_group: int = MIN_GROUP,
+    card: PolicyCard | None = None,
+) -> Comparison:
+    """Each baseline on the same test part, judges and roles; and whether plain training passes the null control.
+
+    `mode`: of the run that they stand beside. `slices`: the column that groups are crossed with, if any. `card`: of
+    the run.
+    """
+    ready = ready_with(data, split, roles, config, budget, seed, card if mode != "aware" else None)
+    found: dict[str, dict[str, float]] = {}
+    gates: dict[str, dict[str, Any]] = {}
+    sliced: dict[str, dict[str, Any]] = {}
+    codes = data.protected[0].codes[split.train]
+    same = {"plaintext_scc": aware} if mode == "aware" else {}
+    for name, method in {**BASELINES, **same}.items():
+        if name == "drop_m" and not roles.named("M"):
+            continue
+        predict = method(ready).predict
+        found[name] = flat(judges.score(predict))
+        if name == "erm":
+            known = (ready.inputs[split.train], codes)
+            seen = judges.quality(known, ready.columns(roles.named("M")), predict)
+            gates = {judge: with_failed_checks(figures) for judge, figures in seen.items()}
+            by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
+            sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
+    parties = [party.take(split.train) for party in ready.parties]
+    return Comparison(found, gates, information(parties, codes, len(data.protected[0].groups), seed), sliced)
+
+
+def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:
+    """Rates of a predictor by slice of the test part."""
+    test, data = ready.split.test, ready.data
+    held = by.member(part_of(data, test, ready.parties[by.holder : by.holder + 1]), by.holder)
+    label, codes = data.label.values[test], data.protected[0].codes[test]
+    shown = decisions(logits_of(predict, ready.inputs[test], codes), data.task)
+    if held is None:
+        raise ValueError(f"the harness holds no column {by.name!r}")
+    groups = data.protected[0].groups
+    return slice_table(plain_counts(shown, label, codes, len(groups), held, min_group), groups, by)

@@ -1,0 +1,280 @@
+"""`bench.py step`: one sealed full-batch training step of ours, stock CrypTen, SPU and the plaintext engine.
+
+Inputs are public: by default 560 records, 3 parties with 64 columns each, two classes (one logit), two groups. The
+encodings are constant and secret-shared before the clock starts. A step gives the new head from the task gradient and
+the squared consistency of the counterfactual rows.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accounting.tables import Column, Table
+from protocols.config import ConfigError, SessionConfig
+from protocols.operations.banded import BAND_ROWS
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.research.benchmarks.measuring import (
+    PARTIES,
+    Result,
+    Row,
+    Tell,
+    in_turn,
+    middle,
+    peak_memory,
+    run_ours,
+    run_stock,
+)
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.training.engine import Engine, Step
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.secure import SecureEngine
+
+GROUPS = 2
+RATE, MOMENTUM, LAM = 0.05, 0.9, 0.5
+TOGETHER = 10
+"""Steps between two readings of the clock: the dealer works ahead, as it does in training."""
+STOCK_REPEATS = 3
+"""Repeats of a system whose step takes a second."""
+LARGE = 10_000
+"""From so many rows on, a step of stock CrypTen takes tens of seconds: it is repeated once, with one provider."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Records, and columns of each party."""
+
+    rows: int = 560
+    width: int = 64
+
+    def __post_init__(self) -> None:
+        if self.rows < GROUPS or self.width < 1:
+            raise ConfigError(f"a step needs at least {GROUPS} rows and a column of each party")
+
+    @classmethod
+    def of(cls, rows: int, columns: int) -> Size:
+        """At least this many columns in all."""
+        return cls(rows, -(-columns // PARTIES))
+
+    @property
+    def columns(self) -> int:
+        return PARTIES * self.width
+
+    def part(self, rank: int) -> slice:
+        return slice(rank * self.width, (rank + 1) * self.width)
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns}"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Rows, displacements by hypothesised group, labels and groups."""
+
+    rows: np.ndarray
+    deltas: np.ndarray
+    label: np.ndarray
+    codes: np.ndarray
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """The displacement of each record's own group."""
+        return self.deltas[np.arange(len(self.rows)), self.codes]
+
+
+def inputs(size: Size) -> Inputs:
+    rng, rows, columns = np.random.default_rng(0), size.rows, size.columns
+    values, deltas = rng.uniform(0, 1, (rows, columns)), rng.normal(0, 0.1, (rows, GROUPS, columns))
+    return Inputs(values, deltas, rng.integers(0, 2, rows), rng.integers(0, GROUPS, rows))
+
+
+def plain_weight(given: Inputs, steps: int, lam: float = LAM) -> np.ndarray:
+    """The head after these steps in the clear, with numpy: all systems are checked against it."""
+    rows, chosen, label = given.rows, given.chosen, given.label[:, None]
+    weight = velocity = np.zeros((rows.shape[1], 1))
+    bias = bias_velocity = 0.0
+    for _ in range(steps):
+        residual = 1 / (1 + np.exp(-(rows @ weight + bias))) - label
+        gradient = (rows.T @ residual + lam * (chosen.T @ (chosen @ weight))) / len(rows)
+        velocity = MOMENTUM * velocity - RATE * gradient
+        bias_velocity = MOMENTUM * bias_velocity - RATE * 4 * float(residual.mean())  # curvature of the bias is 1/4
+        weight, bias = weight + velocity, bias + bias_velocity
+    return weight
+
+
+def least_bytes(size: Size) -> int:
+    """Payload that a party must send to its peers in a step, by the tables of `protocols.steps`."""
+    bands = -(-size.rows // BAND_ROWS)
+    elements = size.columns + 2 * size.rows + size.columns * (2 + bands) + 2
+    return elements * 8 * (PARTIES - 1)
+
+
+def steps_of(engine: Engine, size: Size, ranks: Sequence[int]) -> Iterator[Any]:
+    """Heads of an engine that holds the parts of these ranks, after each further `TOGETHER` steps."""
+    given = inputs(size)
+    batch = engine.bind(
+        {rank: given.rows[:, size.part(rank)] for rank in ranks},
+        given.label,
+        {rank: np.zeros(size.width) for rank in ranks},
+    )
+    deltas = [[{rank: given.deltas[:, group, size.part(rank)] for rank in ranks} for group in range(GROUPS)]]
+    penalty = engine.join([engine.edits(deltas, given.codes)], [])
+    head = engine.head(batch, 1, "binary")
+    curvature = {rank: np.ones(size.width) for rank in ranks}
+    descent = engine.prepare(batch, penalty, Step(RATE, MOMENTUM, LAM), curvature)
+    while True:
+        head = engine.steps(head, descent, TOGETHER)
+        yield head
+
+
+class StepBenchmark:
+    """Options: `repeats`, `rows` and `width`. Rank 0 holds the label, the last rank holds s."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.repeats, usual = int(config.options.get("repeats", 10)), Size()
+        self.size = Size(*(int(config.options.get(name, getattr(usual, name))) for name in ("rows", "width")))
+        everyone = tuple(range(len(config.parties)))
+        self.releases = [
+            Release("columns", everyone, (ANY,), "public shape"),
+            Release("predictions", everyone, (ANY, ANY), "inputs are public"),
+        ]
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(self.releases)
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        engine, rank, size = SecureEngine(session, 0, [PARTIES - 1]), session.rank, self.size
+        heads = steps_of(engine, size, [rank])
+        head: Any = None
+        seconds: list[float] = []
+        processor: list[float] = []
+        for number in range(self.repeats + 1):
+            progress("sealed", number, self.repeats + 1)
+            session.barrier()
+            before, start, busy = vars(session.total_cost).copy(), time.perf_counter(), time.process_time()
+            head = next(heads)
+            processor.append((time.process_time() - busy) / TOGETHER)
+            seconds.append((time.perf_counter() - start) / TOGETHER)
+            spent = {name: (value - before[name]) / TOGETHER for name, value in vars(session.total_cost).items()}
+        # The head is opened as predictions for unit rows.
+        probes = np.vstack([np.eye(size.columns)[:, size.part(rank)], np.zeros((1, size.width))])
+        logits = engine.logits(head, {rank: probes})
+        error = logits[:-1] - logits[-1:] - plain_weight(inputs(size), TOGETHER * (self.repeats + 1))
+        row = {"job": "sealed", "max_error": float(np.abs(error).max()), **spent, "memory": peak_memory()}
+        return {"ok": True, "rows": [{**row, "seconds": seconds[1:], "processor": processor[1:]}]}
+
+
+def plain_rows(repeats: int, size: Size) -> list[Row]:
+    """The plaintext engine."""
+    seconds, heads = [], steps_of(PlainEngine(), size, range(PARTIES))
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        next(heads)
+        seconds.append((time.perf_counter() - start) / TOGETHER)
+    zero = dict.fromkeys(("rounds", "sent", "dealer", "max_error"), 0.0)
+    return [{"job": "sealed", "seconds": seconds[1:], "memory": peak_memory(), **zero}]
+
+
+def ours(repeats: int, size: Size, delay: float = 0.0) -> list[Row]:
+    """One row: the slowest party's seconds, and the mean of what parties send and get from the dealer."""
+    options = {"repeats": repeats, "rows": size.rows, "width": size.width}
+    (rows,) = zip(*run_ours("bench-step", options, delay=delay)[0], strict=True)
+    slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
+    mean = {name: statistics.mean(row[name] for row in rows) for name in ("sent", "dealer")}
+    return [{**slowest, **mean, "memory": max(row["memory"] for row in rows)}]
+
+
+def stock(provider: str, repeats: int, size: Size, *cases: str) -> list[Row]:
+    """Rows of stock CrypTen."""
+    shape = ("--rows", str(size.rows), "--width", str(size.width))
+    return run_stock(provider, repeats, "step", *shape, "--cases", *cases)
+
+
+def compared(
+    repeats: int,
+    blocks: int,
+    tell: Tell,
+    size: Size,
+    spu: Path | None = None,
+    cases: Sequence[str] = ("sealed", "sealed softmax", "sealed gram"),
+) -> list[Row]:
+    """A row for each system and kind of step. spu: the Python that has it. cases: kinds of stock CrypTen's step."""
+    from secure_sccvfl.research.benchmarks.peers.spu import run_spu
+
+    often = STOCK_REPEATS if size.rows < LARGE else 1
+    systems: dict[str, Callable[[], list[Row]]] = {
+        "ours-sealed": lambda: ours(repeats, size),
+        "crypten-tfp": lambda: stock("TFP", often, size, *cases),
+    }
+    if size.rows < LARGE:
+        systems["crypten-ttp"] = lambda: stock("TTP", often, size, *cases)
+    if spu is not None:
+        systems["spu-aby3"] = lambda: run_spu(spu, repeats, size)
+    systems["plain"] = lambda: plain_rows(repeats, size)
+    return [_summary(job, system, found, size) for (job, system), found in in_turn(systems, blocks, tell).items()]
+
+
+def _summary(job: str, system: str, blocks: list[Row], size: Size) -> Row:
+    """Medians. The bytes of stock CrypTen are read from the loopback device and include its provider."""
+    sent, dealer = middle(blocks, "sent"), middle(blocks, "dealer")
+    return {
+        "job": job,
+        "system": system,
+        "rows": size.rows,
+        "columns": size.columns,
+        "seconds": middle(blocks, "seconds"),
+        "processor": middle(blocks, "processor"),
+        "rounds": round(blocks[-1]["rounds"]),
+        "bytes_to_peers": round(sent if sent is not None else (middle(blocks, "loopback") or 0) / PARTIES),
+        "least_bytes": least_bytes(size) if system.startswith("ours") else None,
+        "bytes_dealer": None if dealer is None else round(dealer),
+        "peak_memory": max(block["memory"] for block in blocks),
+        "max_error": None if "softmax" in job else max(block["max_error"] for block in blocks),
+    }
+
+
+def table(rows: list[Row]) -> Table:
+    """With the ratio to ours. The process of `plain` did other work too: no memory is shown."""
+    ours_seconds = next(row["seconds"] for row in rows if row["system"] == "ours-sealed")
+    columns = (
+        Column("job"),
+        Column("system"),
+        Column("ms", "seconds", ".2f", 1e-3),
+        Column("times ours", lambda row: f"{row['seconds'] / ours_seconds:.2f}"),
+        Column("CPU ms", "processor", ".1f", 1e-3),
+        Column("rounds"),
+        Column("kB to peers", "bytes_to_peers", ".1f", 1e3),
+        Column("least", "least_bytes", ".1f", 1e3),
+        Column("kB dealer", "bytes_dealer", ".1f", 1e3),
+        Column("MB memory", lambda row: None if row["system"] == "plain" else f"{row['peak_memory'] / 1e6:.0f}"),
+        Column("error", "max_error", ".0e"),
+    )
+    return Table.of(rows, columns)
+
+
+def about(size: Size, note: str) -> str:
+    """What a table of steps shows. note: about SPU."""
+    return (
+        f"One sealed step, {size}, {PARTIES} parties: head update from task and consistency gradient. Ours with\n"
+        "mutual TLS and a dealer, CrypTen over gloo and SPU over brpc without.\n\n"
+        "- `sealed` is the same mathematical step in all systems: sigmoid of the one logit. `softmax` is CrypTen's\n"
+        "  over two logits; `gram` gives CrypTen the algebra of our step.\n"
+        f"- `spu-aby3`: the step without consistency, which is less work. {note}.\n"
+        "- `CPU ms`: of one party, without the dealer. `kB to peers`: what one party sends per step; ours counts\n"
+        "  frames (`least` is their payload alone), CrypTen's is read from the loopback device, provider included.\n"
+        "  `kB dealer`: from and to it, per party. `rounds` of SPU: messages that a party sends.\n"
+        "- `error`: largest difference of a head weight from the same steps in the clear, at the end of a block."
+    )
+
+
+def measure(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | None, note: str) -> Result:
+    """One step of every system. note: about SPU."""
+    rows = compared(repeats, blocks, tell, size, spu)
+    return Result({"parties": PARTIES, "rows": rows}, [about(size, note), table(rows)])

@@ -1,0 +1,370 @@
+"""`bench.py run, rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
+
+Each benchmark is a list of points: a data set, a number of parties, a round trip and options of the run. A secure
+training runs without evaluation (parties as processes, dealer, mutual TLS). The plaintext engine then trains in this
+process, with one thread, on the tables that the secure run released, so that both take the same steps. A whole
+training of stock CrypTen takes too long, and SPU has none, so that one sealed step of both is measured next to ours.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from accounting.tables import Column, Table
+from protocols.session.saving import combined
+from secure_sccvfl.data.party import Party, make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.evaluation.summary import half_width
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.research.benchmarks import step
+from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session
+from secure_sccvfl.research.benchmarks.peers.spu import run_spu
+from secure_sccvfl.research.benchmarks.step import Size
+from secure_sccvfl.runs.model_files import PartyModel, load_model
+from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.model import Model, probabilities
+from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.trainer import train
+
+SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "late refreshes", "training")
+NOT_PRIVATE: dict[str, Any] = {"private_model": False, "consistency_from": "records"}
+"""Nine lambdas without noise, with counterfactuals of every record selected by s."""
+PATIENCE = 900.0
+"""Seconds that a process waits for another: a million rows take long to read, and between two messages."""
+DELTA = 1e-5
+"""That of a default run; with more than its inverse of records, a run refuses it."""
+MOST_STEP_ROWS = 100_000
+"""A step of stock CrypTen on more rows would need more memory than a small machine has."""
+ROUND_TRIPS_MS = (0, 20, 100)
+STEP_REPEATS = 2
+HEADS: dict[str, dict[str, Any]] = {
+    "linear": {"private_model": False, "lambdas": (3.0,)},
+    "mlp": {"private_model": False, "head": "mlp"},
+}
+HEAD_SEEDS = range(600, 610)
+HEAD_FIGURES = ("acc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One training to measure. facts: what its row says besides. checked: compare its logits with plaintext."""
+
+    dataset: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    parties: int = PARTIES
+    round_trip_ms: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    checked: bool = False
+
+    def __str__(self) -> str:
+        more = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return f"{self.dataset}, {self.parties} parties, {self.round_trip_ms} ms round trip{', ' * bool(more)}{more}"
+
+
+def measured(point: Point, blocks: int, tell: Tell) -> Row:
+    """The row of a point: of several trainings the one in the middle by seconds."""
+    rows = []
+    for block in range(blocks):
+        tell(f"{point}, {block + 1} of {blocks}")
+        with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+            folder = Path(place) / "run"
+            row = secure(point, folder)
+            reference = plain(point.dataset, point.parties, folder, **point.options)
+        row |= {"plain_seconds": reference.seconds, "columns": reference.columns}
+        rows.append(row | (reference.differences() if point.checked else {}))
+    chosen = sorted(rows, key=lambda row: float(row["seconds"]))[blocks // 2]
+    where = {"dataset": point.dataset, "parties": point.parties, "round_trip_ms": point.round_trip_ms}
+    return {**where, **point.facts, **chosen}
+
+
+def secure(point: Point, folder: Path) -> Row:
+    """One secure training and its cost: seconds and rounds at party 0, bytes of the mean party.
+
+    Processor seconds are those of all processes, with their start.
+    """
+    options, delay = {"dataset": point.dataset, **point.options}, point.round_trip_ms / 2000
+    wait, start = {"connect": PATIENCE, "deadline": PATIENCE}, time.perf_counter()
+    results, usage = run_session(folder, "train", options, point.parties, delay, **wait)
+    costs = [[result["cost"][name] for name in SECURE_PHASES] for result in results]
+
+    def mean(name: str) -> int:
+        return round(statistics.mean(sum(phase[name] for phase in phases) for phases in costs))
+
+    return {
+        "seconds": sum(phase["seconds"] for phase in costs[0]),
+        "wall_seconds": time.perf_counter() - start,
+        "processor": round(sum(usage.processor.values()), 2),
+        "rounds": sum(phase["rounds"] for phase in costs[0]),
+        "bytes": mean("bytes"),
+        "dealer_bytes": mean("dealer_bytes"),
+        "steps": results[0]["steps"],
+        "phases": {name: round(phase["seconds"], 3) for name, phase in zip(SECURE_PHASES, costs[0], strict=True)},
+        **usage.megabytes,
+    }
+
+
+@dataclass(frozen=True)
+class PlainTraining:
+    """A training in plaintext on what a secure one released, next to the parts of the secure model."""
+
+    model: Model
+    parties: tuple[Party, ...]
+    shares: tuple[PartyModel, ...]
+    seconds: float
+
+    @property
+    def columns(self) -> int:
+        """Columns of the encodings of all parties."""
+        return len(self.shares[0].weight)
+
+    def logits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Logits of all records by the secure model, whose shares are added up, and by this one.
+
+        Both are calibrated with the temperature of the secure one: of two that fit nearly equally, the engines may
+        choose different ones.
+        """
+        rows = np.hstack([own.encoder(p.inputs) for own, p in zip(self.shares, self.parties, strict=True)])
+        same = self.shares[0].temperature
+        return self._combined(rows) / same, self.model.logits(self.parties) * self.model.temperature / same
+
+    def _combined(self, rows: np.ndarray) -> np.ndarray:
+        """Logits of the secure model."""
+        first = self.shares[0]
+        if isinstance(self.model.head, ModuleHead):
+            weights = {name: combined([own.layers[name] for own in self.shares]) for name in first.layers}
+            return replace(self.model.head, weights=weights)(rows)
+        weight, bias = (combined([getattr(own, name) for own in self.shares]) for name in ("weight", "bias"))
+        return np.asarray(rows @ weight + bias)
+
+    def differences(self) -> Row:
+        """Largest difference over all records of a logit and of a probability from the plaintext engine."""
+        logits = self.logits()
+        of_logits, of_chances = (
+            float(np.abs(a - b).max()) for a, b in (logits, [probabilities(v, self.model.task) for v in logits])
+        )
+        return {"max_logit_error": of_logits, "max_error": of_chances, "lambda": self.shares[0].lam}
+
+
+def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTraining:
+    """The plaintext engine on what the secure run in `folder` released. options: those of the run.
+
+    Where a module as the head ends depends on its path: then releases and roles follow each other as in the run.
+    """
+    data = pooled(dataset, parties)
+    seed = options.get("seed", 0)
+    split, own = make_split(data, "iid", seed), make_parties(data)
+    models = tuple(load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own)
+    tables = ReleasedTables.of([m.sketches for m in models])
+    config = RunOptions.of({"dataset": dataset, **options}).train_config()
+    roles: Roles | None = Roles(dict(models[0].roles))
+    if config.module is not None:
+        tables = tables.one_by_one([load_releases(*cached_files(folder / f"party-{p.rank}")) for p in own])
+        roles = None
+    released = PlainStatistics(tables)
+    plan = head_plan(config, [p.layout for p in own], data.task, data.outputs)
+    privacy = GaussianNoise(SpendingPlan(releases=config.charged, parties=parties, head=plan), seed)
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        start = time.perf_counter()
+        model = train(PlainEngine(), released, data, split, config, seed, roles=roles, parties=own, privacy=privacy)
+        seconds = time.perf_counter() - start
+    if model.roles.of != models[0].roles:
+        raise ValueError("the plaintext engine proposes other roles from the same tables")
+    return PlainTraining(model, tuple(own), models, seconds)
+
+
+COLUMNS = (
+    *(Column("data", "dataset"), Column("what"), Column("classes"), Column("head"), Column("parties")),
+    *(Column("round trip ms", "round_trip_ms"), Column("columns"), Column("steps")),
+    *(Column("s", "seconds", ".2f"), Column("plain s", "plain_seconds", ".2f"), Column("rounds")),
+    *(Column("MB to peers", "bytes", ".1f", 1e6), Column("MB dealer", "dealer_bytes", ".1f", 1e6)),
+    *(Column("CPU s", "processor", ".1f"), Column("party MB", "party_mb"), Column("dealer MB", "dealer_mb")),
+    Column("s of counterfactuals", lambda row: f"{row['phases']['counterfactuals']:.1f}"),
+    Column("s of training", lambda row: f"{row['phases']['training']:.1f}"),
+    *(Column("error of a logit", "max_logit_error", ".4f"), Column("error of a probability", "max_error", ".5f")),
+)
+ABOUT = (
+    "Whole secure trainings: inputs, discovery with refreshes, counterfactuals, training, without the start of\n"
+    "processes. `plain s`: the plaintext engine on the same releases. MB: of the mean party, to its peers, and to\n"
+    "and from the dealer. CPU: of all processes, with their start. MB of memory: the peak of the largest party and\n"
+    "of the dealer. Errors: largest difference over all records from the plaintext engine."
+)
+
+
+def trained(points: Sequence[Point], blocks: int, tell: Tell, *more: object, **data: Any) -> Result:
+    """The trainings of these points as a table without empty columns. more, data: what follows them."""
+    rows = [measured(point, blocks, tell) for point in points]
+    shown = [column for column in COLUMNS if any(column.cell(row) for row in rows)]
+    return Result({"trainings": rows, **data}, [ABOUT, Table.of(rows, shown), *more])
+
+
+def sizes(dataset: str | None, blocks: int, tell: Tell) -> Result:
+    """`run`: one data set; or German and synthetic records of growing size, other numbers of parties, a slow link."""
+    if dataset is not None:
+        return trained([Point(dataset)], blocks, tell)
+    points = [Point(name) for name in ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")]
+    points += [Point("german", parties=parties) for parties in (2, 5)]
+    return trained([*points, Point("german", round_trip_ms=20)], blocks, tell)
+
+
+def rounds(dataset: str, blocks: int, tell: Tell) -> Result:
+    """One private model, and nine lambdas without noise from records, both at two round trips."""
+    ways = {"one private model": {}, "nine lambdas, not private, from records": NOT_PRIVATE}
+    points = [
+        Point(dataset, {"what": what}, round_trip_ms=delay, options=options)
+        for delay, (what, options) in product(ROUND_TRIPS_MS[:2], ways.items())
+    ]
+    return trained(points, blocks, tell)
+
+
+def wan(dataset: str, blocks: int, tell: Tell, spu: Path | None, note: str) -> Result:
+    """Trainings, and one sealed step of each system, where a relay delays every byte; bandwidth is not limited."""
+    steps = delayed_steps(Size(), tell, spu)
+    about = (
+        f"One sealed step, {Size()}. {note}; its step has no consistency. Stock CrypTen cannot use the relay,\n"
+        "as gloo announces its own addresses: `at least` is its time without delay and half a round trip for each\n"
+        "round. `rounds` of SPU: messages that a party sends."
+    )
+    points = [Point(dataset, round_trip_ms=delay) for delay in ROUND_TRIPS_MS]
+    return trained(points, blocks, tell, about, Table.of(steps, STEPS), steps=steps)
+
+
+STEPS = (
+    *(Column("system"), Column("round trip ms", "round_trip_ms")),
+    Column("ms", lambda row: ("at least " if row["computed"] else "") + f"{row['seconds'] * 1e3:.1f}"),
+    Column("rounds"),
+)
+
+
+def delayed_steps(size: Size, tell: Tell, spu: Path | None) -> list[Row]:
+    """One sealed step of each system at every delay; seconds of stock CrypTen are computed from rounds."""
+    rows: list[Row] = []
+
+    def add(system: str, delay: int, row: Row, late: float = 0.0) -> None:
+        seconds = statistics.median(row["seconds"]) + late
+        facts = {"rounds": round(row["rounds"]), "computed": late > 0}
+        rows.append({"system": system, "round_trip_ms": delay, "seconds": seconds, **facts})
+
+    for delay in ROUND_TRIPS_MS:
+        tell(f"one sealed step, {size}, {delay} ms round trip")
+        add("ours-sealed", delay, step.ours(STEP_REPEATS, size, delay / 2000)[0])
+        if spu is not None:
+            add("spu-aby3", delay, run_spu(spu, STEP_REPEATS, size, delay / 2000)[0])
+    for provider in ("TFP", "TTP"):
+        tell(f"one sealed step, {size}, stock CrypTen, {provider}")
+        row = step.stock(provider, STEP_REPEATS, size, "sealed")[0]
+        for delay in ROUND_TRIPS_MS:
+            add(f"crypten-{provider.lower()}", delay, row, round(row["rounds"]) * delay / 2000)
+    add("plain", 0, step.plain_rows(STEP_REPEATS, size)[0])
+    return rows
+
+
+def classes(rows: int, columns: int, tell: Tell, spu: Path | None, note: str) -> Result:
+    """Three classes next to two on the same columns, without noise, so that both engines can be compared."""
+    size = Size.of(rows, columns)
+    tell(f"one sealed step, {size}")
+    steps = step.compared(STEP_REPEATS, 1, tell, size, spu, ("sealed", "sealed softmax"))
+    points = [
+        Point(f"synthetic:{rows}x{columns}x{k}", {"classes": k}, options={"private_model": False}, checked=True)
+        for k in (2, 3)
+    ]
+    return trained(points, 1, tell, step.about(size, note), step.table(steps), steps=steps)
+
+
+def width(rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path | None, note: str) -> Result:
+    """Trainings by number of records and features, the largest also without noise; then steps of all systems."""
+    grid = grid_of(rows, columns)
+    points = [Point(f"synthetic:{r}x{c}", _size(r, c), options={"delta": min(DELTA, 1 / r)}) for r, c in grid]
+    if len(grid) > 1:
+        last = points[-1]
+        points.append(replace(last, facts={**last.facts, "before": True}, options={**last.options, **NOT_PRIVATE}))
+    steps: list[Row] = []
+    parts: list[object] = []
+    for count in sorted({min(rows), max(rows)}):
+        if count <= MOST_STEP_ROWS:
+            size = Size.of(count, max(columns))
+            tell(f"one sealed step, {size}")
+            found = step.compared(STEP_REPEATS, 1, tell, size, spu, ("sealed",))
+            steps, parts = steps + found, [*parts, step.about(size, note), step.table(found)]
+    result = trained(points, 1, tell, *parts, steps=steps)
+    growth_lines = "\n".join(f"- {line}" for line in growth(result.data["trainings"]))
+    about, table, *more = result.parts
+    return Result(result.data, [about, table, *([growth_lines] if growth_lines else []), *more])
+
+
+def _size(rows: int, features: int) -> dict[str, Any]:
+    return {"rows": rows, "features": features, "before": False}
+
+
+def grid_of(rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int]]:
+    """All rows with the fewest columns, then all columns with the most rows."""
+    rows, columns = sorted(rows), sorted(columns)
+    return [*((r, columns[0]) for r in rows), *((rows[-1], c) for c in columns[1:])]
+
+
+MEASURED = {"seconds": ("seconds",), "bytes": ("bytes", "dealer_bytes"), "memory of a party": ("party_mb",)}
+
+
+def growth(trainings: Sequence[Row]) -> list[str]:
+    """Sentences: how much seconds, bytes and memory grow from the first to the last point of either axis."""
+    found = []
+    private = [row for row in trainings if not row["before"]]
+    for axis, other, end in (("rows", "features", min), ("features", "rows", max)):
+        fixed = end(row[other] for row in private)
+        line = sorted((row for row in private if row[other] == fixed), key=lambda row: int(row[axis]))
+        if len(line) > 1:
+            first, last = line[0], line[-1]
+            factors = {
+                name: sum(last[part] for part in parts) / sum(first[part] for part in parts)
+                for name, parts in MEASURED.items()
+            }
+            grown = ", ".join(f"{name} times {factor:.1f}" for name, factor in factors.items())
+            found.append(f"{axis} times {last[axis] / first[axis]:.1f} ({first[axis]} to {last[axis]}): {grown}.")
+    return found
+
+
+def heads(tell: Tell, train_plainly: Callable[..., Any]) -> Result:
+    """A network as the head next to the linear one, on German without noise: plaintext by seed, one under MPC each.
+
+    train_plainly: `secure_sccvfl.api.functions.train`, which is above this package.
+    """
+    rows: list[Row] = []
+    for seed, head in product(HEAD_SEEDS, HEADS):
+        tell(f"german, {head}, seed {seed} (plaintext)")
+        figures = train_plainly("german", seed=seed, **HEADS[head]).evaluate()["value"]
+        rows.append({"head": head, "seed": seed, **{name: float(figures[name]) for name in HEAD_FIGURES}})
+    values = {head: {n: np.array([r[n] for r in rows if r["head"] == head]) for n in HEAD_FIGURES} for head in HEADS}
+    means = [(head, *(_mean(values[head][name]) for name in HEAD_FIGURES)) for head in HEADS]
+    apart = (_mean(values["mlp"][name] - values["linear"][name], "+") for name in HEAD_FIGURES)
+    points = [
+        Point("german", {"head": head}, options={**options, "seed": HEAD_SEEDS[0]}, checked=True)
+        for head, options in HEADS.items()
+    ]
+    about = (
+        f"Plaintext engine, seeds {HEAD_SEEDS[0]} to {HEAD_SEEDS[-1]}: mean and 95 % interval, differences paired\n"
+        "by seed. Flip rates (`fr`) are by two counterfactual models, and with s permuted (`fr_null`)."
+    )
+    table = Table(("head", *HEAD_FIGURES), [*means, ("mlp - linear", *apart)])
+    return trained(points, 1, tell, about, table, plain=rows)
+
+
+def _mean(values: np.ndarray, sign: str = "") -> str:
+    mean, half = float(values.mean()), half_width(values)
+    return f"{mean:{sign}.4f} ({mean - half:{sign}.4f} to {mean + half:{sign}.4f})"

@@ -1,1 +1,0 @@
-"""Whole secure trainings: by data set, by rows and columns, by number of classes, and by the network's delay."""

@@ -1,0 +1,455 @@
+"""`split` mode: the paper's split learning with head, labels and s in secret. One instance per party process.
+
+Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
+alone (protocols/steps/split.py says what that tells: labels of its training records, and s with consistency).
+What else it trains alone, and why that tells it nothing of s, is in split/local.py. Steps follow a public
+schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
+the sigmoid. With a patience, one bit after each step says whether training goes on (split/stopping.py). Late
+refreshes are spread evenly over the steps with consistency. Each releases one more sketch, and what follows from
+roles and tables is made anew: generators, edits, posteriors, dropped columns. Encoders, adversaries and head go on.
+The result is an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from protocols.config import ConfigError
+from protocols.dealing.tuples import Request
+from protocols.records.releases import Release
+from protocols.session.runtime import crypten
+from protocols.steps import head as secret_head
+from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
+from protocols.steps.split import (
+    MOST_ROWS,
+    RESIDUAL_BITS,
+    SPLIT_HEAD_BITS,
+    Inputs,
+    Probes,
+    Shared,
+    SplitLayout,
+    SplitPace,
+    gradient_of,
+    inputs_of,
+    split_step,
+)
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.generators import Generator
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
+from secure_sccvfl.research.split.local import OwnTraining
+from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
+from secure_sccvfl.research.split.state import SplitState
+from secure_sccvfl.research.split.stopping import Stopping
+from secure_sccvfl.training.engine import CURVATURE
+from secure_sccvfl.training.handles import SharedHead
+from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
+from secure_sccvfl.training.model import Model, with_leaks
+from secure_sccvfl.training.modes.base import Seen, Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated
+
+Generators = Mapping[str, Mapping[int, Generator]]
+"""By name of the protected attribute and rank, as discovery returns them."""
+
+
+@dataclass(frozen=True)
+class SplitModel:
+    """Own encoder, shares of the head for this engine, steps taken, and what each of them showed (if it is kept).
+
+    finding, generators: those of the last late refresh that was granted; without one, None and those it began with.
+    """
+
+    engine: SecureEngine
+    encoders: Mapping[int, MlpEncoder]
+    head: SharedHead
+    steps: int
+    seen: tuple[Seen, ...]
+    finding: RoleAssignment | None
+    generators: Generators
+
+
+class Late(Protocol):
+    """What releases one more sketch during training: a `Trainer` after its discovery."""
+
+    state: State
+
+    def refresh_late(self, number: int) -> RoleAssignment | None: ...
+
+    def generate(self, finding: RoleAssignment) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]: ...
+
+
+class SplitTrainer:
+    """One run of `split`. The session's plan holds `split_releases` and those of an engine that trains."""
+
+    def __init__(
+        self,
+        engine: SecureEngine,
+        problem: Problem,
+        roles: Roles,
+        generators: Generators,
+        config: SplitConfig,
+        seed: int,
+        hooks: Hooks | None = None,
+        state: State | None = None,
+    ) -> None:
+        """`state`: the state of the run, with what was released; a checkpoint adds what is kept (`SplitState`)."""
+        self.session = engine.session
+        self.engine = SecureEngine(engine.session, engine.label_holder, engine.group_holders)
+        self.engine.widths = (config.hidden,) * self.session.parties
+        self.train, self.task, self.outputs = problem.train, problem.task, problem.outputs
+        self.config, self.seed = config, seed
+        self.hooks = Hooks() if hooks is None else hooks
+        self.state = State(None) if state is None else state
+        (self.party,) = self.train.parties
+        self.rank = self.party.rank
+        read = code_columns(self.party.layout) if config.columns == "codes" else None
+        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank), read)
+        pace = config.encoder_rate, config.decay
+        self.local = OwnTraining(encoder, pace, self.party, config.weights, seed, config.dropout)
+        shape = (self.train.rows, self.outputs)
+        self.label = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
+        self.validation, self.stopping = problem.validation, None
+        if config.patience:
+            self.stopping = Stopping(self.engine, self.validation, self.task, self.outputs, config.patience)
+        self.take_up(roles, generators)
+        self._patterns: dict[SplitLayout, list[Request]] = {}
+        self._last: tuple[Shared, Shared] | None = None
+
+    def take_up(self, roles: Roles, generators: Generators) -> None:
+        """Everything that follows from roles and from what was released: who edits, edits, what parties train.
+
+        For the begin of training, and for releases during it that change roles. Says who has mediators.
+        """
+        self.generators: Generators = generators
+        own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
+        self.local.take_up(self.state.sketches, own, self.party.layout.columns(roles.dropped))
+        edits = not set(roles.edited).isdisjoint(self.party.layout.names)
+        told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
+        self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
+        self._edited: dict[int, list[np.ndarray]] = {}
+
+    def run(self, late: Late | None = None, phase: Phase = lambda name: nullcontext()) -> SplitModel:
+        """The whole schedule, or the rest of it from a kept state. `phase` is entered around each phase.
+
+        `late` is asked for the late refreshes of the settings; without it there are none.
+        """
+        config = self.config
+        due = {config.warmup + end: number for number, end in enumerate(config.refreshed_at)}
+        finding: RoleAssignment | None = None
+        at = self._begin()
+        for end in (config.warmup + steps for steps in config.kept_at):
+            if end <= at.taken or at.stopped:
+                continue
+            with phase("training"):
+                self.hooks.progress("split training", at.taken, config.most)
+                at = self._steps(at, end, config.lam if end > config.warmup else 0.0)
+                self._check_range()
+            if late is not None and end in due and not at.stopped:
+                finding = self._refresh(late, due[end], at, phase) or finding
+            else:
+                self._keep(at)
+        self.hooks.audit("split training", {"steps": at.taken, "stopped early": at.stopped})
+        encoders = {self.rank: self.local.encoder}
+        head = self._head(at.weights)
+        return SplitModel(self.engine, encoders, head, at.taken, at.seen, finding, self.generators)
+
+    def _begin(self) -> SplitState:
+        """The kept state, or the first one."""
+        if not self.state.own:
+            return SplitState(self._initial(), self.local.state(), ())
+        at = SplitState.of(self.state.own)
+        self.local.go_on(at.local)
+        if self.stopping is not None:
+            self.stopping.go_on(at.watched)
+        return at
+
+    def _keep(self, at: SplitState) -> None:
+        self.hooks.keep(replace(self.state, own=at.arrays()))
+
+    def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> RoleAssignment | None:
+        """One late refresh: its finding, or None if the budget refused it.
+
+        What was released is kept before generators are made from it, so that a fault costs no second release. Kept
+        networks of the old generators would not fit: a run that goes on from there makes the new ones first.
+        """
+        with phase("late refreshes"):
+            found = late.refresh_late(number)
+            self.state = late.state
+            self._keep(at if found is None else replace(at, local=self.local.lasting()))
+        if found is None:
+            return None
+        with phase("counterfactuals"):
+            finding, generators = late.generate(found)
+            self.take_up(finding.roles, generators)
+        return finding
+
+    def _check_range(self) -> None:
+        """Stop if logits of the last step, or their shifts by edits, left the range of the sigmoid; opens one bit."""
+        if self.task != "regression" and self._last is not None:
+            self.engine.stop_outside(crypten.cat([secret_head.headroom(one) for one in self._last]))
+
+    # one step
+
+    def _steps(self, at: SplitState, end: int, lam: float) -> SplitState:
+        """All steps up to this one, or up to where early stopping ends them."""
+        rows = min(MOST_ROWS if self.config.batch is None else self.config.batch, self.train.rows)
+        editing = self.editing if lam > 0 else ()
+        layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
+        pace = SplitPace(self.config.head_rate, self.config.momentum, self.config.decay, lam)
+        batches, seen = self._batches(rows, at.taken, lam), [*at.seen]
+        weights, first, taken, goes_on = at.weights, at.taken, at.taken, True
+        for number in self.session.repeat(end - first, self._patterns.setdefault(layout, [])):
+            picked = next(batches)
+            with self.session.measure("split step"):
+                weights, gradient = self._step(weights, layout, picked, pace, first + number)
+            taken += 1
+            if self.config.keep_shown:
+                seen.append(Seen.of(picked, gradient, self.outputs))
+            goes_on = self._goes_on(weights)
+            if not goes_on:
+                break
+        watched = {} if self.stopping is None else self.stopping.state()
+        return SplitState(weights, self.local.state(), tuple(seen), taken, watched, not goes_on)
+
+    def _goes_on(self, weights: Weights) -> bool:
+        """Whether the validation part asks for more steps; without early stopping always."""
+        if self.stopping is None:
+            return True
+        (party,) = self.validation.parties
+        activations, moved = self.local.encoder(party.inputs), None
+        if self.rank in self.editing:
+            edited = self._edits(self.validation, np.arange(self.validation.rows), 0)
+            moved = np.stack([self.local.encoder(inputs) - activations for inputs in edited], axis=1)
+        return self.stopping.goes_on(weights, activations, moved, bool(self.editing))
+
+    def _step(
+        self, weights: Weights, layout: SplitLayout, rows: np.ndarray, pace: SplitPace, number: int
+    ) -> tuple[Weights, np.ndarray]:
+        own, probe = self._inputs(layout, rows, number), probes(layout)
+        label = self.label[torch.from_numpy(rows)]
+        stepped = split_step(layout, weights, own, pace, lambda logits: residual_of(logits, label, self.task), probe)
+        self._last = stepped.logits, stepped.shifts
+        opened = self.session.open_each(
+            [(sketch, self.session.declared(GRADIENT.titled(rank))) for rank, sketch in enumerate(stepped.sketches)]
+        )[self.rank]
+        if opened is None:
+            raise RuntimeError("the gradient did not reach its owner")
+        gradient = gradient_of(opened.numpy(), layout, self.rank, probe)
+        self.local.step(gradient / len(rows), rows, number)
+        return stepped.weights, gradient
+
+    def _inputs(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Inputs:
+        """Party step, local: activations of these rows, and how far the edits of this step's draw move them."""
+        activations = self.local.begin(self.party.inputs[rows], number)
+        deltas, groups = None, {}
+        if layout.directions:
+            if self.rank in layout.editing:
+                edited = self._edits_of(number, rows)
+                moved = [self.local.edited(inputs) - activations for inputs in edited]
+                deltas = np.stack(moved, axis=1)
+            for place, attribute in enumerate(self.train.protected):
+                if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
+                    groups[place] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
+        return inputs_of(self.session, layout, activations, deltas, groups)
+
+    def _edits_of(self, number: int, rows: np.ndarray) -> list[np.ndarray]:
+        """Edited inputs of these rows in a step; made once per draw, unless generators train and draw their codes."""
+        draw = number % self.config.draws
+        if self.local.generates:
+            codes = torch.Generator().manual_seed(torch_seed(self.seed, "codes", self.rank, number))
+            return self._edits(self.train, rows, draw, codes)
+        if draw not in self._edited:
+            self._edited[draw] = self._edits(self.train, np.arange(self.train.rows), draw)
+        return [inputs[rows] for inputs in self._edited[draw]]
+
+    def _edits(
+        self, part: Part, rows: np.ndarray, draw: int, codes: torch.Generator | None = None
+    ) -> list[np.ndarray]:
+        """Own columns of these rows for every hypothesised group. codes: for latent codes of masked generators."""
+        made, inputs = [], part.parties[0].inputs[rows]
+        for attribute in part.protected:
+            groups = len(attribute.groups)
+            targets = public_targets(part.rows, groups, self.seed, draw)[rows]
+            generator = self.generators[attribute.name][self.rank]
+            for g in range(groups):
+                if codes is not None and isinstance(generator, MaskedGenerator):
+                    made.append(generator.edited(inputs, g, targets[:, g], codes))
+                else:
+                    made.append(generator(inputs, g, targets[:, g], draw))
+        return made
+
+    def _attributes(self) -> tuple[tuple[int, int], ...]:
+        groups = [len(attribute.groups) for attribute in self.train.protected]
+        return tuple(zip(self.engine.group_holders, groups, strict=True))
+
+    def _batches(self, rows: int, first: int, lam: float) -> Iterator[np.ndarray]:
+        """Public rows of every step: all, or batches of one size from a public order."""
+        if rows == self.train.rows:
+            while True:
+                yield np.arange(rows)
+        epoch = 0
+        while True:
+            order = stream(self.seed, "batches", first, str(lam > 0), epoch).permutation(self.train.rows)
+            for at in range(0, self.train.rows - rows + 1, rows):
+                yield np.sort(order[at : at + rows])
+            epoch += 1
+
+    # inputs and result
+
+    def _initial(self) -> Weights:
+        """A small public start: with a zero head no encoder would learn."""
+        columns = sum(self.engine.widths)
+        start = stream(self.seed, "split head").uniform(-1, 1, (columns, self.outputs)) / columns**0.5
+        zero, bias = np.zeros_like(start), np.zeros(self.outputs)
+        return Weights(*(self.session.public(part, SPLIT_HEAD_BITS) for part in (start, bias, zero, bias)))
+
+    def _head(self, weights: Weights) -> SharedHead:
+        """The head as the engine knows it: longer fraction, unscaled columns."""
+        parts = (weights.weight, weights.bias, weights.velocity, weights.bias_velocity)
+        return SharedHead(
+            Weights(*(part.rescale(HEAD_BITS) for part in parts)),
+            np.ones(self.engine.widths[self.rank]),
+            self.task,
+        )
+
+
+def probes(layout: SplitLayout) -> Probes:
+    """Public sign matrices, the same in every step: V for the columns, Q for the rows."""
+    signs = stream(0, "probes", layout.rows, layout.columns, layout.probes).integers(
+        0, 2, (layout.columns + layout.rows, layout.probes)
+    )
+    both: np.ndarray = 2 * signs.astype(np.int64) - 1
+    return both[: layout.columns], both[layout.columns :]
+
+
+def residual_of(logits: Shared, label: Shared, task: Task) -> Shared:
+    """Prediction minus label, RESIDUAL_BITS; each of several classes against the rest. One round."""
+    if task == "regression":
+        return logits.rescale(RESIDUAL_BITS) - label
+    return logits.sigmoid(bound=LOGIT_BOUND, bits=RESIDUAL_BITS) - label
+
+
+class Split:
+    """The `split` gradient mode: the paper's split learning. Each party's gradients tell it the labels."""
+
+    def check(self, options: RunOptions, schema: Schema) -> None:
+        check_sampling(options, "split")
+        try:
+            split_config(options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
+        facts = replace(facts_of(schema, options), lambdas=())
+        return [
+            *common_releases(schema, options),
+            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation.kind),
+            *plan_of(facts, "validation"),
+        ]
+
+    def heads(self, options: RunOptions, schema: Schema) -> None:
+        """None: what a party is shown of gradients reveals more than a private head would hide."""
+        if options.privacy.private_model:
+            raise ConfigError(
+                "mode split opens gradients, so its model cannot be private: private_model must be false"
+            )
+
+    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
+        return ()
+
+    def train(self, place: Workplace) -> Trained:
+        """Discovery as in `sealed`, then split learning; the result is a model like any other."""
+        options = place.options
+        trainer = place.trainer(options.train_config())
+        if place.state is not None:
+            trainer.begin(place.state)
+        with place.phase("discovery and warm-up"):
+            trainer.discover()
+        found = trainer.state.finding
+        if found is None:
+            raise RuntimeError("no sketch was released")
+        with place.phase("counterfactuals"):
+            finding, generators = trainer.generate(found)
+        with place.phase("training"):
+            config = split_config(options)
+            training = SplitTrainer(
+                place.engine,
+                place.problem,
+                finding.roles,
+                generators,
+                config,
+                options.drawn_seed,
+                place.hooks,
+                trainer.state,
+            )
+        made = training.run(trainer, place.phase)
+        with place.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
+            finding = trainer.judge(made.finding or finding)
+        with place.phase("training"):
+            trainer.validate(finding.roles, made.generators)
+            head, temperature = _calibrated(made, trainer, options)
+            leak = _leaking(made, trainer)
+        model = Model(
+            made.engine,
+            dict(made.encoders),
+            head,
+            trainer.task,
+            temperature,
+            config.lam,
+            finding,
+            trainer.state.sketches,
+            made.generators,
+            (),
+            validity=with_leaks(trainer.validity, leak),
+        )
+        return Trained(model, made.engine, made.steps, made.seen)
+
+
+def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tuple[Any, float]:
+    """The head divided by the temperature that fits validation records best."""
+    activations = _activations(made, trainer.validation)
+    check = made.engine.bind(
+        activations,
+        trainer.validation.label,
+        {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
+        trainer.outputs,
+    )
+    if options.evaluation.kind == "exact":
+        made.engine.check_range([made.head], check)
+    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation.kind)
+
+
+def _activations(made: SplitModel, part: Part) -> Blocks:
+    return {p.rank: made.encoders[p.rank](p.inputs) for p in part.parties}
+
+
+def _leaking(made: SplitModel, trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """V_leak of the activations that enter fusion, if it is asked for."""
+    config, train, validation = trainer.config, trainer.train, trainer.validation
+    if not config.leak:
+        return {}
+    steep, rows = CURVATURE[trainer.task], _activations(made, train)
+    curved = {rank: steep * (block**2).mean(axis=0) + FLATTEST for rank, block in rows.items()}
+    ridge = {rank: RIDGE * bound for rank, bound in curved.items()}
+    flat = {rank: curved[rank] + ridge[rank] for rank in curved}
+    batch = made.engine.bind(rows, train.label, ridge, trainer.outputs)
+    check = made.engine.bind(_activations(made, validation), validation.label, ridge, trainer.outputs)
+    guessers = adversaries_alone(made.engine, batch, flat, steep, train.protected)
+    return leaks(made.engine, guessers, check, validation.protected, config.min_group, trainer.hooks.audit)

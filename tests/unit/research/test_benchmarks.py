@@ -1,0 +1,137 @@
+"""Benchmarks: what they compute from what was measured, and tiny real ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.bench import main
+from protocols.config import ConfigError
+from secure_sccvfl.research.benchmarks import step, trainings
+from secure_sccvfl.research.benchmarks.measuring import Usage, middle, processor_seconds, run_stock
+from secure_sccvfl.research.benchmarks.peers.spu import run_spu, spu_python
+from secure_sccvfl.research.benchmarks.step import Size, least_bytes
+from secure_sccvfl.research.benchmarks.trainings import Point, growth, measured, trained
+from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.descents.steps import WARM_STEPS
+
+TINY = Size(40, 2)
+PEERS, PEERS_NOTE = spu_python(None)
+
+
+def silent(line: str) -> None:
+    pass
+
+
+def training(rows: int, features: int, **other: Any) -> dict[str, Any]:
+    """A row whose seconds grow with rows, and bytes with rows and features."""
+    costs = {"seconds": rows / 100, "plain_seconds": 0.1, "rounds": 270, "processor": 1.0, "party_mb": 300}
+    sizes = {"bytes": rows * features, "dealer_bytes": rows * features, "dealer_mb": 280, "before": False}
+    phases = {"phases": {"counterfactuals": 0.1, "training": 0.5}, "columns": 5 * features}
+    return {"rows": rows, "features": features, **costs, **sizes, **phases, **other}
+
+
+def test_growth_is_reported_along_each_axis_of_the_grid_and_without_the_run_without_noise() -> None:
+    assert trainings.grid_of([300, 100], [30, 10]) == [(100, 10), (300, 10), (300, 30)]
+    grid = [training(*size) for size in trainings.grid_of([300, 100], [30, 10])]
+    rows, features = growth([*grid, training(300, 30, before=True, seconds=1e6)])
+    assert rows == "rows times 3.0 (100 to 300): seconds times 3.0, bytes times 3.0, memory of a party times 1.0."
+    assert features.endswith("(10 to 30): seconds times 1.0, bytes times 3.0, memory of a party times 1.0.")
+    assert growth(grid[:1]) == []
+
+
+def test_the_training_in_the_middle_is_taken_and_empty_columns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter((3.0, 1.0, 2.0))
+    reference = type("Reference", (), {"seconds": 0.5, "columns": 7})
+    monkeypatch.setattr(trainings, "secure", lambda point, folder: training(1, 1, seconds=next(seconds)))
+    monkeypatch.setattr(trainings, "plain", lambda *given, **options: reference)
+    result = trained([Point("german", {"what": "one"})], 3, silent)
+    (row,) = result.data["trainings"]
+    assert (row["seconds"], row["plain_seconds"], row["columns"], row["what"]) == (2.0, 0.5, 7, "one")
+    titles = result.parts[1].titles  # type: ignore[attr-defined]
+    assert {"what", "plain s", "columns"} <= set(titles) and not {"classes", "head"} & set(titles)
+
+
+def test_figures_are_medians_over_blocks_and_repeats() -> None:
+    blocks = [{"seconds": [1.0, 5.0], "sent": 3}, {"seconds": [2.0], "sent": 5}]
+    assert middle(blocks, "seconds") == 2.0 and middle(blocks, "sent") == 4 and middle(blocks, "other") is None
+
+
+def test_a_system_that_is_not_installed_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    python, reason = spu_python(tmp_path / "python")
+    assert python is None and "make peers" in reason
+    blind = tmp_path / "blind"
+    blind.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    blind.chmod(0o755)
+    python, reason = spu_python(blind)
+    assert python is None and "No module named 'spu'" in reason
+
+
+def test_a_step_takes_one_size_and_a_possible_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["step", "--rows", "100", "200"]) != 0
+    assert "one number of rows" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="at least"):
+        Size(1, 1)
+
+
+def test_processor_seconds_and_memory_are_those_of_the_process() -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    assert processor_seconds(f"7 (a ) b) S {' '.join(['0'] * 10)} {3 * tick} {2 * tick} 0 0") == 5.0
+    busy = "import time\nkept = bytearray(60_000_000)\nwhile time.process_time() < .6: pass\ninput()"
+    with subprocess.Popen([sys.executable, "-S", "-c", busy], stdin=subprocess.PIPE, text=True) as child:
+        usage = Usage({"child": child.pid})
+        deadline = time.monotonic() + 60
+        while usage.processor.get("child", 0.0) < 0.3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        child.communicate("go on\n")
+    assert usage.peaks["child"] > 60_000
+    assert usage.processor["child"] >= 0.3
+
+
+def test_a_sealed_step_of_another_size_is_right_and_sends_little_more_than_it_must() -> None:
+    (row,) = step.ours(1, TINY)
+    assert row["max_error"] < 1e-3
+    assert least_bytes(TINY) <= row["sent"] < least_bytes(TINY) + 2000
+    assert row["dealer"] > 0 and row["memory"] > 50e6
+
+
+def test_three_classes_have_the_probabilities_of_plaintext() -> None:
+    point = Point("synthetic:300x6x3", {"classes": 3}, options={"private_model": False}, checked=True)
+    three = measured(point, 1, silent)
+    assert three["max_error"] < 0.005
+    config = TrainConfig()
+    assert three["steps"] == config.total_steps + WARM_STEPS * config.late_refreshes
+
+
+def test_tables_show_ratios_to_ours_and_what_is_only_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = {"job": "sealed", "rows": 40, "columns": 6, "processor": 0.1, "rounds": 4, "bytes_to_peers": 8}
+    more = {"least_bytes": None, "bytes_dealer": 1, "peak_memory": 1e6, "max_error": 0.0}
+    systems = {"ours-sealed": 0.5, "x": 2.0}
+    rows = [{**shared, **more, "system": system, "seconds": seconds} for system, seconds in systems.items()]
+    assert "| x | 2000.00 | 4.00 |" in str(step.table(rows))
+    for name in ("ours", "stock", "plain_rows"):
+        monkeypatch.setattr(step, name, lambda *given: [{"seconds": [1.0], "rounds": 4}])
+    late = {(r["system"], r["round_trip_ms"]): r for r in trainings.delayed_steps(TINY, silent, None)}
+    assert late["crypten-tfp", 20]["seconds"] == pytest.approx(1.04) and late["crypten-tfp", 20]["computed"]
+    assert not late["crypten-tfp", 0]["computed"] and not late["ours-sealed", 100]["computed"]
+
+
+@pytest.mark.slow
+def test_stock_crypten_takes_the_same_step() -> None:
+    (row,) = run_stock("TFP", 1, "step", "--rows", "40", "--width", "2", "--cases", "sealed")
+    assert row["max_error"] < 5e-3 and row["memory"] > 50e6
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PEERS is None, reason=PEERS_NOTE)
+def test_spu_takes_the_same_step_near_and_far() -> None:
+    assert PEERS is not None
+    near, far = (run_spu(PEERS, 1, TINY, delay)[0] for delay in (0.0, 0.01))
+    assert near["max_error"] < 1e-3 and far["max_error"] < 1e-3
+    assert near["sent"] == far["sent"] > 0 and near["rounds"] > 4

@@ -1,0 +1,85 @@
+"""How often proposed roles come again: the comparison itself, and that the program writes it down."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from launch.reproduce import main
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.research.reproduction.role_stability import (
+    BUDGETS,
+    SCORES,
+    compared,
+    jackknife,
+    same_roles,
+    settings_of,
+)
+
+
+def finding(roles, confidence):
+    made = dict(zip("abcd", roles, strict=True))
+    sure = dict(zip("abcd", confidence, strict=True))
+    return RoleAssignment(Roles(made), {}, {}, proposed=made, confidence=sure)
+
+
+def test_pairs_of_runs_are_compared_column_by_column():
+    first, second = finding("MMNN", (1.0, 0.95, 0.4, 0.3)), finding("MNNM", (0.95, 0.6, 0.8, 0.2))
+    told = compared([first, second])
+    assert told["same"] == 0.5, "two of four columns, seen from either run"
+    assert told["chance"] == pytest.approx(0.5), "half of the roles are M"
+    steps = {(step["above"], step["to"]): step for step in told["steps"]}
+    sure = steps[0.9, 1.0]
+    assert sure["share"] == 3 / 8 and sure["again"] == pytest.approx(2 / 3)
+    assert sure["confidence"] == pytest.approx((1 + 0.95 + 0.95) / 3)
+    assert sum(step["share"] for step in told["steps"]) == 1.0
+
+
+def test_the_same_roles_always_come_again():
+    one = finding("MMNN", (1.0,) * 4)
+    told = compared([one, finding("MMNN", (1.0,) * 4)])
+    assert told["same"] == 1.0 and told["steps"] == [
+        {"above": 0.9, "to": 1.0, "share": 1, "confidence": 1, "again": 1}
+    ]
+
+
+def test_the_program_writes_roles_and_says_how_they_were_made(tmp_path, capsys):
+    assert main(["roles", "--dataset", "heart", "--seeds", "2", "--out", str(tmp_path)]) == 0
+    told = json.loads((tmp_path / "role-stability.json").read_text())
+    assert told["command"] == "python launch/reproduce.py roles --dataset heart --first-seed 0 --seeds 2"
+    assert [(row["budget"], row["score"]) for row in told["rows"]] == [(b, s) for b in BUDGETS for s in SCORES]
+    assert all(0 < row["same"] <= 1 and set(row["roles"]) == {"0", "1"} for row in told["rows"])
+    assert told["date"] and told["versions"]["numpy"] and "commit" in told
+    assert "| heart | default run | 8 | 2 | hsic |" in capsys.readouterr().out
+
+
+def test_the_interval_of_pairs_is_that_of_runs():
+    """A mean over pairs of a + b has twice the variance of a mean over runs; pairs taken as independent have less."""
+    rng = np.random.default_rng(0)
+    widths, means = [], []
+    for _ in range(200):
+        drawn = rng.normal(size=20)
+        pairs = drawn[:, None] + drawn[None, :]
+        np.fill_diagonal(pairs, np.nan)
+        mean, half = jackknife(pairs)
+        means.append(mean)
+        widths.append(half / stats.t.ppf(0.975, 19))
+    assert np.mean(widths) == pytest.approx(2 / 20**0.5, rel=0.05) == pytest.approx(np.std(means), rel=0.15)
+    assert jackknife(np.full((2, 2), 0.5))[0] == 0.5 and np.isnan(jackknife(np.full((2, 2), 0.5))[1])
+
+
+def test_the_same_runs_differ_by_nothing():
+    runs = [finding(roles, (1.0,) * 4) for roles in ("MMNN", "MNNN", "MMNM")]
+    same = same_roles(runs)
+    assert np.nanmean(same) == pytest.approx(compared(runs)["same"]) and np.isnan(np.diag(same)).all()
+    assert jackknife(same - same) == (0.0, 0.0)
+
+
+def test_a_default_run_leaves_less_for_its_tables():
+    data = load("heart")
+    alone, default = (settings_of(data, budget, "hsic")[1] for budget in BUDGETS)
+    assert default.multiplier > 1.3 * alone.multiplier, "a private head takes its share"
+    assert default.epsilon == alone.epsilon == 8.0
