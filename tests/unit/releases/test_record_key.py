@@ -9,7 +9,7 @@ from accounting.budget import Budget
 from accounting.events import Event
 from protocols.alignment.ids import IdRule, canonical
 from protocols.errors import LocalError, ProtocolError
-from secure_sccvfl.releases.record_tags import NAME, RecordKey, record_key
+from secure_sccvfl.releases.record_key import NAME, RecordKey, record_key
 from tests.support.harness import run_session
 
 IDS = np.array([f"customer {number}" for number in range(30)])
@@ -100,7 +100,7 @@ def test_a_key_that_nothing_was_charged_under_is_made_anew(tmp_path):
 
 
 def test_two_first_sessions_at_once_do_not_overwrite_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("secure_sccvfl.releases.record_tags._read", lambda path: None)
+    monkeypatch.setattr("secure_sccvfl.releases.record_key._read", lambda path: None)
     sets_of(tmp_path)
     kept = [(tmp_path / f"party-{rank}" / NAME).read_bytes() for rank in range(3)]
     with pytest.raises(ExceptionGroup) as caught:
