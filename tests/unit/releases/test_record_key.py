@@ -57,12 +57,6 @@ def test_another_consortium_has_other_tags_so_ids_cannot_be_tried(spent, tmp_pat
     assert RecordKey.throw_away().tags(IDS) != RecordKey.throw_away().tags(IDS)
 
 
-def test_one_id_more_is_one_tag_more(spent):
-    folder, records = spent
-    more = sets_of(folder, ids=np.append(IDS, "late"))[0]
-    assert len(more) == len(IDS) + 1 and records.inside(more).all() and more.inside(records).sum() == len(IDS)
-
-
 @pytest.mark.parametrize("lost", [[0], [1, 2], [0, 1, 2]])
 def test_a_lost_key_is_refused_by_all_in_one_line(spent, lost):
     folder, _ = spent
