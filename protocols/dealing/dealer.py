@@ -143,14 +143,12 @@ class Dealer:
         parties = range(self._transport.parties)
         receiver = counter % self._transport.parties
         draws = [stream.draw(counter, request.use) for stream in self._streams]
-        shares: list[dict[str, Array]] = [
-            {name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties
-        ]
+        shares = [{name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties]
         totals = {name: field.total([share[name] for share in shares]) for name, field in wanted.free.items()}
         if request.kind == "mask":
             self._masks[counter] = totals["a"]
         try:
-            values = wanted.compute(totals, shares, self._masks)
+            values = wanted.compute(totals, self._masks)
         except KeyError:
             raise ProtocolError("a product was asked for with a mask that was forgotten") from None
         corrections = []

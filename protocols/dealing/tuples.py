@@ -34,8 +34,9 @@ from protocols.ring import Shape
 
 Band = tuple[int, tuple[tuple[int, int], ...]]
 """The number of rows, and for each block its mask's number and its columns."""
-Shares = list[dict[str, Array]]
-"""Field values of every party, by rank; only the dealer holds them."""
+Fields = dict[str, Array]
+Masks = dict[int, Array]
+"""Masks that the dealer stores for later products, by counter."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class Recipe:
 
     free: dict[str, Field]
     bound: dict[str, Field]
-    compute: Callable[[dict[str, Array], Shares, dict[int, Array]], dict[str, Array]]
-    """(totals of the free fields, shares by rank, kept masks by counter) -> bound values."""
+    compute: Callable[[Fields, Masks], Fields]
+    """From the totals of the free fields to the values of the bound ones; run by the dealer."""
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +120,7 @@ def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()] = ()) -
     return Recipe(
         {"a": Field(shape_a), "b": Field(shape_b)},
         {"c": Field(out)},
-        lambda free, shares, masks: {"c": ring.apply(op, free["a"], free["b"])},
+        lambda free, masks: {"c": ring.apply(op, free["a"], free["b"])},
     )
 
 
@@ -128,22 +129,22 @@ def scaled_bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()],
     out = ring.shape_of(op, shape_a, shape_b)
     divided = truncation(out, divisor)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         r = free["m"] - ring.apply(op, free["a"], free["b"])
-        return divided.compute({"r": r}, shares, masks)
+        return divided.compute({"r": r}, masks)
 
     return Recipe({"a": Field(shape_a), "b": Field(shape_b), "m": Field(out)}, divided.bound, compute)
 
 
 def square(shape: Shape) -> Recipe:
     """b = a * a."""
-    return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, shares, masks: {"b": free["a"] * free["a"]})
+    return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, masks: {"b": free["a"] * free["a"]})
 
 
 def bit_and(shape: Shape) -> Recipe:
     """c = a & b on single bits."""
     field = Field(shape, "|u1", "xor", bits=True)
-    return Recipe({"a": field, "b": field}, {"c": field}, lambda free, shares, masks: {"c": free["a"] & free["b"]})
+    return Recipe({"a": field, "b": field}, {"c": field}, lambda free, masks: {"c": free["a"] & free["b"]})
 
 
 def bit(shape: Shape) -> Recipe:
@@ -151,7 +152,7 @@ def bit(shape: Shape) -> Recipe:
     return Recipe(
         {"b": Field(shape, "|u1", "xor", bits=True)},
         {"a": Field(shape)},
-        lambda free, shares, masks: {"a": free["b"].astype(np.int64)},
+        lambda free, masks: {"a": free["b"].astype(np.int64)},
     )
 
 
@@ -163,7 +164,7 @@ def truncation(shape: Shape, divisor: int) -> Recipe:
     power = divisor & (divisor - 1) == 0
     top = Field(shape, "<u2" if power and divisor <= 1 << 16 else "<u4" if power and divisor <= 1 << 32 else "<i8")
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         return {"q": ring.unsigned_quotient(free["r"], divisor), "top": ring.unsigned_quotient(free["r"], 1 << 63)}
 
     return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": top}, compute)
@@ -175,7 +176,7 @@ def comparison(count: int) -> Recipe:
     The top digit leaves out the highest bit of r, which is shared on its own.
     """
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         r = free["r"].view(np.uint64)
         low = r & np.uint64((1 << 63) - 1)
         shifts = np.arange(60, -4, -4, dtype=np.uint64)
@@ -199,14 +200,14 @@ def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str
     return Recipe(
         {"t": Field((count,), word)},
         {"cos": wave, "sin": wave},
-        lambda free, shares, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
+        lambda free, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
     )
 
 
 def lifting(count: int) -> Recipe:
     """A word b of 32 bits, and shares modulo 2^64 of it, and modulo 2^32 of its top bit."""
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         return {"whole": free["b"].astype(np.int64), "top": free["b"] >> np.uint32(31)}
 
     shape = (count,)
@@ -215,7 +216,7 @@ def lifting(count: int) -> Recipe:
 
 def mask(shape: Shape, owner: int | None) -> Recipe:
     """A mask that the dealer keeps for later products; an owner knows all of it."""
-    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
+    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, masks: {})
 
 
 def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
@@ -226,7 +227,7 @@ def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transpose
     """
     outputs = shape_b[1]
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         b, parts, at = free["b"], [], 0
         for rows, blocks in bands:
             part, left = np.zeros((columns if transposed else rows, outputs), np.int64), 0
@@ -249,7 +250,7 @@ def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
     """c = the upper triangle of A^T @ A over every `together` bands of a tall matrix under kept masks."""
     starts = range(0, len(bands), together)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         sums = np.zeros((len(starts), columns, columns), np.int64)
         for at, (_, blocks) in enumerate(bands):
             whole = np.concatenate([masks[counter] for counter, _ in blocks], axis=1)
@@ -264,10 +265,10 @@ def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
     shape = (matrices, columns * (columns + 1) // 2)
     divided = truncation((2, *shape), divisor)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         a, b = ring.unpacked(free["a"], columns), ring.unpacked(free["b"], columns)
         r = free["m"] - ring.packed(np.stack([ring.matmul(a, a), ring.matmul(b, a)]))
-        return divided.compute({"r": r}, shares, masks)
+        return divided.compute({"r": r}, masks)
 
     return Recipe({"a": Field(shape), "b": Field(shape), "m": Field((2, *shape))}, divided.bound, compute)
 
@@ -276,7 +277,7 @@ def stack_matmul(mask_counter: int, columns: int, places: tuple[int, ...]) -> Re
     """c[:, g] = A_k @ b[:, g] with k = places[g], for square matrices below each other under one kept mask."""
     shape = (columns, len(places))
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         kept = masks[mask_counter].reshape(-1, columns, columns)[list(places)]
         return {"c": np.einsum("gij,jg->ig", kept, free["b"])}
 
@@ -288,7 +289,7 @@ def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> 
     return Recipe(
         {"a": Field((rows, groups, columns), owner=owner), "b": Field((rows, groups), owner=holder)},
         {"c": Field((rows, columns))},
-        lambda free, shares, masks: {"c": np.einsum("ng,ngc->nc", free["b"], free["a"])},
+        lambda free, masks: {"c": np.einsum("ng,ngc->nc", free["b"], free["a"])},
     )
 
 
@@ -302,7 +303,7 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     free = {f"a{rank}": Field((rows, width), dtype, owner=rank) for rank, width in enumerate(widths) if width}
     free["b"] = Field((rows, groups), dtype, owner=holder)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
         return {"c": np.concatenate(blocks)}
 
@@ -311,7 +312,7 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
 
 def noise(shape: Shape, sigma: float) -> Recipe:
     """e: discrete Gaussian noise that no party knows."""
-    return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
+    return Recipe({}, {"e": Field(shape)}, lambda free, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
 def confirmation(parties: int) -> Recipe:
@@ -324,7 +325,7 @@ def confirmation(parties: int) -> Recipe:
     return Recipe(
         free,
         {"c": Field((parties, 2))},
-        lambda free, shares, masks: {"c": np.stack([free[f"t{rank}"] for rank in range(parties)])},
+        lambda free, masks: {"c": np.stack([free[f"t{rank}"] for rank in range(parties)])},
     )
 
 
@@ -334,9 +335,7 @@ def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
     return Recipe(
         {**free, "b": Field((rows, 1))},
         {f"c{rank}": Field((width, 1)) for rank, width in enumerate(widths)},
-        lambda free, shares, masks: {
-            f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))
-        },
+        lambda free, masks: {f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))},
     )
 
 
@@ -345,7 +344,7 @@ def sampled(rows: int, chance: int) -> Recipe:
     weight.
     """
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         taking = (free["u"] < chance).astype(np.int64)
         return {"b": taking, "ab": free["a"] * taking}
 
@@ -360,14 +359,9 @@ def bundle(*parts: tuple[Any, ...]) -> Recipe:
     def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {f"{number} {name}": field for number, some in enumerate(fields) for name, field in some.items()}
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        views = [unbundle(share, len(recipes)) for share in shares]
-        return joined(
-            [
-                one.compute(totals, [view[number] for view in views], masks)
-                for number, (one, totals) in enumerate(zip(recipes, unbundle(free, len(recipes)), strict=True))
-            ]
-        )
+    def compute(free: Fields, masks: Masks) -> Fields:
+        parts = unbundle(free, len(recipes))
+        return joined([one.compute(totals, masks) for one, totals in zip(recipes, parts, strict=True)])
 
     return Recipe(joined([one.free for one in recipes]), joined([one.bound for one in recipes]), compute)
 
@@ -425,7 +419,7 @@ def split_step(
             "dy": Field((columns, outputs)),
         }
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         low = (1 << dither_bits) - 1
         output = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
         output["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)

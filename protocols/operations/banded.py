@@ -135,14 +135,8 @@ def shares_of(party: Party, tall: BandedMatrix) -> Words:
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
 
-def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
-    """Shares of X @ vector, not truncated; one round."""
-    masked, finish = multiplication(party, tall, vector)
-    return finish(*party.open_masked("head product", [masked]))
-
-
 def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
-    """`product` in two halves, for a round that opens other values too: what to open, and the step that follows."""
+    """Shares of X @ vector, not truncated, in two halves: what to open (one round), and the step that follows."""
     pair = party.take("band_matmul", tall.layout, tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
 

@@ -13,6 +13,7 @@ from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.releases.noise import NoNoise
@@ -179,8 +180,8 @@ class Tables(PlainStatistics):
         bins = {k: v for party in make_parties(data) for k, v in party.take(split.train).bins().items()}
         self.tables = {name: block.T @ member for name, block in bins.items()}
 
-    def group_sums(self, columns, groups, counts, name, sensitivity, widths=None):
-        return ({k: self.tables[k].copy() for k in columns},)
+    def release(self, statistic, columns, groups, counts):
+        return Released(({k: self.tables[k].copy() for k in columns},), {"deviation": 2.0})
 
     def deviation(self, sensitivity):
         return 2.0

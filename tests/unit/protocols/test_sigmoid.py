@@ -59,8 +59,8 @@ def test_a_word_that_wrapped_is_noticed_only_by_its_top_bit(monkeypatch):
     def without_top(count):
         made = honest(count)
 
-        def compute(free, shares, masks):
-            return {**made.compute(free, shares, masks), "top": np.zeros(count, np.uint32)}
+        def compute(free, masks):
+            return {**made.compute(free, masks), "top": np.zeros(count, np.uint32)}
 
         return tuples.Recipe(made.free, made.bound, compute)
 
