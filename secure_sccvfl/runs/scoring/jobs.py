@@ -56,7 +56,7 @@ from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.runs.costs import PhaseMeter
 from secure_sccvfl.runs.jobs import Progress
