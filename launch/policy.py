@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.policy.concerns import concerns
+    from secure_sccvfl.policy.approvals import concerns
     from secure_sccvfl.reports.policy_card import card_markdown, find_card
 
     if options.what == "key":
@@ -138,7 +138,7 @@ def _reviewed(
         options.appeal,
         options.feature,
         options.role,
-        tuple(map(Evidence.told, options.evidence)),
+        tuple(map(Evidence.parse, options.evidence)),
         {note: getattr(options, note) for note in NOTES if getattr(options, note) is not None},
         options.due,
     )
@@ -169,8 +169,7 @@ def _key(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, card: PolicyCard) -> int:
     """What is not in order; a card that a run would refuse, or a broken approval, fails the check."""
-    from secure_sccvfl.policy.approvals import verdicts
-    from secure_sccvfl.policy.concerns import concerns
+    from secure_sccvfl.policy.approvals import concerns, verdicts
 
     found = concerns(card, datetime.date.today())
     failed = bool(card.without_evidence) or any(v.problem for v in verdicts(card))

@@ -26,9 +26,8 @@ from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logit
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
 from secure_sccvfl.evaluation.prepared import Prepared, own_rows
 from secure_sccvfl.evaluation.scoring import ScoringSet
-from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
-from secure_sccvfl.metrics.intervals import Z95, wilson
-from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
+from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
+from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
 

@@ -44,9 +44,9 @@ from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.noisy_tables import residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
-from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.gram import gram_sensitivity
 from secure_sccvfl.releases.kinds import Facts, Kind

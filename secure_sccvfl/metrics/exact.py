@@ -23,7 +23,7 @@ operator on several tensors, `products` multiplies several pairs. With two class
 Every value that is opened before the last line is hidden by a uniform mask that is used once, inside CrypTen's
 operators on our kernels.
 
-Exact figures are not private: two of them about sets that differ by one record tell about that record. They are for
+Exact figures are not private: two of them about sets that differ by one record reveal that record. They are for
 public data, and for consortia that agreed to them beforehand (`evaluation = "exact"`). All others use
 `secure_sccvfl.metrics.noisy`. Floors hold here too: a rate over fewer than `min_group` records of a group takes no
 part in a gap, and a pair of groups that fewer records are moved between takes none in net flips. This is decided
@@ -43,9 +43,9 @@ from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.batching import Shared, largest, products, squares, together
-from secure_sccvfl.metrics.copies import Copies, figures_of_judge
-from secure_sccvfl.metrics.group_rates import RATES, gaps_of
+from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_judge, gaps_of
 from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.releases import EXACT_EVALUATION
 
@@ -67,18 +67,19 @@ def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, .
         whole += ["positive_rate", *(f"{rate}_gap" for rate in RATES)]
         whole += [enough(rate, group) for rate in RATES for group in range(groups)]
     for judge in judges:
-        told = figures_of_judge(judge, task)
-        whole += [f"{metric}_{judge}" for metric in told]
-        whole += [enough("net", judge)] if "net" in told else []
+        figures = figures_of_judge(judge, task)
+        whole += [f"{metric}_{judge}" for metric in figures]
+        whole += [enough("net", judge)] if "net" in figures else []
     return tuple(whole)
 
 
 def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) -> Release:
     names = metric_names(task, judges, groups)
-    told = [name for name in names if not name.startswith("enough")]
+    shown = [name for name in names if not name.startswith("enough")]
     facts = Facts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
-    (made,) = EXACT_EVALUATION.releases(facts, detail=f"{', '.join(told)}; which rates rest on too few records")
-    return made
+    detail = f"{', '.join(shown)}; which rates rest on too few records"
+    (release,) = EXACT_EVALUATION.releases(facts, detail=detail)
+    return release
 
 
 def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: int) -> dict[str, Any]:
@@ -306,13 +307,9 @@ class _Figures:
             alike = [name for name, (total, _) in self._sums.items() if session.fraction(total) == bits]
             means = crypten.stack([self._sums[name][0] for name in alike]) / self._rows
             values |= {name: means[number] for number, name in enumerate(alike)}
-        opened = session.open(
-            crypten.stack([values[name] for name in names]), session.declared(EXACT_EVALUATION.name)
-        )
-        if opened is None:
-            raise ValueError("the evaluation must go to every party")
+        opened = open_to_all(session, crypten.stack([values[name] for name in names]), EXACT_EVALUATION.name)
         divisors = [self._sums[name][1] if name in self._sums else 1.0 for name in names]
-        return dict(zip(names, (opened.numpy() / divisors).tolist(), strict=True))
+        return dict(zip(names, (opened / divisors).tolist(), strict=True))
 
 
 def _below_zero(values: Shared) -> Shared:

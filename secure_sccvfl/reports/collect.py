@@ -11,7 +11,7 @@ from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant, epsilon_of
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
-from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.releases import SKETCH

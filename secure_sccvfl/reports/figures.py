@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
-from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.metrics.rates import wilson
 from secure_sccvfl.reports.charts import Dot, forest, number, percent
 from secure_sccvfl.reports.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
 

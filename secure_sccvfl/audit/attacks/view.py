@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.layout import Block
-from secure_sccvfl.metrics.intervals import Z95, wilson
+from secure_sccvfl.metrics.rates import Z95, wilson
 
 RADII = (0.02, 0.05, 0.10, 0.20)
 TorchLogits = Callable[[torch.Tensor], torch.Tensor]
