@@ -29,7 +29,7 @@ Sensitivity. An added record moves a sum by at most 1, and one of the numbers of
 moves a sum by at most 1 too, and two numbers of `cells` or `labels`: it leaves one for another. Both numbers of
 `label` may move. A permutation baseline couples records: groups are shuffled over them, so the group of one
 record edits another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum of
-all squares. Every sum is exact: squares of numbers with 16 bits are kept with all their 32 bits, and weights of copies
+all squares. Every sum is exact: squares of numbers with 16 bits keep all their 32 bits, and weights of copies
 are rounded down. So nothing is added for rounding.
 
 Noise. Label and s must both be hidden. So with `dealer+holder` both holders add an independent noise contribution: a

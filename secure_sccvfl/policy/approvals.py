@@ -6,8 +6,8 @@ of the data set.
 
 An owner's private key is in a file of that owner and in no card, log or message. Public key and signature are on the
 card. A signature shows that the holder of the key approved exactly this content. That the key is this owner's is
-shown only if the card names it (`key` of the owner), which the digest covers. Without a signature an approval shows no more
-than that somebody who could write the card wrote it.
+shown only if the card names it (`key` of the owner), which the digest covers. Without a signature an approval shows
+no more than that somebody who could write the card wrote it.
 """
 
 from __future__ import annotations
