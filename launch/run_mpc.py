@@ -164,8 +164,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
     """The session with the certificates of this folder: those who may raise a cap."""
     from protocols.config import ConfigError, node_folder
-    from protocols.net.certificates import Credentials
-    from protocols.net.signatures import fingerprint
+    from protocols.net.certificates import Credentials, fingerprint
 
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")

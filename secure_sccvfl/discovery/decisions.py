@@ -16,7 +16,7 @@ from secure_sccvfl.discovery.evidence import Conditional, Evidence, combined
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Role, Roles
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 
 Rule = Literal["fractions", "fdr", "tri-partition"]
 SketchKind = Literal["counts", "clipped"]

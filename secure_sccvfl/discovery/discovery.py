@@ -26,16 +26,17 @@ from secure_sccvfl.discovery.scores import PARTS
 from secure_sccvfl.discovery.statistics import Opened, Statistics, Tables
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
-from secure_sccvfl.releases.kinds import REDRAWS, Kind
-from secure_sccvfl.releases.releases import (
+from secure_sccvfl.releases.catalogue import (
     GAINS,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
     REDRAWN_SCORES,
+    REDRAWS,
     RESIDUAL_SCORES,
     SCORES,
     SKETCH,
+    Kind,
 )
 
 Audit = Callable[[str, Mapping[str, Any]], None]

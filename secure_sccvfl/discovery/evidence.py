@@ -18,7 +18,7 @@ import numpy as np
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import PARTS, TableScore, group_sizes, proper, score_tables, shrink
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 
 if TYPE_CHECKING:
     from secure_sccvfl.discovery.decisions import DiscoveryConfig

@@ -65,10 +65,9 @@ from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.batching import Shared, split, squares
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.rates import NULL, RATES, Copies, gaps_of, wilson
+from secure_sccvfl.releases.catalogue import EVALUATION, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
-from secure_sccvfl.releases.releases import EVALUATION
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 
 NAME = EVALUATION.charged_as()
 SURE = 3.0

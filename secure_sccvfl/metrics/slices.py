@@ -29,8 +29,7 @@ from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.batching import Shared
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.rates import RATES, wilson
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import SLICES
+from secure_sccvfl.releases.catalogue import SLICES, Facts
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from secure_sccvfl.policy.entries import Evidence
-from secure_sccvfl.releases.releases import kind_of
+from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.charts import Line, before_after, curves, percent, sparkline
 from secure_sccvfl.reports.dictionary import Dictionary
 from secure_sccvfl.reports.figures import MODELS, between, metric_words
@@ -228,7 +228,7 @@ def learned(report: Report) -> list[dict[str, Any]]:
         entry = merged.setdefault(
             name,
             {
-                "name": name if kind is None else kind.words,
+                "name": name if kind is None else kind.what,
                 "purpose": _plain(release["purpose"], report),
                 "receivers": [],
                 "values": 0,

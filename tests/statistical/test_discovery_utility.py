@@ -18,10 +18,9 @@ from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.releases.releases import SKETCH
 from tests.support.chance import confirmed
 from tests.support.discovery import GAP, Study
 from tests.support.harness import run_session

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
@@ -23,17 +22,14 @@ from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, Statistic
+from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts, Kind
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0
-WIDE = Kind(
-    "moments for party P", "owner", "discovery", ("*", "groups"), "charged", *("wide sums",) * 3, charge="moments"
-)
+WIDE = replace(RISK_GAINS, title="moments for party P", charge="moments", shape=("*", "groups"))
 """A release of sums that are wider than counts; no run makes it."""
 GAP = DiscoveryConfig(rule="fractions", score="gap")
 """A score without ties: others are 0 for every column in which noise explains the difference."""
@@ -43,23 +39,6 @@ def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
     """This party's shares of whether all parties have a record at a row, as the dealer deals them."""
     shares = session.party.zero_share((len(held),))
     return shares + held.all(axis=1) if session.rank == 0 else shares
-
-
-def watch_releases(patch: pytest.MonkeyPatch) -> tuple[dict[str, dict[str, np.ndarray]], set[tuple[float, float]]]:
-    """What every party gets of each release from now on, and deviation and norm of the releases."""
-    tables: dict[str, dict[str, np.ndarray]] = {}
-    noise: set[tuple[float, float]] = set()
-    release = SecureStatistics.release
-
-    def watched(self: SecureStatistics, statistic: Any, columns: Any, *given: Any) -> Any:
-        released = release(self, statistic, columns, *given)
-        own = {k: np.hstack([part[k] for part in released.tables]) for k in columns}
-        tables.setdefault(statistic.name, {}).update(own)
-        noise.add((self.deviation(statistic.norm), statistic.norm))
-        return released
-
-    patch.setattr(SecureStatistics, "release", watched)
-    return tables, noise
 
 
 class Noiseless(SecureStatistics):

@@ -22,7 +22,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.reproduction.role_stability import same_roles
 from tests.support.reference import reference
