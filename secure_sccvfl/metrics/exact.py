@@ -92,13 +92,13 @@ def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: in
             out[f"scg_norm_{judge}"] = gap / spread if spread > 1e-6 else 0.0
         if out.pop(enough("net", judge), 1.0) < 0.5:
             del out[f"net_{judge}"]
-    told: list[dict[str, Any]] = []
+    group_notes: list[dict[str, Any]] = []
     if "positive_rate_gap" in out:
         known = {rate: [out.pop(enough(rate, g)) > 0.5 for g in range(groups)] for rate in RATES}
         gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(known[rate]) > 1}
-        told = [{"too_few": [rate for rate in RATES if not known[rate][g]]} for g in range(groups)]
+        group_notes = [{"too_few": [rate for rate in RATES if not known[rate][g]]} for g in range(groups)]
         out |= gaps_of(gaps)
-    return {"metrics": out, "groups": told}
+    return {"metrics": out, "groups": group_notes}
 
 
 class SecureEvaluation:
@@ -123,10 +123,10 @@ class SecureEvaluation:
         edited = crypten.cat([edited for edited, _ in copies.values()])
         source = np.concatenate([of.source for _, of in copies.values()])
         shift = edited - logits[source]
-        found = _Figures(rows)
-        found.mean("variance", squares(self.session, logits - logits.mean(0)).sum())
+        figures = _Figures(rows)
+        figures.mean("variance", squares(self.session, logits - logits.mean(0)).sum())
         if self.task == "regression":
-            found.mean("mse", squares(self.session, logits - self.target(label, rows)).sum())
+            figures.mean("mse", squares(self.session, logits - self.target(label, rows)).sum())
             size = self.size(shift)
         else:
             room = crypten.stack([logits + LOSS_BOUND, LOSS_BOUND - logits])
@@ -136,16 +136,16 @@ class SecureEvaluation:
                 (shown, truth), (after, shown[source]), (negative, shift), (outside, room)
             )
             size = shift - 2 * part
-            found.rate("acc", _agreement(shown, truth, both).sum())
-            self._log_loss(found, logits - beyond[0] + beyond[1], truth)
+            figures.rate("acc", _agreement(shown, truth, both).sum())
+            self._log_loss(figures, logits - beyond[0] + beyond[1], truth)
             flipped = 1 - _agreement(shown[source], after, same)
-            self._groups(found, shown, truth, both, groups, count, _per_judge(after, copies))
+            self._groups(figures, shown, truth, both, groups, count, _per_judge(after, copies))
             for judge, (flips, of) in _per_judge(flipped, copies).items():
-                found.weighted(f"fr_{judge}", flips, of)
+                figures.weighted(f"fr_{judge}", flips, of)
         for judge, (sizes, of) in _per_judge(size, copies).items():
             if "scg" in figures_of_judge(judge, self.task):
-                found.weighted(f"scg_{judge}", sizes, of)
-        return found.opened(self.session, metric_names(self.task, list(copies), count))
+                figures.weighted(f"scg_{judge}", sizes, of)
+        return figures.opened(self.session, metric_names(self.task, list(copies), count))
 
     def _compared(
         self, every: Shared, rows: int, shift: Shared, room: Shared
@@ -188,14 +188,14 @@ class SecureEvaluation:
         cells = crypten.cat([shown, truth, shown * truth], dim=1)
         return crypten.cat([member.sum(0).reshape(1, -1), cells.t() @ member])
 
-    def _log_loss(self, found: _Figures, inside: Shared, truth: Shared) -> None:
+    def _log_loss(self, figures: _Figures, inside: Shared, truth: Shared) -> None:
         """Of several classes each against the rest, summed over classes: log(2 cosh(z / 2)) - (2 y - 1) z / 2."""
         even = self.session.log_cosh(inside, LOSS_BOUND).sum()
-        found.mean("logloss", 2 * even - ((2 * truth - 1) * inside).sum(), 2)
+        figures.mean("logloss", 2 * even - ((2 * truth - 1) * inside).sum(), 2)
 
     def _groups(
         self,
-        found: _Figures,
+        figures: _Figures,
         shown: Shared,
         truth: Shared,
         both: Shared,
@@ -207,10 +207,10 @@ class SecureEvaluation:
         nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
         above, below, left = self._net_flips(shown, groups, count, [after[judge] for judge in nets])
         for number, judge in enumerate(nets):
-            found.keep(enough("net", judge), left[number])
+            figures.keep(enough("net", judge), left[number])
         known = None
         if self.task == "binary":
-            found.rate("positive_rate", shown.sum())
+            figures.rate("positive_rate", shown.sum())
             member = self.member(groups, len(shown), count)
             positive, true, hit = crypten.cat([shown, truth, both], dim=1).t() @ member
             size = member.sum(0)
@@ -220,14 +220,14 @@ class SecureEvaluation:
             below = crypten.cat([below, (numbers + 1 - known).reshape(-1)])
         quotients = self._quotients(above, below, len(shown) * _double(shown))
         for number, judge in enumerate(nets):
-            found.keep(f"net_{judge}", quotients[number])
+            figures.keep(f"net_{judge}", quotients[number])
         if known is not None:
             rates = quotients[len(nets) :].reshape(len(RATES), count)
             widest = self._widest(rates, known)
             for number, rate in enumerate(RATES):
-                found.keep(f"{rate}_gap", widest[number])
+                figures.keep(f"{rate}_gap", widest[number])
                 for group in range(count):
-                    found.keep(enough(rate, group), known[number, group])
+                    figures.keep(enough(rate, group), known[number, group])
 
     def _net_flips(
         self, shown: Shared, groups: AtHolder, count: int, judged: Sequence[tuple[Shared, Copies]]
@@ -336,11 +336,11 @@ def _by_record(values: Shared, of: Copies, rows: int) -> Shared:
 
 def _per_judge(values: Shared, copies: Mapping[str, tuple[Shared, Copies]]) -> dict[str, tuple[Shared, Copies]]:
     """Values of all copies, taken apart by judge."""
-    found, at = {}, 0
+    by_judge, at = {}, 0
     for judge, (_, of) in copies.items():
-        found[judge] = values[at : at + len(of.source)], of
+        by_judge[judge] = values[at : at + len(of.source)], of
         at += len(of.source)
-    return found
+    return by_judge
 
 
 def _column(values: AtHolder) -> AtHolder:

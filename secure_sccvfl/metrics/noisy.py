@@ -96,16 +96,16 @@ class Sums:
     def widths(self) -> dict[str, int]:
         dropped = DROP_M in self.baselines
         if self.task == "regression":
-            found = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
-            found |= {f"shift {judge}": 1 for judge in self.judges}
+            widths = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
+            widths |= {f"shift {judge}": 1 for judge in self.judges}
         else:
             cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
             labels = self.classes if self.task == "multiclass" and MAJORITY in self.baselines else 0
-            found = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
-            found |= {f"cells {DROP_M}": cells * dropped * self.full}
-            found |= {f"flips {judge}": 1 for judge in self.judges}
-        found["records"] = int(self.counted)
-        return {name: width for name, width in found.items() if width}
+            widths = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
+            widths |= {f"cells {DROP_M}": cells * dropped * self.full}
+            widths |= {f"flips {judge}": 1 for judge in self.judges}
+        widths["records"] = int(self.counted)
+        return {name: width for name, width in widths.items() if width}
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -122,17 +122,17 @@ class Sums:
         public settings alone, so a plan can state it.
         """
         each = deviation / rows
-        found = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
+        errors = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
         if self.task == "regression":
             return {"squared error": each, "shift": each}
         if self.task == "binary":
-            found |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
-        return {"acc": each, **found}
+            errors |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
+        return {"acc": each, **errors}
 
     def release(self, parties: int) -> Release:
         facts = Facts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
-        (made,) = EVALUATION.releases(facts, detail=", ".join(self.widths))
-        return made
+        (release,) = EVALUATION.releases(facts, detail=", ".join(self.widths))
+        return release
 
     def take_apart(self, opened: np.ndarray) -> dict[str, np.ndarray]:
         cuts = np.cumsum(list(self.widths.values()))[:-1]
@@ -176,12 +176,12 @@ class NoisyEvaluation:
         """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
         held = None if presence is None else presence.marks(self._session)
         if layout.task == "regression":
-            made = self._regression(layout, logits, label, copies, control, held)
+            exact_sums = self._regression(layout, logits, label, copies, control, held)
         else:
-            made = self._classes(layout, logits, label, groups, copies, control, held)
+            exact_sums = self._classes(layout, logits, label, groups, copies, control, held)
         if held is not None:
-            made["records"] = held.sum()
-        exact = crypten.cat([made[name].reshape(-1) for name in layout.widths])
+            exact_sums["records"] = held.sum()
+        exact = crypten.cat([exact_sums[name].reshape(-1) for name in layout.widths])
         paid = self._charger.charge(NAME, layout.sensitivity)
         noisy = exact + self._session.noise(
             self._charger.noise, paid.event.sigma, len(exact), self._holders, WIDE_BITS
@@ -206,27 +206,27 @@ class NoisyEvaluation:
         member = None
         if layout.task == "binary":
             member = _kept(held, secret.member(groups, rows, layout.groups))
-        made = self._of_head("", shown, truth, member, held)
+        sums = self._of_head("", shown, truth, member, held)
         if "labels" in layout.widths:
-            made["labels"] = _kept(held, truth).sum(0)
+            sums["labels"] = _kept(held, truth).sum(0)
         if control is not None:
             dropped, *others = others
-            made |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, held)
+            sums |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, held)
         for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
             flipped = 1 - secret.agreement(shown[of.source], after)
             counted = _kept(None if held is None else held[of.source], flipped)
-            made[f"flips {judge}"] = self._weighted(counted, of)
-        return made
+            sums[f"flips {judge}"] = self._weighted(counted, of)
+        return sums
 
     def _of_head(
         self, which: str, shown: Shared, truth: Shared, member: Shared | None, held: Shared | None
     ) -> dict[str, Shared]:
         """How often a head is right and, by membership of records in groups, its cells; `which` ends their names."""
-        made = {f"right{which}": _kept(held, self._secret.agreement(shown, truth)).sum()}
+        sums = {f"right{which}": _kept(held, self._secret.agreement(shown, truth)).sum()}
         if member is not None:
             size, positive, true, hit = self._secret.counts_of(member, shown, truth)
-            made[f"cells{which}"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
-        return made
+            sums[f"cells{which}"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
+        return sums
 
     def _regression(
         self,
@@ -242,16 +242,16 @@ class NoisyEvaluation:
         heads = crypten.cat([logits, *([] if control is None else [control])], dim=1)
         off = _kept(held, session.clamp(heads - target, 1.0))
         error = squares(session, off).sum(0)
-        made = {"error": error[:1]}
+        sums = {"error": error[:1]}
         if control is not None:
-            made[f"error {DROP_M}"] = error[1:]
+            sums[f"error {DROP_M}"] = error[1:]
         if "label" in layout.widths:
             counted = _kept(held, target)
-            made["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
+            sums["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
         for judge, (edited, of) in copies.items():
             size = secret.size(session.clamp(edited - logits[of.source], 1.0))
-            made[f"shift {judge}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
-        return made
+            sums[f"shift {judge}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
+        return sums
 
     def _weighted(self, values: Shared, of: Copies) -> Shared:
         """A sum over copies with public weights, such that those of each record together weigh at most 1.
@@ -371,11 +371,11 @@ def _of_model(
     """Figures of the model, or of another head whose sums end in `which`, and its rates of groups."""
     if layout.task == "regression":
         return {"rmse": among.root(sums[f"error{which}"][0])}, []
-    found = {"acc": among.share(sums[f"right{which}"][0])}
+    figures = {"acc": among.share(sums[f"right{which}"][0])}
     if f"cells{which}" not in sums:
-        return found, []
+        return figures, []
     cells = sums[f"cells{which}"].reshape(layout.groups, LABELS, DECISIONS)
-    found["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
+    figures["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
     rates = [_group_rates(table, among.deviation, floor) for table in cells]
     groups = [
         {
@@ -384,7 +384,7 @@ def _of_model(
         }
         for own in rates
     ]
-    return {**found, **_gaps(rates)}, groups
+    return {**figures, **_gaps(rates)}, groups
 
 
 def _of_majority(layout: Sums, sums: Mapping[str, np.ndarray], among: _Among) -> dict[str, _Rate]:
@@ -413,7 +413,7 @@ def _limited(value: float, error: float) -> _Rate:
 def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _Rate]:
     """Rates of one group (label x decision) whose denominators are surely large enough."""
     among = {"positive_rate": table, "tpr": table[1:], "fpr": table[:1]}
-    told = {}
+    rates = {}
     for name in RATES:
         cells = among[name]
         total, positive = float(cells.sum()), float(cells[:, 1].sum())
@@ -421,16 +421,16 @@ def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _
             continue
         rate = min(max(positive / total, 0.0), 1.0)
         spread = len(cells) * ((1 - rate) ** 2 + rate**2)
-        told[name] = _Rate(rate, deviation * math.sqrt(spread) / total, total)
-    return told
+        rates[name] = _Rate(rate, deviation * math.sqrt(spread) / total, total)
+    return rates
 
 
 def _gaps(rates: Sequence[Mapping[str, _Rate]]) -> dict[str, _Rate]:
     """Widest differences between groups. Noise widens them a little on average, which the interval allows for."""
     widest: dict[str, _Rate] = {}
     for name in RATES:
-        known = [own[name] for own in rates if name in own]
-        pairs = [_Rate(abs(a.value - b.value), math.hypot(a.error, b.error)) for a, b in combinations(known, 2)]
+        reported = [own[name] for own in rates if name in own]
+        pairs = [_Rate(abs(a.value - b.value), math.hypot(a.error, b.error)) for a, b in combinations(reported, 2)]
         if pairs:
             widest[name] = max(pairs, key=lambda pair: pair.value)
     values, errors = gaps_of(_values(widest)), gaps_of({name: rate.error for name, rate in widest.items()})

@@ -54,8 +54,8 @@ class Crossed:
             for feature in own:
                 if feature.name == name:
                     return cls(name, rank, _values(feature))
-        known = ", ".join(f.name for own in schema.features for f in own)
-        raise ConfigError(f"slices: no column {name!r}; available: {known}")
+        columns = ", ".join(f.name for own in schema.features for f in own)
+        raise ConfigError(f"slices: no column {name!r}; available: {columns}")
 
     @classmethod
     def opened(cls, schema: Schema, name: str, *, pooled: bool, exact: bool) -> Crossed | None:
@@ -81,10 +81,10 @@ class Crossed:
 
 def _values(feature: Feature) -> tuple[str, ...]:
     if feature.kind == "category":
-        known = list(feature.labels or feature.categories)
+        names = list(feature.labels or feature.categories)
     else:
-        known = [f"{a:g} to {b:g}" for a, b in zip(feature.cuts, feature.cuts[1:], strict=False)]
-    return (*known, *([MISSING] if feature.missing else []))
+        names = [f"{a:g} to {b:g}" for a, b in zip(feature.cuts, feature.cuts[1:], strict=False)]
+    return (*names, *([MISSING] if feature.missing else []))
 
 
 def secret_counts(
