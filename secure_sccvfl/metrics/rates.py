@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import AtHolder
+if TYPE_CHECKING:  # reports read rates and import no torch
+    from secure_sccvfl.data.dataset import Task
+    from secure_sccvfl.data.party import AtHolder
 
 NULL = "null_"
 """Prefix of a counterfactual model that was fitted with s permuted over the records: the permutation baseline."""
