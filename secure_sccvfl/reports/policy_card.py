@@ -44,7 +44,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report.role_changes if "does not respond" in line}
     privacy = report.privacy
-    count = privacy.releases if report.tables is None else len(report.tables.releases)
+    count = privacy.releases if report.tables is None else len(report.tables["releases"])
     whose = " kept of an earlier run" if report.tables is not None else ""
     noisy = f"{count} noisy releases{whose}, epsilon {privacy.epsilon_rdp:.2f} at {privacy.delta:g}"
     decisions = {}

@@ -105,7 +105,7 @@ def test_every_host_has_a_report_that_fits_together(hosts: Hosts) -> None:
         assert reports[-1]["host"] == rank and list(reports[-1]["models"]) == [f"party-{rank}"]
         assert reports[-1]["approvals"] == list(APPROVED)
         page = (out / "report.html").read_text()
-        assert f"on the host of {reports[-1]['party_names'][rank]}" in page and "changes its own mediators" in page
+        assert f"on the host of {reports[-1]['party_names'][rank]}" in page
         assert (out / "policy_card.md").exists() and (out / "privacy_budget.html").exists()
         assert not {p.name for p in out.rglob("*")} & {"key.pem", "records.key"}
     own = ("models", "cost", "host")
@@ -181,7 +181,6 @@ def test_programs_work_on_a_hosts_folder_and_reading_changes_nothing(
         (["run", "--resume", "out"], "run_party.py --resume"),
         (["attack", "out"], "attacks need what every place saw"),
         (["explain", "out", "--record", first, "--party", "0"], "party 0 explains what it holds itself"),
-        (["report", "out", "--party", "2"], "the run has party 1 alone"),
         (["policy", "review", "out", "--who", "x", "--text", "y", "--dataset", "own.toml"], "with --discovery"),
     ):
         assert main(refused) == 2, refused
