@@ -126,11 +126,11 @@ def _case(case: Mapping[str, Any], words: Description) -> str:
                 _moved(own["moved"], words, 3) if own else "",
             )
         )
-    heads = ("method", "before", "after, judge", "", "after, own edit", "", "size: mediators + others", "moved most")
+    heads = ("method", "before", "after, common", "", "after, own", "", "size: mediators + others", "moved most")
     groups = " to ".join(markdown(words.groups[g]) for g in case["groups"])
     text = (
         f"Record {case['id']}, in truth “{markdown(words.classes[case['label']])}”, {groups}. Rule: {case['rule']}. "
-        f"The judge's edit, the same for all methods, has size {tidy(case['size'], 2)}: "
+        f"The common counterfactual has size {tidy(case['size'], 2)}: "
         f"{markdown(_moved(case['moved'], words))}. Scores: {markdown(words.score)}."
     )
     return f"## Case: {case['case']}\n\n{text}\n\n{Table(heads, rows)}"
@@ -143,12 +143,12 @@ def _recourse(person: Mapping[str, Any], words: Description) -> str:
     ]
     text = (
         f"Record {person['id']}, {groups}: {markdown(_said(words, person['before']))} before and "
-        f"{markdown(_said(words, person['after']))} after the edit of `scc`'s own generator, size "
+        f"{markdown(_said(words, person['after']))} after the counterfactual of `scc`'s own generator, size "
         f"{tidy(person['size'], 2)}. Other columns moved by {tidy(person['size_others'], 2)}. Held fixed: "
-        f"{markdown(', '.join(words.name(name) for name in person['fixed']))}. The edit says what the other group "
+        f"{markdown(', '.join(words.name(name) for name in person['fixed']))}. It says what the other group "
         "tends to have; it is no advice to the person."
     )
-    head = f"## Edit of a person decided “{markdown(words.classes[person['before']['decision']])}”"
+    head = f"## Counterfactual of a person decided “{markdown(words.classes[person['before']['decision']])}”"
     return f"{head}\n\n{text}\n\n{Table(('column', 'role', 'from', 'to'), rows)}"
 
 

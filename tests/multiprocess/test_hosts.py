@@ -170,7 +170,7 @@ def test_programs_work_on_a_hosts_folder_and_reading_changes_nothing(
     assert main(["policy", "status", "out", "--dataset", "own.toml", "--party", "1"]) == 0
     assert main(["privacy", "out/train/ledger.jsonl"]) == 0
     told = capsys.readouterr().out
-    assert "signatures, made anew, session file fit together" in told and "seal " in told and "epsilon 8.0" in told
+    assert "signatures, recomputed, session file fit together" in told and "seal " in told and "epsilon 8.0" in told
     first = Path("clinic.csv").read_text().splitlines()[1].partition(",")[0]
     assert main(["explain", "out", "--record", first]) == 0 and "clinic" in capsys.readouterr().out
     assert main(["report", "out"]) == 0 and "is up to date" in capsys.readouterr().out
@@ -201,7 +201,7 @@ def test_an_appeal_keeps_the_seals_verifiable(out: Path, capsys: pytest.CaptureF
     assert main(["audit", "verify", str(out), "--seal", seals[0]]) == 0
     assert "since this seal: predict (" in (told := capsys.readouterr().out) and "appeal (" in told
     seal_results(out, read(out))
-    assert verify(out, seals[0])["seal"] == ["the run was finished anew after this seal"]
+    assert verify(out, seals[0])["seal"] == ["the run was finished again after this seal"]
     (out / LOG).unlink()
     (out / HEAD).unlink()
     seal_results(out, read(out))
