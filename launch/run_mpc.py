@@ -66,7 +66,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--selftest", action="store_true", help=hidden)
     parser.add_argument("--size", type=int, default=400, help=hidden)
     parser.add_argument("--repeat", type=int, default=1, help=hidden)
-    parser.add_argument("--transport", choices=("tls", "gloo"), default="tls", help=hidden)
     parser.add_argument("--deadline", type=float, default=60.0, help=hidden)
     parser.add_argument("--certs", type=Path, help=hidden)
     return parser
@@ -168,8 +167,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
     """The session with the certificates of this folder: those who may raise a cap."""
     from protocols.config import ConfigError, node_folder
-    from protocols.net.certificates import Credentials
-    from protocols.net.signatures import fingerprint
+    from protocols.net.certificates import Credentials, fingerprint
 
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")

@@ -29,8 +29,7 @@ from accounting.caps import CapDecision, Raised
 from accounting.ledger import FileLedger, FileSets, LedgerError, read_ledger, states_of
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import fingerprint, is_signed, sign
+from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
 
 if TYPE_CHECKING:  # readers of a report import this module without CrypTen
     from protocols.session.runtime import Session

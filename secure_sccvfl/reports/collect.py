@@ -15,8 +15,8 @@ from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.ledgers import LEDGER
-from secure_sccvfl.releases.releases import SKETCH
 from secure_sccvfl.reports.figures import check_warnings, interval
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, RunFolder, in_order, logs_in
 from secure_sccvfl.reports.results import Cost, Release, Report, decode, encode

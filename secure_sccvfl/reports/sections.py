@@ -10,7 +10,7 @@ from typing import Any
 from accounting.charts import Line, before_after, curves, percent, sparkline, tidy
 from accounting.tables import Table
 from secure_sccvfl.policy.entries import Evidence
-from secure_sccvfl.releases.releases import kind_of
+from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import (
     MODELS,
     cf_models,
@@ -229,7 +229,7 @@ def learned(report: Report) -> list[dict[str, Any]]:
         entry = merged.setdefault(
             name,
             {
-                "name": name if kind is None else kind.words,
+                "name": name if kind is None else kind.what,
                 "purpose": re.sub(r"\b(\w+)\b", lambda m: words.get(m[1], m[1]), release.purpose),
                 "receivers": [],
                 "values": 0,

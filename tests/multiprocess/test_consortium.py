@@ -16,8 +16,7 @@ import pytest
 
 import secure_sccvfl as scc
 from protocols.config import SessionConfig
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import sign
+from protocols.net.certificates import Credentials, sign
 from secure_sccvfl.reports.making import seal_results
 from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG

@@ -17,8 +17,7 @@ from accounting.ledger import comparable, read_ledger
 from launch.cli import main
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import sign
+from protocols.net.certificates import Credentials, sign
 from protocols.records.chain import HashChain, read_chain
 from protocols.session.heads import covered
 from protocols.session.saving import restore_share, save_share

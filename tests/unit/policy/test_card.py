@@ -205,7 +205,7 @@ def test_cards_of_earlier_versions_are_read():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; there is affected, board"),
+        ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; available: affected, board"),
         ({"owners": [{"kind": "board"}]}, "an owner needs a name"),
         ({"owners": [{"name": "x", "mail": "y"}]}, "an owner is a text, or a table of texts with name, kind"),
         ({"owners": "board"}, "owners of a card are a list"),

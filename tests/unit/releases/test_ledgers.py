@@ -26,11 +26,10 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.caps import draft, signed_by
+from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.ledgers import keep_copy, open_budget
 from secure_sccvfl.releases.record_tags import record_key
-from secure_sccvfl.releases.releases import SKETCH
 from secure_sccvfl.reports.results import write
 from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
