@@ -64,7 +64,7 @@ class HiddenAlignment:
             result = session.match(tags, self._bounds)
             sizes = session.announce({f"party {session.rank}": result.size}, session.declared(UNION))
         if len(set(sizes.values())) > 1:
-            raise PeerError("dealer", UNION, "told the parties different numbers of places")
+            raise PeerError("dealer", UNION, "sent the parties different numbers of rows")
         return Aligned(result.size, result.places, result.shares)
 
 

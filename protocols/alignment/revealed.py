@@ -116,7 +116,7 @@ class RevealedAlignment:
                     output.append(blinding.blinded(received))
                 except NoElement:
                     name = f"party {self._before}"
-                    raise PeerError(name, f"pass {number}", "sent what is no element of the group") from None
+                    raise PeerError(name, f"pass {number}", "sent an invalid group element") from None
                 done += len(received)
                 self._progress(f"records of party {(rank - number) % parties}", done, total)
             passed = np.concatenate(output)
@@ -174,7 +174,7 @@ class RevealedAlignment:
             {} if count is None else {"records": count}, self._session.declared(COMMON)
         )
         if not announced.get("records"):
-            raise AlignmentError("no record is common to all parties: are the ids written alike, by the same rule?")
+            raise AlignmentError("no record is common to all parties: do all parties use the same id rule?")
 
     def _back(self, bits: Bits, orders: Sequence[npt.NDArray[np.int64]], sizes: Sequence[int]) -> Bits:
         """The bits of each list to its owner, in the order of its records."""

@@ -49,7 +49,7 @@ class Aligned:
         if len(np.unique(inside)) < len(inside) or (
             len(inside) and not 0 <= inside.min() <= inside.max() < self.size
         ):
-            raise ProtocolError("two records have one place, or a place is not in the table")
+            raise ProtocolError("two records have the same row, or a row is outside the table")
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:

@@ -101,7 +101,7 @@ class Dealer:
         first, *others = self._told
         differing = [f"party {rank}" for rank, message in enumerate(others, start=1) if message != first]
         if differing:
-            raise PeerError(", ".join(differing), _ASKING, "asked for something else than party 0")
+            raise PeerError(", ".join(differing), _ASKING, "sent another request than party 0")
         self._told = [None] * len(self._told)
         return first
 

@@ -64,7 +64,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not all(isinstance(count, int) and 0 <= count <= MOST for count in self.counts):
-            raise ProtocolError(f"bounds on records must be whole numbers up to {MOST}, not {self.counts}")
+            raise ProtocolError(f"bounds on records must be integers up to {MOST}, not {self.counts}")
 
     @property
     def places(self) -> int:
@@ -97,7 +97,7 @@ def padded(tags: Tags, bounds: Bounds | None, rank: int, draw: Draw) -> Tags:
     order = sorted_rows(tags)
     twice = (tags[order[1:]] == tags[order[:-1]]).all(axis=1)
     if twice.any():
-        raise LocalError("a tag occurs twice: every record needs an id of its own")
+        raise LocalError("a pseudonym occurs twice: every record needs its own id")
     if bounds is None:
         return tags
     missing = bounds.counts[rank] - len(tags)
@@ -114,7 +114,7 @@ def ask(transport: Transport, tags: Tags) -> Matched:
         transport.exchange(_SENDING, {dealer: [tags[order[at : at + _CHUNK]]]}, {})
     size, rows = transport.exchange(_TOLD, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(tags),))]})[dealer]
     if len(rows) and int(rows.max()) >= int(size[0]):
-        raise PeerError("dealer", _TOLD, "named a place that is not there")
+        raise PeerError("dealer", _TOLD, "named a row outside the table")
     places = np.empty(len(tags), np.int64)
     places[order] = rows
     return Matched(int(size[0]), places, receive_shares(transport, int(size[0])))
@@ -181,7 +181,7 @@ def matched(lists: Sequence[Tags], bounds: Bounds | None, draw: Draw) -> list[Ma
     different, numbers = numbered(lists)
     for rank, own in enumerate(numbers):
         if len(np.unique(own)) < len(own):
-            raise PeerError(f"party {rank}", _SENDING, "sent a tag twice")
+            raise PeerError(f"party {rank}", _SENDING, "sent a pseudonym twice")
     size = different if bounds is None else bounds.places
     order = draw.order(size)
     held = np.bincount(np.concatenate(numbers), minlength=size) == len(lists)

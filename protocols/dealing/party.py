@@ -114,7 +114,8 @@ class Party:
         )
         differing = [f"party {peer}" for peer in self.others if not np.array_equal(received[peer].pop(), tags[peer])]
         if differing:
-            raise PeerError(", ".join(differing), step, "heard something else: a party told others different things")
+            reason = "received something else: a party sent different data to different parties"
+            raise PeerError(", ".join(differing), step, reason)
         return received
 
     def confirm(self, step: str) -> None:
@@ -127,7 +128,7 @@ class Party:
         )
         back = shares[self.rank] + sum(arrays[0] for arrays in received.values())
         if not np.array_equal(back, words[f"t{self.rank}"]):
-            raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
+            raise PeerError("a party", step, "cannot show that all sent the dealer the same requests")
 
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""

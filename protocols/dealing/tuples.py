@@ -299,7 +299,7 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     The holder's own block needs no mask, so the width at its rank must be 0.
     """
     if dtype not in ("<i4", "<i8") or not 0 <= holder < len(widths) or widths[holder] != 0:
-        raise ProtocolError("a cross product needs words of 32 or 64 bits and no columns of the holder")
+        raise ProtocolError("a cross product needs 32- or 64-bit ring elements and no columns of the holder")
     free = {f"a{rank}": Field((rows, width), dtype, owner=rank) for rank, width in enumerate(widths) if width}
     free["b"] = Field((rows, groups), dtype, owner=holder)
 

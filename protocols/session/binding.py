@@ -200,7 +200,7 @@ class NoDebugging:
 def _replace_randomness(crypten: Any) -> None:
     class NoGenerators(dict[str, Any]):
         def __missing__(self, key: str) -> NoReturn:
-            raise ProtocolError(f"CrypTen's generator {key!r} is not used here")
+            raise ProtocolError(f"CrypTen's generator {key!r} is not available")
 
     def przs(*size: Any, device: Any = None) -> Any:
         shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)

@@ -322,7 +322,7 @@ class Session:
             except (ValueError, TypeError):
                 readable = False
             if not readable:
-                raise PeerError(f"party {rank}", release.name, "announced what cannot be read")
+                raise PeerError(f"party {rank}", release.name, "sent an announcement that cannot be read")
             if announced.keys() & part.keys():
                 raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
             announced.update(part)
@@ -370,16 +370,6 @@ class Session:
             moved = arithmetic.bilinear(self.party, "mul", outside, room)
             words = words_of(value)
             return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
-
-    def check_range(self, value: Any, bound: float, release: Release) -> None:
-        """Raise on every party if any |value| > bound. Opens how many there are: a release, shape ()."""
-        with self._transport.meter.scope("range check"):
-            if set(release.receivers) != set(range(self.parties)):
-                raise UndeclaredRelease(f"release {release.name!r} of a range check must go to every party")
-            outside = comparison.negative(self.party, self._room(value, bound))
-            count = self.open(self.wrap(outside.sum(keepdims=True).reshape(()), 0), release)
-        if count is None or int(count) != 0:
-            raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
 
     def all_ones(self, bits: Array) -> Any:
         """Whether all bits of a row are 1, where the exclusive or of the parties' bits is meant; integers.
@@ -443,7 +433,7 @@ class Session:
         received = self.party.compared("name of the run", {rank: [own] for rank in others}, specs)
         for rank in others:
             if not np.array_equal(_commitment(rank, received[rank][0]), promised[rank]):
-                raise PeerError(f"party {rank}", "name of the run", "sent other words than it had committed to")
+                raise PeerError(f"party {rank}", "name of the run", "sent other bytes than it had committed to")
         words = [own if rank == self.rank else received[rank][0] for rank in range(self.parties)]
         return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 

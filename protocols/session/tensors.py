@@ -376,7 +376,7 @@ class Owned(Value):
         """Every owner masks its columns and sends them once. Integers are never truncated: all bands add up."""
         party = current().party
         if self.bits not in (0, FRACTION_BITS):
-            raise ProtocolError("only columns of whole numbers, or with the usual fraction, can be pinned")
+            raise ProtocolError("only integer columns, or columns with 16 fractional bits, can be pinned")
         widths, own = self.widths(party.parties), self.of(party.rank, slice(None)).astype(np.int64, copy=False)
         tall = banded.mask_columns(party, own, widths)
         return Pinned(tall, self.bits, together if self.bits else max(1, len(tall.bands)))
@@ -515,7 +515,7 @@ def group_sums(columns: Value, groups: Value, bound: float) -> Held:
     """
     known = isinstance(columns, Owned) and isinstance(groups, Owned) and columns.bits == groups.bits == 0
     if not known or len(columns.lead) != 1 or columns.lead != groups.lead:  # type: ignore[attr-defined]
-        raise ProtocolError("sums by group take whole-number columns of owners, and one-hot rows of as many records")
+        raise ProtocolError("sums by group take integer columns of owners, and one-hot rows of as many records")
     holders = {owner for owner, *_ in groups.blocks}  # type: ignore[attr-defined]
     if len(holders) != 1 or not 0 < bound < _MOST_SUM:
         raise ProtocolError("the groups of records are known to one party, and their sums stay below 2^62")
@@ -559,7 +559,7 @@ def multiplied(op: str, x: Value, y: Value) -> Value:
         result = x.times(y)
         return result if x.long or y.long or result.bits == 0 else rescale(result, FRACTION_BITS)
     if op not in ("mul", "matmul"):
-        raise ProtocolError(f"{op} takes tensors with a usual fraction: rescale them first")
+        raise ProtocolError(f"{op} takes tensors with 0, 16 or 32 fractional bits: rescale them first")
     if not x.shape or not y.shape or (op == "matmul" and len(x.shape) == len(y.shape) == 1):
         raise ProtocolError("a product of long fractions needs at least one dimension, a matrix product two")
     return Product(op, x, y)
@@ -574,7 +574,7 @@ def slopes(logits: Value) -> tuple[Held, Held]:
 def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
     """The slope of the loss of a private head, and its derivative if it is wanted."""
     if label.bits != 0:
-        raise ProtocolError("the label of a class is a whole number")
+        raise ProtocolError("the label of a class is an integer")
     party, given = current().party, (logits.words(), label.words(), logits.bits)
     result = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
     result = sigmoid.capped_slope_and_bend(party, *given) if result is None else result

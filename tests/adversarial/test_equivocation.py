@@ -22,7 +22,7 @@ from secure_sccvfl.training.sharing import side_by_side
 from tests.contract import test_split as split
 from tests.support.harness import results, run_session
 
-SAYS_SO = "heard something else: a party told others different things"
+SAYS_SO = "received something else: a party sent different data to different parties"
 SHIFT = 1
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from protocols import ring
 from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
-from protocols.operations import arithmetic, banded, sigmoid
+from protocols.operations import arithmetic, banded
 from protocols.session import binding, runtime, tensors
 from protocols.session.runtime import Session, bits_of, crypten, words_of
 from protocols.session.saving import combined, restore_share, save_share
@@ -158,12 +158,6 @@ def gram_operators(s: Session, bits: int = 28) -> Sequence[Any]:
     return [(fused(s).pinned().gram() / (RECORDS / CURVATURE)).rescale(bits)]
 
 
-def rows_kernels(s: Session) -> Sequence[Any]:
-    tall = banded.mask_rows(s.party, held(s, ROWS, 16))
-    masked, finish = banded.multiplication(s.party, tall, held(s, HEADS[:3], 24))
-    return [finish(*s.party.open_masked("head product", [masked]))]
-
-
 CASES = {
     "sum": Case(sum_kernels, lambda s: sum_operators(s), lambda s: sum_operators(s, RECORDS + 1)),
     "factor for each column": Case(
@@ -188,26 +182,6 @@ CASES = {
         lambda s: slope_kernels(s, 16), lambda s: slope_operators(s, 2.0), lambda s: slope_operators(s, 64.0)
     ),
     "gram": Case(gram_kernels, gram_operators, lambda s: gram_operators(s, 27)),
-    "shared rows": Case(
-        rows_kernels,
-        lambda s: [tensor(s, ROWS, 16)[:].pinned() @ tensor(s, HEADS[:3], 24)],
-        lambda s: [tensor(s, ROWS, 16)[:].pinned() @ tensor(s, HEADS[:3], 25)],
-    ),
-    "sigmoid": Case(
-        lambda s: [sigmoid.sigmoid(s.party, held(s, X, 40), 40)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=22.0)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=23.0)],
-    ),
-    "precise sigmoid": Case(
-        lambda s: [sigmoid.fine_sigmoid(s.party, held(s, X, 40), 40)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=46.0)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=22.0)],
-    ),
-    "capped slope": Case(
-        lambda s: [sigmoid.capped_slope(s.party, held(s, X, 40), held(s, BITS, 0), 40, fine=False)],
-        lambda s: [tensor(s, X, 40).capped_slope(tensor(s, BITS, 0), fine=False)],
-        lambda s: [tensor(s, X, 40).capped_slope(tensor(s, BITS, 0), fine=True)],
-    ),
     "doubling": Case(
         lambda s: banded.doubled(s.party, held(s, TRIANGLES, 30), held(s, TRIANGLES, 24), COLUMNS, 1 << 30),
         lambda s: tensor(s, TRIANGLES, 30).doubled(tensor(s, TRIANGLES, 24), COLUMNS),
@@ -362,7 +336,7 @@ def test_encoders_cannot_be_changed() -> None:
         (lambda s: tensor(s, X, 40).square(), "80 fractional bits"),
         (lambda s: (fused(s).pinned().t() @ tensor(s, ROWS, 28)) * tensor(s, X[:1, :3], 4), "use rescale"),
         (lambda s: words_of(fused(s).pinned().t() @ tensor(s, ROWS, 28)), "use rescale"),
-        (lambda s: tensor(s, X, 20).pinned(), "usual fraction, can be pinned"),
+        (lambda s: tensor(s, X, 20).pinned(), "16 fractional bits, can be pinned"),
         (lambda s: fused(s).pinned().t().gram(), "transposed"),
         (lambda s: tensor(s, X, 24).each(tensor(s, X, 24)), "pinned together"),
         (lambda s: s.forget(tensor(s, X, 24)), "masks to forget"),
