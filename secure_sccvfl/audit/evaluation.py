@@ -33,7 +33,7 @@ from scipy.stats import norm
 
 from secure_sccvfl.audit.attacks.attributes import EPOCHS
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, NO_GAIN, SHOWN, TARGET
-from secure_sccvfl.audit.attacks.labels import from_example_gradients
+from secure_sccvfl.audit.attacks.gradients import from_example_gradients
 from secure_sccvfl.audit.attacks.view import Rate
 from secure_sccvfl.audit.finished_run import FinishedRun, Target
 from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_rest

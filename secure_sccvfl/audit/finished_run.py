@@ -25,8 +25,7 @@ from protocols.records.transcript import read_transcript
 from protocols.session.saving import combined
 from secure_sccvfl.audit.attacks.gradients import kept_of_split, signals_of
 from secure_sccvfl.audit.attacks.view import TorchLogits
-from secure_sccvfl.audit.transcripts import as_columns, in_pieces, seen_by_party
-from secure_sccvfl.audit.wire import seen_by_network
+from secure_sccvfl.audit.transcripts import as_columns, in_pieces, seen_by_network, seen_by_party
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled

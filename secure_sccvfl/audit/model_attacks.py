@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, SHOWN, TARGET, Attack
-from secure_sccvfl.audit.attacks.choice import folds
-from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View
+from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View, folds
 from secure_sccvfl.audit.evaluation import CONTROL, OURS, Progress, Row, ViewAttacks, white_box_rows
 from secure_sccvfl.audit.finished_run import FinishedRun
 from secure_sccvfl.evaluation.prepared import Prepared

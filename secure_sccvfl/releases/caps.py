@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accounting.account import Terms, read_account
 from accounting.budget import Budget, BudgetError
@@ -29,7 +30,9 @@ from accounting.ledger import FileLedger, FileSets, LedgerError, read_ledger, st
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
-from protocols.session.runtime import Session
+
+if TYPE_CHECKING:  # readers of a report import this module without CrypTen
+    from protocols.session.runtime import Session
 
 PURPOSE = "cap"
 

@@ -16,8 +16,8 @@ from secure_sccvfl.models.generators import FITTED, GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import charged_statistics
 from secure_sccvfl.releases.mechanisms import CARD_SHARE, SHARE
-from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import Target
+from secure_sccvfl.training.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))

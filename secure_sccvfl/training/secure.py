@@ -39,7 +39,6 @@ from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
 from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents import edited, modules
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
-from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import (
     Residuals,
     advanced,
@@ -51,6 +50,7 @@ from secure_sccvfl.training.descents.shared import (
     sharpened,
 )
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoices,

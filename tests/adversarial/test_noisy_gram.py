@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.audit.attacks.choice import balanced
+from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split

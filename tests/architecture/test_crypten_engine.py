@@ -239,11 +239,11 @@ def test_an_opening_that_is_added_to_discovery_is_noticed(tmp_path: Path, monkey
     """A table that is squared by a kernel, in code of the method."""
     honest = SecureStatistics.release
 
-    def group_sums(self: SecureStatistics, *given: Any) -> Any:
+    def release(self: SecureStatistics, *given: Any) -> Any:
         arithmetic.square(self._session.party, np.ones(3, np.int64))
         return honest(self, *given)
 
-    monkeypatch.setattr(SecureStatistics, "release", group_sums)
+    monkeypatch.setattr(SecureStatistics, "release", release)
     found = outside(asked_by(lambda: golden.computed("statistics, 2 parties", tmp_path), monkeypatch))
     assert {"take in test_crypten_engine.py", "open_masked in test_crypten_engine.py"} <= set(found)
 

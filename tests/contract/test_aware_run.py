@@ -31,7 +31,6 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
-from tests.support.discovery import watch_releases
 from tests.support.harness import Recorded
 from tests.support.private import Silent, silence
 
@@ -40,23 +39,23 @@ SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 0, "wa
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    """A finished run: its folder and settings, what it found, its tables, and the scale of their noise."""
+    """A finished run: its folder and settings, what it found and released."""
     folder = tmp_path_factory.mktemp("aware")
     options = {**SHORT, "card": str(write_card(folder / "card.toml"))}
     with pytest.MonkeyPatch.context() as patch:
-        tables, noise = watch_releases(patch)
+        released = Recorded.watch(patch)
         silence(patch)
         results = run_jobs(TrainJob, folder / "run", options)
-    return folder / "run", options, results, tables, noise.pop()[0]
+    return folder / "run", options, results, released
 
 
 @pytest.fixture(scope="module")
 def plain(secure):
     """Data, split and the same model of the plaintext engine."""
-    _, options, _, tables, scale = secure
+    _, options, _, released = secure
     data = pooled("german", PARTIES)
     split, made = make_split(data, "iid", 0), RunOptions.of(options)
-    statistics = PlainStatistics(Recorded(tables, scale))
+    statistics = PlainStatistics(released)
     config, card, privacy = made.train_config(), made.policy(), Silent(made, made.schema(PARTIES))
     given = (PlainEngine(), statistics, data, split, config, 0)
     return data, split, train(*given, card=card, driver=AwareTrainer, privacy=privacy)
@@ -92,7 +91,7 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, s
 
 def test_it_opens_what_a_sealed_run_opens(secure):
     aware = RunOptions.of(secure[1])
-    plans = [mode_plan(aware.schema(PARTIES), options) for options in (aware, replace(aware, mode="sealed"))]
+    plans = [mode_plan(aware.schema(PARTIES), options) for options in (aware, aware.changed(mode="sealed"))]
     assert plans[0].releases.keys() == plans[1].releases.keys()  # tables are of all columns here, not of M and P
     lines = (secure[0] / "party-0" / "releases.jsonl").read_text().splitlines()
     opened = {json.loads(line)["release"] for line in lines}
@@ -207,11 +206,11 @@ def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, 
 
 
 def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
-    def broken(self, penalty, grid, energy, reach):
+    def broken(self, made, grid):
         raise RuntimeError("a fault before training")
 
     with monkeypatch.context() as patch:
-        patch.setattr(AwareTrainer, "descend_privately", broken)
+        patch.setattr(AwareTrainer, "train_private", broken)
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, secure[1])
     for log in tmp_path.glob("party-*/releases.jsonl"):

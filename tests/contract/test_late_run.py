@@ -18,12 +18,11 @@ from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.reports.collect import refreshes_of
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.descents.steps import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.schedule import WARM_STEPS
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
-from tests.support.discovery import watch_releases
 from tests.support.harness import Recorded
 from tests.unit.accounting.test_prices import replay
 
@@ -35,21 +34,13 @@ OPTIONS = {
 CHARGES = ["risk gains", "sketch-0", "sketch-1"]
 
 
-class Released(Recorded):
-    """What the secure run released, with the scale of each release."""
-
-    def deviation(self, sensitivity):
-        return self.scale * sensitivity.added
-
-
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
     folder = tmp_path_factory.mktemp("late")
     with pytest.MonkeyPatch.context() as patch:
-        tables, noise = watch_releases(patch)
+        released = Recorded.watch(patch)
         results = run_jobs(TrainJob, folder, OPTIONS)
-    (scale,) = {round(deviation / norm, 12) for deviation, norm in noise}
-    return folder, results, Released(tables, scale)
+    return folder, results, released
 
 
 def test_the_model_is_that_of_the_plaintext_engine_on_the_same_releases(secure):
@@ -104,7 +95,7 @@ def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, pr
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "refresh_late", broken)))
+        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "release_again", broken)))
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, options)
     for log in tmp_path.glob("party-*/releases.jsonl"):

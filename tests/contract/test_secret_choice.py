@@ -29,7 +29,6 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train
 from tests.contract.engines import Problem, releases
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
-from tests.support.discovery import watch_releases
 from tests.support.harness import Recorded, results, run_session
 
 UNIT = 2.0**-32
@@ -216,8 +215,7 @@ class Following(PlainEngine):
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory):
     """A run in which the third of four lambdas meets the rule, with all its checkpoints, tables and secret bits."""
-    folder, bits = tmp_path_factory.mktemp("noisy"), {}
-    meets = SecureEngine._meets
+    folder, bits, meets = tmp_path_factory.mktemp("noisy"), {}, SecureEngine._meets
 
     def judges(self, *arguments):
         found = meets(self, *arguments)
@@ -225,11 +223,11 @@ def noisy(tmp_path_factory):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        tables, noise = watch_releases(patch)
+        released = Recorded.watch(patch)
         patch.setattr(SecureEngine, "_meets", judges)
         patch.setattr(checkpoints, "KEPT", 10**6)
         told = run_jobs(TrainJob, folder, OPTIONS)
-    return folder, told, tables, noise.pop()[0], sum(bits.values()).tolist()
+    return folder, told, released, sum(bits.values()).tolist()
 
 
 def logits_in(folder):
@@ -253,11 +251,11 @@ def test_a_noisy_run_opens_nothing_about_validation_records(noisy):
 
 
 def test_the_head_chosen_in_secret_is_that_of_the_plaintext_engine(noisy):
-    folder, _, tables, scale, found = noisy
+    folder, _, released, found = noisy
     assert found == [0, 0, 1, 1], "the third of the grid is the first to meet the rule"
     data, config = pooled("german", PARTIES), RunOptions.of(OPTIONS).train_config()
     split = make_split(data, "iid", 0)
-    statistics = PlainStatistics(Recorded(tables, scale))
+    statistics = PlainStatistics(released)
     model = train(Following(found), statistics, data, split, config, 0)
     assert model.lam is None and model.temperature == 1.0
     expected = model.logits(make_parties(data))
@@ -303,8 +301,8 @@ def test_no_mode_declares_a_release_about_validation_records_unless_exact_and_no
 
 
 def test_exact_is_the_default_for_public_data_alone():
-    assert RunOptions.of({}).evaluation == RunOptions.of({"dataset": "heart"}).evaluation == "exact"
-    assert RunOptions.of({"dataset": "loans.toml"}).evaluation == "noisy"
+    assert {RunOptions.of(given).evaluation.kind for given in ({}, {"dataset": "heart"})} == {"exact"}
+    assert RunOptions.of({"dataset": "loans.toml"}).evaluation.kind == "noisy"
     assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"
 
 

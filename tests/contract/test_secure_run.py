@@ -25,7 +25,6 @@ from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.discovery import watch_releases
 from tests.support.harness import Recorded, local_config, run_session
 from tests.support.private import Silent, silence
 
@@ -48,22 +47,22 @@ def run_jobs(make, folder, options):
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    """The run, what it released by name, and the scale of its noise."""
+    """The run, and what it released."""
     folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
-        tables, noise = watch_releases(patch)
+        released = Recorded.watch(patch)
         silence(patch)
         results = run_jobs(TrainJob, folder, {"seed": 0})
-    return folder, results, tables, noise.pop()[0]
+    return folder, results, released
 
 
 @pytest.fixture(scope="module")
 def plain(secure):
-    _, _, tables, scale = secure
+    _, _, released = secure
     data = pooled("german", PARTIES)
     split = make_split(data, "iid", 0)
     options = RunOptions.of({})
-    statistics = PlainStatistics(Recorded(tables, scale))
+    statistics = PlainStatistics(released)
     config, privacy = options.train_config(), Silent(options, options.schema(PARTIES))
     return data, split, train(PlainEngine(), statistics, data, split, config, 0, privacy=privacy)
 

@@ -131,4 +131,4 @@ def test_validation_records_stay_apart_where_anything_else_is_made_of_them():
 def test_default_epsilon_follows_the_public_number_of_records_alone():
     assert [default_epsilon(n) for n in (None, 0, 4999, 5000, 14999, 15000, 10**6)] == [8, 8, 8, 4, 4, 2, 2]
     assert all(number in EPSILON_RULE for number in ("5,000", "15,000"))
-    assert RunOptions.epsilon == default_epsilon(None)
+    assert RunOptions().privacy.epsilon == default_epsilon(None)

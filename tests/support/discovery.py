@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
@@ -17,7 +16,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
@@ -40,23 +39,6 @@ def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
     """This party's shares of whether all parties have a record at a row, as the dealer deals them."""
     shares = session.party.zero_share((len(held),))
     return shares + held.all(axis=1) if session.rank == 0 else shares
-
-
-def watch_releases(patch: pytest.MonkeyPatch) -> tuple[dict[str, dict[str, np.ndarray]], set[tuple[float, float]]]:
-    """What every party gets of each release from now on, and deviation and norm of the releases."""
-    tables: dict[str, dict[str, np.ndarray]] = {}
-    noise: set[tuple[float, float]] = set()
-    release = SecureStatistics.release
-
-    def watched(self: SecureStatistics, statistic: Any, columns: Any, *given: Any) -> Any:
-        released = release(self, statistic, columns, *given)
-        own = {k: np.hstack([part[k] for part in released.tables]) for k in columns}
-        tables.setdefault(statistic.name, {}).update(own)
-        noise.add((self.deviation(statistic.norm), statistic.norm))
-        return released
-
-    patch.setattr(SecureStatistics, "release", watched)
-    return tables, noise
 
 
 class Noiseless(SecureStatistics):

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from secure_sccvfl.data.registry import Registry, imported
 
 if TYPE_CHECKING:
     from secure_sccvfl.audit.attacks.view import Rate
 
-Takes = Literal[
-    "view",
-    "white box",
-    "gradients",
-    "shares",
-    "columns",
-    "candidates",
-    "retrained heads",
-    "part of a model",
-    "answers",
-    "opened gradients",
-    "tables",
-]
 SHOWN, NO_GAIN, BOUND, TARGET = "shown", "no gain", "within its bound", "target"
 _TRAINED = "rounds of training the attacker"
 
@@ -42,13 +29,13 @@ def _function(name: str) -> Callable[..., Any]:
 class Attack:
     """An attack is a function of what an adversary holds and a seed. It returns rates, the strongest setting last.
 
-    takes: what it needs, as in attacks/view.py; shares are a View too. function, positive: "module:name" of the
-    attack and of its positive control, which runs the attack where the secret is there to be found (`found` says
-    where). The control's lower bound must reach `least` of the way from chance to certainty; otherwise the attacker
-    is broken.
+    takes: the kind of view that it needs (`evaluation/views.py` and `audit/model_attacks.py` build them). function,
+    positive: "module:name" of the attack and of its positive control, which runs the attack where the secret is there
+    to be found (`found` says where). The control's lower bound must reach `least` of the way from chance to
+    certainty; otherwise the attacker is broken.
 
     title, strength: the attack and what makes it stronger, in reports. guessed: what it guesses, as a heading;
-    secret: the same in a sentence. curve: its strength on an axis. Tables over seeds name its figures after `stem`:
+    secret: the same in a sentence. Tables over seeds name its figures after `stem`:
     `metric` is one rate of one view, `main` the figure of the main table, `columns` those of the table of attacks.
 
     The rest is for `security_eval`. on_transcripts: it runs on everything that each party saw (`evaluation.py`).
@@ -59,7 +46,7 @@ class Attack:
     comparison with the paper's tables.
     """
 
-    takes: Takes
+    takes: str
     function: str
     positive: str
     found: str
@@ -67,12 +54,11 @@ class Attack:
     title: str
     strength: str
     stem: str
-    metric: str
+    metric: str = ""
     main: str = ""
     columns: tuple[str, ...] = ()
     guessed: str = ""
     secret: str = ""
-    curve: str = ""
     on_transcripts: bool = False
     promise: str = SHOWN
     limit: float | None = None
@@ -82,6 +68,9 @@ class Attack:
     own_first: bool = False
     needs: str = "a label with classes"
     paper_only: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metric", self.metric or f"{self.stem}_{{way}}")
 
     def run(self, view: Any, seed: int) -> list[Rate]:
         rates: list[Rate] = _function(self.function)(view, seed)
@@ -122,23 +111,20 @@ ATTACKS: Registry[Attack] = Registry(
             columns=("aia_logits", "aia_z"),
             guessed="s of a record (balanced; attribute inference)",
             secret="protected attribute",
-            curve="epochs, s",
             on_transcripts=True,
         ),
         "label": Attack(
             takes="gradients",
-            function="labels:label_inference",
+            function="gradients:label_inference",
             title="Guessing the label",
             strength=_TRAINED,
             stem="labels",
-            metric="labels_{way}",
-            positive="labels:opened_gradients",
+            positive="gradients:opened_gradients",
             found="gradients of single records are opened",
             least=0.5,
             columns=("labels_example", "labels_batch", "labels_batch_noise1", "labels_chance"),
             guessed="y of a record (balanced, but where chance is the majority rate)",
             secret="label",
-            curve="epochs, y",
             on_transcripts=True,
         ),
         "features": Attack(
@@ -147,7 +133,6 @@ ATTACKS: Registry[Attack] = Registry(
             title="Guessing columns of another party",
             strength="what is shown",
             stem="features",
-            metric="features_{way}",
             positive="columns:shown_columns",
             found="the column itself is shown",
             least=0.5,
@@ -163,7 +148,6 @@ ATTACKS: Registry[Attack] = Registry(
             title="Telling two secrets apart by their shares",
             strength=_TRAINED,
             stem="shares",
-            metric="shares_{way}",
             positive="attributes:planted",
             found="a column that follows the secret is planted",
             least=0.3,
@@ -182,7 +166,6 @@ ATTACKS: Registry[Attack] = Registry(
             least=0.8,
             main="moves_sr",
             columns=("moves_sr_0.02", "moves_sr_0.05", "moves_sr_0.10", "moves_sr_0.20"),
-            curve="PGD radius",
             needs="a label with classes, and a mediator",
         ),
         "pgd_paper": Attack(
@@ -205,7 +188,6 @@ ATTACKS: Registry[Attack] = Registry(
             title="Telling training records from others by predictions",
             strength="attacker",
             stem="mia",
-            metric="mia_{way}",
             positive="membership:memorising",
             found="a head that fits every label",
             least=0.2,
@@ -221,7 +203,6 @@ ATTACKS: Registry[Attack] = Registry(
             title="Guessing the protected attribute from many trainings",
             strength="number of trainings",
             stem="retraining",
-            metric="retraining_{way}",
             positive="retraining:undefended",
             found="a penalty built from records, heads without noise",
             least=0.95,
@@ -254,7 +235,6 @@ ATTACKS: Registry[Attack] = Registry(
             title="Guessing columns of another party from one answer per person",
             strength="attacker",
             stem="inversion",
-            metric="inversion_{way}",
             positive="inversion:unmetered",
             found="as many answers per person as unknowns",
             least=0.9,
@@ -265,12 +245,11 @@ ATTACKS: Registry[Attack] = Registry(
         ),
         "reconstruction": Attack(
             takes="opened gradients",
-            function="reconstruction:gradient_reconstruction",
+            function="columns:gradient_reconstruction",
             title="Guessing columns of another party from opened gradients",
             strength="what is shown",
             stem="reconstruction",
-            metric="reconstruction_{way}",
-            positive="reconstruction:summed_gradients",
+            positive="columns:summed_gradients",
             found="gradients of the others' first layer are opened as sums over batches",
             least=0.5,
             guessed="a column of another party from opened gradients (balanced, mean over columns)",
@@ -284,7 +263,6 @@ ATTACKS: Registry[Attack] = Registry(
             title="Telling by released tables how many records are in a group",
             strength="number of records that differ",
             stem="property",
-            metric="property_{way}",
             positive="properties:exact_tables",
             found="tables without noise",
             least=0.95,

@@ -138,16 +138,13 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
 
 def _write(run: Path, made: dict[str, Any]) -> None:
     """Write the report's files and the run's page with them, and record them in the run's log."""
-    names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
-    data, text, views, curves = (run / name for name in names)
+    data, text = run / "security.json", run / "security.md"
     data.write_text(json.dumps(made, indent=1) + "\n")
     text.write_text(report.markdown(made))
-    report.draw_views(made["rows"], views)
-    report.draw_curves(made["rows"], curves)
     page = write_page(run)
     if (run / LOG).exists():
         leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
-        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])
+        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, page])
 
 
 def unheard(line: str) -> None:

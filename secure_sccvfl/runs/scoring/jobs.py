@@ -45,8 +45,8 @@ from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
-from secure_sccvfl.models.aware import AwareEdits, hypotheses
-from secure_sccvfl.models.edits import EncodedEdits, below_each_other, public_targets
+from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_each_other, public_targets
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
@@ -441,12 +441,14 @@ class EvaluateJob(_WithModel):
         names = set(roles.edited) - set(roles.dropped)
         return {rank: reached(layout, names, "plain") for rank, layout in self.data.schema.layouts.items()}
 
-    def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
+    def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedCounterfactuals:
         model = self.model
         if model.aware is not None:
-            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed)
+            return AwareCounterfactuals(
+                (party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed
+            )
         own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.drawn_seed)
+        return EncodedCounterfactuals((party,), groups, generator, own, encoded, 1, model.drawn_seed)
 
 
 class PredictJob(_WithModel):

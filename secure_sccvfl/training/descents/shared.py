@@ -30,7 +30,7 @@ from protocols.steps.second_order import (
     Slope,
 )
 from secure_sccvfl.releases.mechanisms import HeadNoise
-from secure_sccvfl.training.descents.grid import (
+from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,
     SHARP_MOMENTUM,

@@ -31,10 +31,10 @@ from secure_sccvfl.releases.catalogue import Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import COARSER, HeadPlan
 from secure_sccvfl.training.config import TEMPERATURES, TrainConfig
+from secure_sccvfl.training.model import Hooks, Problem, State
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.state import Hooks, Problem, State
 from secure_sccvfl.training.trainer import Model, Phase, Trainer
 
 

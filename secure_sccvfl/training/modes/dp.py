@@ -366,5 +366,4 @@ class Dp:
         state = replace(State(None) if place.state is None else place.state, own=learned.own)
         trainer = place.trainer(config, learned.encoders)
         model = trainer.run(state=state, phase=place.phase)
-        steps = trainer.steps_before_grid() + config.total_steps
-        return Trained(model, place.engine, steps, learned.seen)
+        return Trained(model, place.engine, trainer.total_steps, learned.seen)

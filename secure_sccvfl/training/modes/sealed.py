@@ -63,4 +63,4 @@ class Sealed:
         config = place.options.train_config()
         trainer = place.trainer(config, driver=self.driver)
         model = trainer.run(state=place.state, phase=place.phase)
-        return Trained(model, place.engine, trainer.steps_before_grid() + config.total_steps)
+        return Trained(model, place.engine, trainer.total_steps)

@@ -25,10 +25,12 @@ from secure_sccvfl.releases.catalogue import (
     rows,
 )
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
+from secure_sccvfl.reports.results import Release as Made
 from secure_sccvfl.reports.sections import learned
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
+from tests.unit.reports import literal
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True}
@@ -142,11 +144,10 @@ def test_sizes_follow_from_public_facts() -> None:
 
 
 def test_the_page_has_words_for_every_kind_and_keeps_names_it_does_not_know() -> None:
-    shared = {"receivers": [0], "shape": [1], "times": 1, "purpose": "for a test"}
-    made = [
-        {"name": kind.titled(0, 0), "event": kind.charge, **shared} for kind in CATALOGUE if kind.name != "evaluation"
+    named = [(kind.titled(0, 0), kind.charge) for kind in CATALOGUE if kind.name != "evaluation"]
+    named.append(("of another version", None))
+    shown = learned(literal.report(releases=tuple(Made(n, (0,), (1,), "for a test", e, 1) for n, e in named)))
+    assert [entry["name"] for entry in shown] == [
+        *(kind.what for kind in CATALOGUE if kind.name != "evaluation"),
+        "of another version",
     ]
-    unknown = {"name": "of another version", "event": None, **shared}
-    shown = learned({"releases": [*made, unknown], "data": {"label": {"labels": ["no", "yes"]}}})
-    expected = [kind.what for kind in CATALOGUE if kind.name != "evaluation"]
-    assert [entry["name"] for entry in shown] == [*expected, "of another version"]

@@ -10,22 +10,11 @@ the other parties; it is public. `sccvfl party` starts only if all parties appro
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("session", type=Path, help="the session file")
-    parser.add_argument("--certs", type=Path, required=True, help="this host's folder of certificates")
-    parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
-    parser.add_argument("--yes", action="store_true", help="approve without a question")
-    options = parser.parse_args(arguments)
-    return guarded("approve", lambda: run(options), debug=options.debug)
+from launch.arguments import answer, argument, program
+from secure_sccvfl.runs.console import CHECK_FAILED, say
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,12 +39,18 @@ def run(options: argparse.Namespace) -> int:
         say("approve: nothing was signed", error=True)
         return CHECK_FAILED
     path = approve(config, plan, credentials, options.rank, approvals_beside(options.session))
-    if options.json:
-        print(json.dumps({"approval": str(path), "digest": plan.digest}))
-    else:
-        say(f"signed {path}: hand it to the other parties")
-    return OK
+    record = {"approval": str(path), "digest": plan.digest}
+    return answer(options, record, f"signed {path}: hand it to the other parties")
 
+
+main = program(
+    "approve",
+    run,
+    argument("session", type=Path, help="the session file"),
+    argument("--certs", type=Path, required=True, help="this host's folder of certificates"),
+    argument("--rank", type=int, required=True, help="this party's place in the session file, from 0"),
+    argument("--yes", action="store_true", help="approve without a question"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,26 +12,13 @@ run; job = "align" in a session file does it alone.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import get_args
 
-from launch.arguments import Parser
+from launch.arguments import answer, argument, program
 from protocols.alignment.seam import AlignKind
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("dataset", type=Path, help="the description of the data")
-    parser.add_argument("--party", required=True, help="the own party: its name, or its number from 0")
-    parser.add_argument("--align", choices=get_args(AlignKind), default="hidden", help="the mode; default: hidden")
-    parser.add_argument("--seed", type=int, default=0, help="the seed of the run, which the parts follow from")
-    parser.add_argument("--dry-run", action="store_true", help="look at the own records alone; needed")
-    options = parser.parse_args(arguments)
-    return guarded("align", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     schema = own_schema(options.dataset)
     names = {name: rank for rank, party in enumerate(schema.parties) for name in (party, str(rank))}
     if options.party not in names:
-        raise ConfigError(f"no party {options.party!r}; there is {', '.join(schema.parties)}")
+        raise ConfigError(f"no party {options.party!r}; available: {', '.join(schema.parties)}")
     rank = names[options.party]
     counts = own_counts(own_part(options.dataset, rank, options.seed))
     told = {
@@ -56,14 +43,24 @@ def run(options: argparse.Namespace) -> int:
         "records": counts,
         "reveals": REVEALS[options.align],
     }
-    if options.json:
-        print(json.dumps(told))
-        return OK
-    say(f"{told['party']}: {counts['all']} records, each with an id of its own ({schema.id_rule.name})")
-    say(f"parts: {counts['train']} to train, {counts['validation']} to validate, {counts['test']} to test")
-    say(f"align = {options.align} reveals, {REVEALS[options.align]}")
-    return OK
+    return answer(
+        options,
+        told,
+        f"{told['party']}: {counts['all']} records, each with an id of its own ({schema.id_rule.name})",
+        f"parts: {counts['train']} to train, {counts['validation']} to validate, {counts['test']} to test",
+        f"align = {options.align} reveals, {REVEALS[options.align]}",
+    )
 
+
+main = program(
+    "align",
+    run,
+    argument("dataset", type=Path, help="the description of the data"),
+    argument("--party", required=True, help="the own party: its name, or its number from 0"),
+    argument("--align", choices=get_args(AlignKind), default="hidden", help="the mode; default: hidden"),
+    argument("--seed", type=int, default=0, help="the seed of the run, which the parts follow from"),
+    argument("--dry-run", action="store_true", help="look at the own records alone; needed"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,31 +14,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import OK, guarded, say
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser(__doc__)
-    parser.add_argument("action", choices=("draft", "sign", "show"), help="what to do")
-    parser.add_argument("file", type=Path, help="the decision, cap.toml")
-    parser.add_argument("--ledger", type=Path, help="draft: the folder of a party's ledgers")
-    parser.add_argument("--test", action="store_true", help="draft: the ledger of test records, not of training")
-    parser.add_argument("--epsilon", type=float, help="draft: the new cap")
-    parser.add_argument("--reason", help="draft: why, for everybody who reads the ledger later")
-    parser.add_argument("--certs", type=Path, help="sign: the folder with this party's certificate and key")
-    parser.add_argument("--rank", type=int, help="sign: this party's number")
-    return parser
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = make_parser().parse_args(arguments)
-    return guarded("raise-cap", lambda: run(options), debug=options.debug)
+from launch.arguments import answer, argument, program
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,16 +47,27 @@ def run(options: argparse.Namespace) -> int:
         raised = signed_by(raised, Credentials.of(options.certs, place), place)
         write_decision(options.file, raised)
     decision, places = raised.decision, sorted(raised.signed)
-    if options.json:
-        print(json.dumps({**asdict(decision), "digest": decision.digest, "signed": places}))
-        return OK
-    say(
+    return answer(
+        options,
+        {**asdict(decision), "digest": decision.digest, "signed": places},
         f"{decision.ledger}: from epsilon {decision.before:g} to {decision.after:g} at delta {decision.delta:g}, "
-        f"{decision.date}: {decision.reason}"
+        f"{decision.date}: {decision.reason}",
+        f"signed by {', '.join(places) if places else 'nobody yet'}; digest {decision.digest}",
     )
-    say(f"signed by {', '.join(places) if places else 'nobody yet'}; digest {decision.digest}")
-    return OK
 
+
+main = program(
+    "raise-cap",
+    run,
+    argument("action", choices=("draft", "sign", "show"), help="what to do"),
+    argument("file", type=Path, help="the decision, cap.toml"),
+    argument("--ledger", type=Path, help="draft: the folder of a party's ledgers"),
+    argument("--test", action="store_true", help="draft: the ledger of test records, not of training"),
+    argument("--epsilon", type=float, help="draft: the new cap"),
+    argument("--reason", help="draft: why, for everybody who reads the ledger later"),
+    argument("--certs", type=Path, help="sign: the folder with this party's certificate and key"),
+    argument("--rank", type=int, help="sign: this party's number"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

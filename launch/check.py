@@ -13,25 +13,11 @@ label or of the protected column. Only your own files are read, and nothing is s
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import OK, WRONG_USE, guarded, say
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser(__doc__)
-    parser.add_argument("description", type=Path, help="the description of all parties")
-    parser.add_argument("--party", required=True, metavar="NAME", help="whose file is checked")
-    parser.add_argument("--file", type=Path, help="a file in place of the one that the description names")
-    return parser
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = make_parser().parse_args(arguments)
-    return guarded("check", lambda: run(options), debug=options.debug)
+from launch.arguments import answer, argument, program
+from secure_sccvfl.runs.console import OK, WRONG_USE
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,20 +25,24 @@ def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.data.drafts.check import check
 
     found = check(options.description, options.party, options.file)
-    if options.json:
-        print(json.dumps(found.as_record()))
-        return WRONG_USE if found.problems else OK
-    say(f"{found.file} as {found.party}: {found.records} records, {found.columns} columns")
+    lines = [f"{found.file} as {found.party}: {found.records} records, {found.columns} columns"]
     for number, problem in enumerate(found.problems, 1):
         first, second = problem.lines()
-        say(f"  {number}. {first}")
-        say(f"     {second.strip()}")
-    for warning in found.warnings:
-        say(f"  warning: {warning}")
+        lines += [f"  {number}. {first}", f"     {second.strip()}"]
+    lines += [f"  warning: {warning}" for warning in found.warnings]
     many = counted(len(found.problems), "problem")
-    say(f"{many}: a run would refuse this file" if found.problems else "no problem")
+    lines.append(f"{many}: a run would refuse this file" if found.problems else "no problem")
+    answer(options, found.as_record(), *lines)
     return WRONG_USE if found.problems else OK
 
+
+main = program(
+    "check",
+    run,
+    argument("description", type=Path, help="the description of all parties"),
+    argument("--party", required=True, metavar="NAME", help="whose file is checked"),
+    argument("--file", type=Path, help="a file in place of the one that the description names"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

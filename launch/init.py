@@ -16,43 +16,19 @@ people should know is shown on the screen and not written. Then: sccvfl check lo
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import OK, guarded, say
+from launch.arguments import answer, argument, program
+from protocols.config import ConfigError
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = Parser(__doc__)
-    parser.add_argument("file", nargs="?", type=Path, help="your CSV or parquet file")
-    own = parser.add_argument_group("a draft of one party")
-    own.add_argument("--party", metavar="NAME", help="this party's name (default: that of the file)")
-    own.add_argument("--id", metavar="COLUMN", help="the column that names records (default: guessed)")
-    own.add_argument("--label", metavar="COLUMN", help="the column that is to be predicted, if this party has it")
-    own.add_argument(
-        "--protected", metavar="COLUMN", action="append", default=[], help="a protected column of this party, or more"
-    )
-    whole = parser.add_argument_group("all drafts as one description")
-    whole.add_argument("--merge", metavar="DRAFT", nargs="+", type=Path, help="drafts of all parties, in their order")
-    whole.add_argument("--name", help="name of the data set")
-    whole.add_argument("--session", metavar="FILE", type=Path, help="also write a session file for all hosts")
-    whole.add_argument(
-        "--address", metavar="NAME=HOST:PORT", action="append", default=[], help="where a party listens (--session)"
-    )
-    parser.add_argument("--out", type=Path, help="the new file (default draft-PARTY.toml, or NAME.toml)")
-    return parser
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = make_parser().parse_args(arguments)
-    return guarded("init", lambda: merge(options) if options.merge else draft(options), debug=options.debug)
+def run(options: argparse.Namespace) -> int:
+    return merge(options) if options.merge else draft(options)
 
 
 def draft(options: argparse.Namespace) -> int:
     """One party's draft from its own table."""
-    from protocols.config import ConfigError
     from secure_sccvfl.data.drafts.draft import draft_of
 
     if options.file is None:
@@ -63,19 +39,17 @@ def draft(options: argparse.Namespace) -> int:
     made = draft_of(options.file, party, id_column=options.id, label=options.label, protected=options.protected)
     out = options.out or Path(f"draft-{party}.toml")
     _write(out, made.text())
-    if options.json:
-        print(json.dumps({"draft": str(out), "id": made.id, "features": len(made.features), "notes": made.notes}))
-        return OK
-    say(f"{out}: {len(made.features)} columns of {party}, id {made.id!r}")
-    for column, note in made.notes:
-        say(f"  {column}: {note}")
-    say(f"  all of {out} becomes public among the parties: read it, fill in units and meanings, and approve it")
-    return OK
+    return answer(
+        options,
+        {"draft": str(out), "id": made.id, "features": len(made.features), "notes": made.notes},
+        f"{out}: {len(made.features)} columns of {party}, id {made.id!r}",
+        *(f"  {column}: {note}" for column, note in made.notes),
+        f"  all of {out} becomes public among the parties: read it, fill in units and meanings, and approve it",
+    )
 
 
 def merge(options: argparse.Namespace) -> int:
     """One description of all drafts, and a session file if asked for."""
-    from protocols.config import ConfigError
     from secure_sccvfl.data.drafts.merge import merged, read_draft, session_text
     from secure_sccvfl.data.files import description_text
 
@@ -90,18 +64,14 @@ def merge(options: argparse.Namespace) -> int:
     _write(out, description_text(spec))
     if session is not None:
         _write(options.session, session)
-    if options.json:
-        print(json.dumps({"description": str(out), "parties": list(spec["parties"])}))
-        return OK
-    say(f"{out}: {len(spec['parties'])} parties ({', '.join(spec['parties'])}), task {spec['task']}")
-    say(f"  next, at each party: sccvfl check {out} --party {next(iter(spec['parties']))}")
+    lines = [f"{out}: {len(spec['parties'])} parties ({', '.join(spec['parties'])}), task {spec['task']}"]
+    lines.append(f"  next, at each party: sccvfl check {out} --party {next(iter(spec['parties']))}")
     if session is not None:
-        lost = [name for name in spec["parties"] if name not in addresses]
-        say(
-            f"{options.session}: the same for every host"
-            + (f"; write the address of {', '.join(lost)}" if lost else "")
+        lost = ", ".join(name for name in spec["parties"] if name not in addresses)
+        lines.append(
+            f"{options.session}: the same for every host" + (f"; write the address of {lost}" if lost else "")
         )
-    return OK
+    return answer(options, {"description": str(out), "parties": list(spec["parties"])}, *lines)
 
 
 def _each(paths: list[Path]) -> list[Path]:
@@ -110,8 +80,6 @@ def _each(paths: list[Path]) -> list[Path]:
 
 
 def _address(text: str) -> tuple[str, str]:
-    from protocols.config import ConfigError
-
     name, mark, place = text.partition("=")
     if not mark or not name:
         raise ConfigError(f"--address must look like bank=bank.example:7100, not {text!r}")
@@ -120,12 +88,25 @@ def _address(text: str) -> tuple[str, str]:
 
 def _write(path: Path, text: str) -> None:
     """A new file: what people have edited is not written over."""
-    from protocols.config import ConfigError
-
     if path.exists():
         raise ConfigError(f"{path} is there already; remove it, or name another file with --out")
     path.write_text(text, encoding="utf-8")
 
+
+main = program(
+    "init",
+    run,
+    argument("file", nargs="?", type=Path, help="your CSV or parquet file"),
+    argument("--party", metavar="NAME", help="this party's name (default: that of the file)"),
+    argument("--id", metavar="COLUMN", help="the column that names records (default: guessed)"),
+    argument("--label", metavar="COLUMN", help="the column that is to be predicted, if this party has it"),
+    argument("--protected", metavar="COLUMN", action="append", default=[], help="a protected column, or more"),
+    argument("--merge", metavar="DRAFT", nargs="+", type=Path, help="drafts of all parties, in their order"),
+    argument("--name", help="merge: name of the data set"),
+    argument("--session", metavar="FILE", type=Path, help="merge: also write a session file for all hosts"),
+    argument("--address", metavar="NAME=HOST:PORT", action="append", default=[], help="where a party listens"),
+    argument("--out", type=Path, help="the new file (default draft-PARTY.toml, or NAME.toml)"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,20 +17,7 @@ import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("session", type=Path, help="the session file")
-    parser.add_argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?")
-    parser.add_argument("--rank", type=int, help="this party's place: adds its own records and ledgers")
-    parser.add_argument("--rows", type=int, help="estimate costs for this many records")
-    parser.add_argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)")
-    parser.add_argument("--out", type=Path, help="write the plan here as JSON")
-    options = parser.parse_args(arguments)
-    return guarded("plan", lambda: run(options), debug=options.debug)
+from launch.arguments import answer, argument, program
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,18 +41,25 @@ def run(options: argparse.Namespace) -> int:
     record = {**plan.as_record(), "here": here}
     if options.out is not None:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    if options.json:
-        print(json.dumps(record))
-        return OK
-    for line in (*plan_lines(plan, here), *filter(None, [moved_options(options.session)])):
-        say(line)
+    approvals = []
     if config.needs_approval:
-        folder = approvals_beside(options.session)
         for rank in range(config.dealer):
-            problem, approval = judged(config, plan, folder, rank)
-            say(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
-    return OK
+            problem, approval = judged(config, plan, approvals_beside(options.session), rank)
+            approvals.append(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
+    notice = moved_options(options.session)
+    return answer(options, record, *plan_lines(plan, here), *([notice] if notice else []), *approvals)
 
+
+main = program(
+    "plan",
+    run,
+    argument("session", type=Path, help="the session file"),
+    argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?"),
+    argument("--rank", type=int, help="this party's place: adds its own records and ledgers"),
+    argument("--rows", type=int, help="estimate costs for this many records"),
+    argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)"),
+    argument("--out", type=Path, help="write the plan here as JSON"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())
