@@ -235,7 +235,7 @@ def test_the_authoritys_key_can_be_encrypted(tmp_path: Path) -> None:
     assert made.is_encrypted
     request = asked(tmp_path / "request.pem", PARTY_1)
     for wrong in (None, b"another passphrase"):
-        with pytest.raises(ConfigError, match="has another passphrase") as caught:
+        with pytest.raises(ConfigError, match="the passphrase is wrong") as caught:
             made.sign([request], wrong)
         assert "another" not in str(caught.value)
     assert made.sign([request], b"correct horse battery")[0][0].place == "party-1"
