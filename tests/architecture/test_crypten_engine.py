@@ -27,7 +27,7 @@ from tests.support import golden, mode_jobs
 from tests.support.harness import run_session
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series", "split_step", "weighted_sums")
+KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series")
 PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "INPUT_LIMIT", "WIDE_BITS"}
 BENCHMARKS = ("secure_sccvfl", "research", "benchmarks")
 
