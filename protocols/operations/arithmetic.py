@@ -37,6 +37,8 @@ _SLICED = 1 << 15
 
 Finish = Callable[[Sequence[Words]], Words]
 """What follows an opening: from the opened values to a share of the result."""
+Halves = tuple[list[Words], Finish]
+"""A protocol of one round in two halves, for a round that opens other values too: what to open, and what follows."""
 
 
 def bilinear(party: Party, op: str, x: Words, y: Words) -> Words:
@@ -75,7 +77,7 @@ def _joined(party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, 
     return c
 
 
-def multiplication(party: Party, op: str, x: Words, y: Words) -> tuple[list[Words], Finish]:
+def multiplication(party: Party, op: str, x: Words, y: Words) -> Halves:
     """`bilinear` of arrays of at least one dimension, of which one has two for a matrix product, in two halves.
 
     For a round that opens other values too: what to open, and the step that follows.
@@ -91,7 +93,7 @@ def square(party: Party, x: Words) -> Words:
     return finish(party.open_masked("square", masked))
 
 
-def squaring(party: Party, x: Words) -> tuple[list[Words], Finish]:
+def squaring(party: Party, x: Words) -> Halves:
     """`square` in two halves."""
     flat = x.reshape(-1)
     pair = party.take("square", flat.shape)

@@ -26,7 +26,7 @@ truncation is exact (protocols/operations/arithmetic.py). So products of bands a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,7 +36,7 @@ from protocols import ring
 from protocols.dealing.party import Party
 from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
-from protocols.operations.arithmetic import Masked, bilinear, mask_blocks, mask_shared, unmask_quotient
+from protocols.operations.arithmetic import Halves, Masked, bilinear, mask_blocks, mask_shared, unmask_quotient
 from protocols.ring import FRACTION_BITS, Words
 
 BAND_ROWS = 1 << 11
@@ -135,13 +135,13 @@ def shares_of(party: Party, tall: BandedMatrix) -> Words:
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
 
-def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
+def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> Halves:
     """Shares of X @ vector, not truncated, in two halves: what to open (one round), and the step that follows."""
     pair = party.take("band_matmul", tall.layout, tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
 
-    def finish(d: Words) -> Words:
-        at = 0
+    def finish(opened: Sequence[Words]) -> Words:
+        (d,), at = opened, 0
         for band in tall.bands:
             out, left = c[at : at + band[0].shape[0]], 0
             for block in band:
@@ -152,22 +152,22 @@ def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Wor
             at += band[0].shape[0]
         return c
 
-    return vector - b, finish
+    return [vector - b], finish
 
 
 def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
     """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
     masked, finish = transposition(party, tall, rows)
-    return finish(*party.open_masked("head gradient", [masked]))
+    return finish(party.open_masked("head gradient", masked))
 
 
-def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words, Callable[[Words], Words]]:
+def transposition(party: Party, tall: BandedMatrix, rows: Words) -> Halves:
     """`transposed_products` in two halves."""
     pair = party.take("band_matmul", tall.layout, tall.columns, rows.shape, True)
     b, c = pair["b"], pair["c"]
 
-    def finish(d: Words) -> Words:
-        at = 0
+    def finish(opened: Sequence[Words]) -> Words:
+        (d,), at = opened, 0
         for out, band in zip(c, tall.bands, strict=True):
             here, left = slice(at, at + band[0].shape[0]), 0
             for block in band:
@@ -178,7 +178,7 @@ def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words,
             at = here.stop
         return c
 
-    return rows - b, finish
+    return [rows - b], finish
 
 
 def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed: bool) -> None:
@@ -279,9 +279,7 @@ def rows_at_once(words: int) -> int:
     return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
 
 
-def stack_product(
-    party: Party, stack: Masked, places: Sequence[int], vectors: Words
-) -> tuple[Words, Callable[[Words], Words]]:
+def stack_product(party: Party, stack: Masked, places: Sequence[int], vectors: Words) -> Halves:
     """Matrix number places[g] of a masked stack times column g, not truncated: what to open, and what follows."""
     columns = len(vectors)
     pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
@@ -289,13 +287,13 @@ def stack_product(
         raise ProtocolError("a shared masked matrix has lost its mask")
     start, count = places[0] if places else 0, len(places)
     there = slice(start, start + count) if tuple(places) == tuple(range(start, start + count)) else list(places)
-    opened, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
+    known, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
 
-    def finish(d: Words) -> Words:
-        result: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)
-        return result + _each(opened, d) if party.rank == 0 else result
+    def finish(opened: Sequence[Words]) -> Words:
+        result: Words = pair["c"] + _each(known, pair["b"]) + _each(mask, opened[0])
+        return result + _each(known, opened[0]) if party.rank == 0 else result
 
-    return vectors - pair["b"], finish
+    return [vectors - pair["b"]], finish
 
 
 def _each(matrices: Words, vectors: Words) -> Words:

@@ -26,7 +26,7 @@ comparison.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -36,6 +36,7 @@ import numpy as np
 from protocols.dealing.party import Party
 from protocols.errors import RangeError
 from protocols.net.transport import Array
+from protocols.operations.arithmetic import Halves
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 
 Name = Literal["sigmoid", "tanh", "log_cosh"]
@@ -100,12 +101,12 @@ def evaluate(
 ) -> Words:
     """Shares of f(x) with `wanted` fractional bits; x has `bits`."""
     masked, finish = evaluation(party, name, x, bound, bits, wanted)
-    return finish(*party.open_masked(name, [masked]))
+    return finish(party.open_masked(name, masked))
 
 
 def evaluation(
     party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
-) -> tuple[Array, Callable[[Array], Words]]:
+) -> Halves:
     """`evaluate` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     chosen = series(name, float(bound))
     period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
@@ -116,9 +117,9 @@ def evaluation(
     modulus = (1 << period_bits) - 1
     masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
-    def finish(opened: Array) -> Words:
+    def finish(opened: Sequence[Array]) -> Words:
         angle_bits = min(period_bits, _ANGLE_BITS)
-        angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
+        angle = (opened[0].astype(np.int64) & modulus) >> (period_bits - angle_bits)
         odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
         factor = np.array(chosen.coefficients, np.int64)[:, None]
         drop = COEFFICIENT_BITS + _TABLE_BITS - public_bits
@@ -133,7 +134,7 @@ def evaluation(
             result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
         return result.reshape(x.shape)
 
-    return masked, finish
+    return [masked], finish
 
 
 def waves_of(coefficients: Sequence[int], waves: Words, bits: int) -> Words:

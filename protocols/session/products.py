@@ -18,13 +18,10 @@ import numpy as np
 from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.net.transport import Spec
-from protocols.operations.arithmetic import Finish
+from protocols.operations.arithmetic import Halves
 from protocols.ring import Words
 from protocols.session.binding_tensors import bits_in, of, value_of, words_in
 from protocols.session.tensors import Held, Late, Owned, current
-
-Halves = Callable[[], tuple[list[Words], Finish]]
-"""Returns what to open, and what follows."""
 
 
 def weighted_sums(rows: Any, weight: Any) -> Any:
@@ -65,7 +62,7 @@ def sampled_rows(weight: Any, threshold: int) -> Any:
     if words.ndim != 2 or words.shape[1] != 1:
         raise ProtocolError(f"a sample is of a column, not of a tensor of shape {words.shape}")
 
-    def start() -> tuple[list[Words], Finish]:
+    def start() -> Halves:
         fields = current().party.take("sampled", len(words), threshold)
         return [words - fields["a"]], lambda opened: fields["b"] * opened[0] + fields["ab"]
 
@@ -248,7 +245,7 @@ class SplitProducts:
         return c
 
 
-def _late(step: str, shape: Sequence[int], bits: int, start: Halves) -> Any:
+def _late(step: str, shape: Sequence[int], bits: int, start: Callable[[], Halves]) -> Any:
     return of(Late(step, shape, bits, lambda _: start()))
 
 

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -509,11 +510,7 @@ class Session:
     def _series(self, name: series.Name, value: Any, bound: float, bits: int) -> Any:
         """A series of a value of any fraction; waits for a round."""
         words, have = words_of(value), bits_of(value)
-
-        def start(party: Party) -> tuple[list[Words], arithmetic.Finish]:
-            masked, finish = series.evaluation(party, name, words, bound, have, bits)
-            return [masked], lambda opened: finish(*opened)
-
+        start = partial(series.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
         return binding_tensors.of(tensors.Late(name, words.shape, bits, start))
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:

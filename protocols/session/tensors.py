@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
 from protocols.operations import arithmetic, banded, group_table, selection, sigmoid
-from protocols.operations.arithmetic import Finish, Masked
+from protocols.operations.arithmetic import Halves, Masked
 from protocols.ring import FRACTION_BITS, Shape, Words
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _SHORT_SUM, _MOST_SUM = 2.0**30, 2.0**62
 _SHORT_ROWS = 32.0
 """Products of 32 / bound bands with entries of at most `bound` add up to less than 2^60."""
 
-Start = Callable[[Party], tuple[list[Words], Finish]]
+Start = Callable[[Party], Halves]
 """Takes the tuples of an opening: what to open, and what follows."""
 
 
@@ -186,7 +186,7 @@ class Product(Late):
         self.op, self.factors = op, (x.words(), y.words())
         super().__init__(op, ring.shape_of(op, x.shape, y.shape), bits, self._start)
 
-    def _start(self, party: Party) -> tuple[list[Words], Finish]:
+    def _start(self, party: Party) -> Halves:
         return arithmetic.multiplication(party, self.op, *self.factors)
 
     def scaled(self, divisor: int) -> Words:
@@ -331,7 +331,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     if sliced and len(work) == 1:
         return Held(assembled([arithmetic.divide(current().party, *work[0])]), bits)
 
-    def start(party: Party) -> tuple[list[Words], Finish]:
+    def start(party: Party) -> Halves:
         masked, finish = arithmetic.divisions(party, work)
         return masked, lambda opened: assembled(finish(opened))
 
@@ -410,24 +410,20 @@ class Pinned(Value):
         if words.ndim != 2 or bits > LONGEST:
             raise ProtocolError(f"a pinned matrix takes columns, with at most {LONGEST - self.bits} fractional bits")
         if not self.turned:
-
-            def start(party: Party) -> tuple[list[Words], Finish]:
-                masked, finish = banded.multiplication(party, tall, words)
-                return [masked], lambda opened: finish(*opened)
-
-            return Late("head product", (tall.rows, words.shape[1]), bits, start)
+            shape = (tall.rows, words.shape[1])
+            return Late("head product", shape, bits, lambda party: banded.multiplication(party, tall, words))
         starts = range(0, len(tall.bands), self.together)
 
-        def start_turned(party: Party) -> tuple[list[Words], Finish]:
+        def start_turned(party: Party) -> Halves:
             masked, finish = banded.transposition(party, tall, words)
 
             def found(opened: Sequence[Words]) -> Words:
-                bands = finish(*opened)
+                bands = finish(opened)
                 if len(starts) < len(bands):
                     bands = np.add.reduceat(bands, list(starts), axis=0)
                 return bands if len(bands) > 1 else bands[0]
 
-            return [masked], found
+            return masked, found
 
         return Late("head gradient", (tall.columns, words.shape[1]), bits, start_turned, len(starts))
 
@@ -452,11 +448,7 @@ class Stack(Value):
         words, bits = y.words(), self.bits + y.bits
         if words.shape != (self.columns, len(self.places)) or bits > LONGEST:
             raise ProtocolError(f"{len(self.places)} matrices of {self.columns} columns take as many such columns")
-
-        def start(party: Party) -> tuple[list[Words], Finish]:
-            masked, finish = banded.stack_product(party, self.masked, self.places, words)
-            return [masked], lambda opened: finish(*opened)
-
+        start = partial(banded.stack_product, stack=self.masked, places=self.places, vectors=words)
         return Late("grid gradient", words.shape, bits, start)
 
 

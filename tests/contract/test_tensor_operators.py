@@ -123,8 +123,8 @@ def look_kernels(s: Session) -> Sequence[Any]:
     heads = held(s, HEADS, 24)
     first, logits_of = banded.multiplication(s.party, tall, heads)
     second, pulls_of = banded.stack_product(s.party, stack, PLACES, heads)
-    opened = s.party.open_masked("head product", [first, second])
-    return [logits_of(opened[0]), pulls_of(opened[1])]
+    opened = s.party.open_masked("head product", [*first, *second])
+    return [logits_of(opened[:1]), pulls_of(opened[1:])]
 
 
 def look_operators(s: Session, places: Sequence[int] = PLACES) -> Sequence[Any]:
