@@ -17,7 +17,7 @@ from protocols.alignment.ids import check_distinct
 from protocols.errors import InputError, ProtocolError
 from protocols.net.transport import Array
 from protocols.records.releases import ANY, Release
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 AlignKind = Literal["exact", "hidden", "revealed"]
 ABSENT = -1
@@ -42,7 +42,7 @@ class Aligned:
 
     size: int
     places: npt.NDArray[np.int64] = field(repr=False)
-    shares: Words | None = field(default=None, repr=False)
+    shares: RingArray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         inside = self.places[self.places != ABSENT]

@@ -37,7 +37,7 @@ from protocols.dealing.party import Party
 from protocols.errors import RangeError
 from protocols.net.transport import Array
 from protocols.operations.arithmetic import Halves
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
 
 Name = Literal["sigmoid", "tanh", "log_cosh"]
 
@@ -97,15 +97,15 @@ def series(name: Name, bound: float) -> Series:
 
 
 def evaluate(
-    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
-) -> Words:
+    party: Party, name: Name, x: RingArray, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> RingArray:
     """Shares of f(x) with `wanted` fractional bits; x has `bits`."""
     masked, finish = evaluation(party, name, x, bound, bits, wanted)
     return finish(party.open_masked(name, masked))
 
 
 def evaluation(
-    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+    party: Party, name: Name, x: RingArray, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
 ) -> Halves:
     """`evaluate` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     chosen = series(name, float(bound))
@@ -117,13 +117,13 @@ def evaluation(
     modulus = (1 << period_bits) - 1
     masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
-    def finish(opened: Sequence[Array]) -> Words:
+    def finish(opened: Sequence[Array]) -> RingArray:
         angle_bits = min(period_bits, _ANGLE_BITS)
         angle = (opened[0].astype(np.int64) & modulus) >> (period_bits - angle_bits)
         odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
         factor = np.array(chosen.coefficients, np.int64)[:, None]
         drop = COEFFICIENT_BITS + _TABLE_BITS - public_bits
-        result: Words = np.empty(angle.size, np.int64)
+        result: RingArray = np.empty(angle.size, np.int64)
         for start in range(0, angle.size, _AT_ONCE):
             here = slice(start, start + _AT_ONCE)
             cosine, sine = turn(odd * angle[here] & ((1 << angle_bits) - 1), angle_bits)
@@ -137,13 +137,13 @@ def evaluation(
     return [masked], finish
 
 
-def waves_of(coefficients: Sequence[int], waves: Words, bits: int) -> Words:
+def waves_of(coefficients: Sequence[int], waves: RingArray, bits: int) -> RingArray:
     """Coefficients times sines or cosines of the tables, rounded to so many fractional bits."""
     factor = np.array(coefficients, np.int64)[:, None]
     return _shift(factor * waves, COEFFICIENT_BITS + _TABLE_BITS - bits)
 
 
-def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
+def turn(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
     """cos and sin of angle / 2^period_bits of a full turn, times 2^30; the same on every machine."""
     high, low = _tables(period_bits)
     rest = period_bits - _HIGH_BITS
@@ -151,7 +151,7 @@ def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
     return _rotate(high[0][left], high[1][left], low[0][right], low[1][right])
 
 
-def fine_waves(angle: Words, period_bits: int) -> tuple[Words, Words]:
+def fine_waves(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
     """cos and sin of a long angle, times 2^30: looked up by its 24 highest bits, and turned by the rest.
 
     The rest is below 2 pi 2^-24, so its cosine is 1 to 7e-14 and its sine the angle itself.
@@ -165,7 +165,7 @@ def fine_waves(angle: Words, period_bits: int) -> tuple[Words, Words]:
     return cosine - by_sine, sine + by_cosine
 
 
-def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Words, Words]:
+def _rotate(cos_a: RingArray, sin_a: RingArray, cos_b: RingArray, sin_b: RingArray) -> tuple[RingArray, RingArray]:
     """cos and sin of a sum of two angles."""
     return (
         _shift(cos_a * cos_b - sin_a * sin_b, _TABLE_BITS),
@@ -173,18 +173,18 @@ def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Wor
     )
 
 
-def _shift(words: Words, bits: int) -> Words:
+def _shift(words: RingArray, bits: int) -> RingArray:
     """Drop fractional bits, rounding to nearest."""
     return (words + (1 << (bits - 1))) >> bits
 
 
 @cache
-def _tables(period_bits: int) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
+def _tables(period_bits: int) -> tuple[tuple[RingArray, RingArray], tuple[RingArray, RingArray]]:
     """Multiples of the 2^11th part of a turn, and of the 2^period_bits-th part."""
     return _powers(_HIGH_BITS, 1 << _HIGH_BITS), _powers(period_bits, 1 << (period_bits - _HIGH_BITS))
 
 
-def _powers(part_bits: int, count: int) -> tuple[Words, Words]:
+def _powers(part_bits: int, count: int) -> tuple[RingArray, RingArray]:
     """cos and sin of 0 .. count-1 times a 2^part_bits-th of a turn, by exact integer rotation."""
     precision = 100
     one = 1 << precision

@@ -42,7 +42,7 @@ from protocols.errors import RangeError
 from protocols.net.transport import Array
 from protocols.operations.arithmetic import truncate
 from protocols.operations.series import COEFFICIENT_BITS, fine_waves, series, sigmoid_waves, turn, waves_of
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 BOUND = 22.0
 """Beyond this the answer is wrong."""
@@ -71,12 +71,12 @@ _FINE_AT_ONCE = 1 << 17
 """So many values are evaluated precisely in one round: the dealer makes 832 bytes for each."""
 
 
-def sigmoid(party: Party, x: Words, bits: int) -> Words:
+def sigmoid(party: Party, x: RingArray, bits: int) -> RingArray:
     """Shares of the sigmoid with SIGMOID_BITS; x has `bits`. Two rounds."""
     return sigmoid_and_slope(party, x, bits, sloped=False)[0]
 
 
-def sigmoid_and_slope(party: Party, x: Words, bits: int, *, sloped: bool = True) -> list[Words]:
+def sigmoid_and_slope(party: Party, x: RingArray, bits: int, *, sloped: bool = True) -> list[RingArray]:
     """The sigmoid and, if it is wanted, its derivative, from the same opened angle. Two rounds."""
     chosen = series("sigmoid", BOUND)
     waves = chosen.coefficients[:_TERMS]
@@ -87,7 +87,7 @@ def sigmoid_and_slope(party: Party, x: Words, bits: int, *, sloped: bool = True)
     return result
 
 
-def capped_slope(party: Party, logits: Words, label: Words, bits: int, *, fine: bool) -> Words:
+def capped_slope(party: Party, logits: RingArray, label: RingArray, bits: int, *, fine: bool) -> RingArray:
     """Shares of the slope of the capped logistic loss in a logit z, SIGMOID_BITS; z has `bits`, the label is 0 or 1.
 
     With u = CAP_STEEPNESS z, the slope is CAP sigmoid(u + log 2) for the label 0, and -CAP sigmoid(log 2 - u) for
@@ -103,7 +103,9 @@ def capped_slope(party: Party, logits: Words, label: Words, bits: int, *, fine: 
     return _with_cap(party, _precise(party, xs, more, [(odd, False), (even, True)]), label)
 
 
-def capped_slope_and_bend(party: Party, logits: Words, label: Words, bits: int, *, bent: bool = True) -> list[Words]:
+def capped_slope_and_bend(
+    party: Party, logits: RingArray, label: RingArray, bits: int, *, bent: bool = True
+) -> list[RingArray]:
     """The slope of the capped loss and, if it is wanted, its derivative, from the same opened angles. Two rounds."""
     xs, more = _capped_angles(logits, label, bits, _PERIOD_LOG2)
     even, odd = _capped_coefficients(False)
@@ -114,13 +116,13 @@ def capped_slope_and_bend(party: Party, logits: Words, label: Words, bits: int, 
     return [_with_cap(party, slope, label), *bend]
 
 
-def _capped_angles(logits: Words, label: Words, bits: int, period_log2: int) -> tuple[list[Words], int]:
+def _capped_angles(logits: RingArray, label: RingArray, bits: int, period_log2: int) -> tuple[list[RingArray], int]:
     """CAP_STEEPNESS z, and the same with half a period added where the label is 1; and their fraction."""
     steep = logits * np.int64(3)
     return [steep, steep + (label << (bits + period_log2))], bits + 1
 
 
-def _with_cap(party: Party, found: Words, label: Words) -> Words:
+def _with_cap(party: Party, found: RingArray, label: RingArray) -> RingArray:
     """CAP/2 added where the label is 0, and subtracted where it is 1."""
     cap = np.int64(round(CAP * 2**SIGMOID_BITS))
     return found - cap * label + ((cap >> 1) if party.rank == 0 else np.int64(0))
@@ -136,7 +138,7 @@ def _steeper(coefficients: Sequence[int], steepness: float) -> tuple[int, ...]:
     return tuple(round(wave * turn_of_one * (2 * at + 1)) for at, wave in enumerate(coefficients))
 
 
-def _coarse(party: Party, xs: Sequence[Words], bits: int, sums: Sequence[Sequence[Waves]]) -> list[Words]:
+def _coarse(party: Party, xs: Sequence[RingArray], bits: int, sums: Sequence[Sequence[Waves]]) -> list[RingArray]:
     """Shares of several sums of waves, SIGMOID_BITS, each between -1 and 7: for each of xs one kind. Two rounds."""
     flat, cut = np.concatenate([x.reshape(-1) for x in xs]), bits + _PERIOD_LOG2 - _ANGLE_BITS
     if not 0 <= cut <= 62 - _ANGLE_BITS:
@@ -172,12 +174,12 @@ def _summed(angle: Array, cosines: Array, sines: Array, coefficients: tuple[int,
     return total
 
 
-def _lifted(party: Party, y: Array) -> Words:
+def _lifted(party: Party, y: Array) -> RingArray:
     """Shares modulo 2^64 of a value between 0 and 2^31 that is shared modulo 2^32; one round."""
     fields = party.take("lifting", y.size)
     (opened,) = party.open_masked("lift", [y + fields["b"]])
     wraps = (fields["top"].astype(np.int64) << 32) * (opened < 1 << 31)
-    result: Words = wraps - fields["whole"]
+    result: RingArray = wraps - fields["whole"]
     if party.rank == 0:
         result += opened
     return result
@@ -203,13 +205,13 @@ def _capped_coefficients(fine: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return even, odd
 
 
-def fine_sigmoid(party: Party, x: Words, bits: int) -> Words:
+def fine_sigmoid(party: Party, x: RingArray, bits: int) -> RingArray:
     """Shares of the sigmoid with SIGMOID_BITS, precise for |x| <= FINE_BOUND; x has `bits`. Two rounds."""
     odd = _precise(party, [x], bits, [(_fine_coefficients(), False)])
     return odd + (1 << (SIGMOID_BITS - 1)) if party.rank == 0 else odd
 
 
-def _precise(party: Party, xs: Sequence[Words], bits: int, waves: Sequence[Waves]) -> Words:
+def _precise(party: Party, xs: Sequence[RingArray], bits: int, waves: Sequence[Waves]) -> RingArray:
     """Shares of a sum of waves, SIGMOID_BITS, for each of xs one kind. Two rounds for each _FINE_AT_ONCE values."""
     flat = np.stack([x.reshape(-1) for x in xs])
     each = _FINE_AT_ONCE // len(xs)
@@ -218,7 +220,7 @@ def _precise(party: Party, xs: Sequence[Words], bits: int, waves: Sequence[Waves
     return np.concatenate(parts).reshape(xs[0].shape)
 
 
-def _precise_part(party: Party, xs: Words, bits: int, waves: Sequence[Waves]) -> Words:
+def _precise_part(party: Party, xs: RingArray, bits: int, waves: Sequence[Waves]) -> RingArray:
     period_bits = _FINE_PERIOD_LOG2 + bits
     if not 24 <= period_bits <= 54:
         raise RangeError(f"a precise sigmoid cannot take {bits} fractional bits")
@@ -227,7 +229,7 @@ def _precise_part(party: Party, xs: Words, bits: int, waves: Sequence[Waves]) ->
     (opened,) = party.open_masked("sigmoid", [(xs.reshape(-1) + fields["t"]) & modulus])
     angles = (opened & modulus).reshape(xs.shape)
     cosines, sines = (np.split(fields[name], len(xs), axis=1) for name in ("cos", "sin"))
-    sums: Words = np.zeros(xs.shape[1], np.int64)
+    sums: RingArray = np.zeros(xs.shape[1], np.int64)
     orders = np.arange(1, 2 * _FINE_TERMS, 2)[:, None]
     for at, (coefficients, even) in enumerate(waves):
         factor = np.array(coefficients, np.int64)[:, None]
@@ -240,5 +242,5 @@ def _precise_part(party: Party, xs: Words, bits: int, waves: Sequence[Waves]) ->
     return truncate(party, sums, 2 * _FINE_BITS - SIGMOID_BITS)
 
 
-def _fine(words: Words) -> Words:
+def _fine(words: RingArray) -> RingArray:
     return (words + (1 << (_FINE_COEFFICIENT_BITS - 1))) >> _FINE_COEFFICIENT_BITS

@@ -19,8 +19,8 @@ from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.net.transport import Spec
 from protocols.operations.arithmetic import Halves
-from protocols.ring import Words
-from protocols.session.binding_tensors import bits_in, of, value_of, words_in
+from protocols.ring import RingArray
+from protocols.session.binding_tensors import bits_in, of, share_in, value_of
 from protocols.session.tensors import Held, Late, Owned, current
 
 
@@ -37,7 +37,7 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
     session.operations["weighted_sums"] += 1
     party, rank, count = session.party, session.rank, value.lead[0]
     own, widths = _own_block(value, rank), tuple(width for *_, width in value.blocks)
-    shift = words_in(weight)  # what waits is sent before the tuple is taken
+    shift = share_in(weight)  # what waits is sent before the tuple is taken
     fields = party.take("weighted_sums", count, widths)
     hidden, shift = own - fields[f"a{rank}"], shift - fields["b"]
     specs = {peer: [Spec("<i8", (count, widths[peer])), Spec.of(shift)] for peer in party.others}
@@ -58,7 +58,7 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
 def sampled_rows(weight: Any, threshold: int) -> Any:
     """A column: the weight of each row in a secret sample of probability threshold / 2^16, else 0; waits."""
     current().operations["sampled_rows"] += 1
-    words = words_in(weight)
+    words = share_in(weight)
     if words.ndim != 2 or words.shape[1] != 1:
         raise ProtocolError(f"a sample is of a column, not of a tensor of shape {words.shape}")
 
@@ -110,7 +110,7 @@ class SplitProducts:
         session = current()
         session.operations["split_products"] += 1
         rank = session.rank
-        own: dict[str, Words] = {f"h{rank}": _own_block(value_of(activations), rank)}
+        own: dict[str, RingArray] = {f"h{rank}": _own_block(value_of(activations), rank)}
         if deltas is not None and rank in shape.editing:
             own[f"d{rank}"] = _own_block(value_of(deltas), rank)
         for number, (holder, _) in enumerate(shape.attributes):
@@ -122,14 +122,14 @@ class SplitProducts:
         self._inner, self._head_bits = bits_in(activations), bits_in(weight)
         ends = list(accumulate(shape.widths))
         self._slices = [slice(end - width, end) for end, width in zip(ends, shape.widths, strict=True)]
-        shared = [words_in(weight), words_in(probed)]  # what waits is sent before the tuple is taken
+        shared = [share_in(weight), share_in(probed)]  # what waits is sent before the tuple is taken
         self._fields = self._party.take("split_step", *shape)
         self._blocks, (self._head, self._probed) = self._first_round(shared)
         logits, self._shifts = self._forward()
         self.logits = of(Held(logits, self._inner + self._head_bits))
         """H w (rows x outputs)."""
 
-    def _first_round(self, shared: Sequence[Words]) -> tuple[dict[str, Words], list[Words]]:
+    def _first_round(self, shared: Sequence[RingArray]) -> tuple[dict[str, RingArray], list[RingArray]]:
         """Open the masked blocks of every owner, by name, and the masked head and its probed products."""
         party, own, fields = self._party, self._own, self._fields
         shapes = {rank: self._owned(rank) for rank in range(party.parties)}
@@ -160,7 +160,7 @@ class SplitProducts:
                     shapes[f"s{number}"] = (step.rows, count)
         return shapes
 
-    def _forward(self) -> tuple[Words, Words]:
+    def _forward(self) -> tuple[RingArray, RingArray]:
         """Shares of H w (rows x outputs) and of D w (rows x directions x outputs): x w = x d + (x - A) b + A b."""
         fields, blocks, step = self._fields, self._blocks, self._shape
         products = fields["hw"], fields.get("dw", np.zeros((0, step.outputs), np.int64))
@@ -179,7 +179,7 @@ class SplitProducts:
         if not self._shape.directions:
             return of(Held(shifts, bits))
 
-        def finish(opened: Sequence[Words]) -> Words:
+        def finish(opened: Sequence[RingArray]) -> RingArray:
             chosen, at = fields["sv"], 0
             for number, (_, count) in enumerate(self._shape.attributes):
                 here, name = slice(at, at + count), f"s{number}"
@@ -200,11 +200,11 @@ class SplitProducts:
         zero = np.zeros((sum(self._shape.widths), self._shape.outputs), np.int64)
         return self._transposed("d", chosen, self._fields["y"], self._fields.get("dy", zero))
 
-    def _transposed(self, kind: str, tensor: Any, mask: Words, product: Words) -> Any:
+    def _transposed(self, kind: str, tensor: Any, mask: RingArray, product: RingArray) -> Any:
         """The transposes of all blocks of a kind times a value under its mask, as in `_forward`."""
-        value, columns = words_in(tensor), self._shape.outputs
+        value, columns = share_in(tensor), self._shape.outputs
 
-        def finish(opened: Sequence[Words]) -> Words:
+        def finish(opened: Sequence[RingArray]) -> RingArray:
             for rank, here in enumerate(self._slices):
                 name = f"{kind}{rank}"
                 if name in self._blocks:
@@ -222,9 +222,9 @@ class SplitProducts:
         (probes x outputs).
         """
         shape, fields, width = self._shape, self._fields, self._shape.probes
-        c, q = words_in(signal), words_in(probed_signal)
+        c, q = share_in(signal), share_in(probed_signal)
 
-        def finish(opened: Sequence[Words]) -> Words:
+        def finish(opened: Sequence[RingArray]) -> RingArray:
             by_probe = self._product(opened[0], fields["c"], self._probed, fields["p"], fields["cp"])
             by_weight = self._product(opened[1], fields["q"], self._head.T, fields["w"].T, fields["qw"])
             parts = [
@@ -238,7 +238,7 @@ class SplitProducts:
         bits = bits_in(signal) + self._head_bits
         return _late("split update", (size,), bits, lambda: ([c - fields["c"], q - fields["q"]], finish))
 
-    def _product(self, e: Words, a: Words, d: Words, b: Words, c: Words) -> Words:
+    def _product(self, e: RingArray, a: RingArray, d: RingArray, b: RingArray, c: RingArray) -> RingArray:
         """Shares of x y from e = x - a, d = y - b and c = a b."""
         c += ring.matmul(e, b + d if self._party.rank == 0 else b)
         c += ring.matmul(a, d)
@@ -249,7 +249,7 @@ def _late(step: str, shape: Sequence[int], bits: int, start: Callable[[], Halves
     return of(Late(step, shape, bits, lambda _: start()))
 
 
-def _own_block(value: Any, rank: int) -> Words:
+def _own_block(value: Any, rank: int) -> RingArray:
     """What the party of this rank knows."""
     if not isinstance(value, Owned):
         raise ProtocolError("this takes blocks that their owners know")

@@ -40,7 +40,7 @@ from protocols.errors import ProtocolError
 from protocols.net.transport import Array
 from protocols.operations import arithmetic, banded, group_table, selection, sigmoid
 from protocols.operations.arithmetic import Halves, Masked
-from protocols.ring import FRACTION_BITS, Shape, Words
+from protocols.ring import FRACTION_BITS, RingArray, Shape
 
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
@@ -81,7 +81,7 @@ class Value:
     parts = 1
     """Into how many parts it is divided that must be truncated before they are added."""
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         raise NotImplementedError
 
     @property
@@ -93,10 +93,10 @@ class Value:
 class Held(Value):
     """A share."""
 
-    def __init__(self, words: Words, bits: int) -> None:
+    def __init__(self, words: RingArray, bits: int) -> None:
         self._words, self.shape, self.bits = words, words.shape, bits
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         return self._words
 
 
@@ -139,10 +139,10 @@ class Late(Value):
     def __init__(self, step: str, shape: Sequence[int], bits: int, start: Start, parts: int = 1) -> None:
         self._openings, self.step, self.start = current().openings, step, start
         self.shape, self.bits, self.parts = tuple(shape), bits, parts
-        self.found: Words | None = None
+        self.found: RingArray | None = None
         self._openings.add(self)
 
-    def divided(self) -> Words:
+    def divided(self) -> RingArray:
         """The share, with an axis of parts if there are several."""
         if self.found is None:
             self._openings.flush()
@@ -150,7 +150,7 @@ class Late(Value):
             raise ProtocolError("a tensor of another session, or of a round that failed")
         return self.found
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         if self.parts > 1:
             raise ProtocolError("a product of many rows is a sum of bands, which are truncated first: use rescale")
         return self.divided()
@@ -163,14 +163,14 @@ class Parts(Value):
     def long(self) -> bool:
         return True
 
-    def __init__(self, words: Words, bits: int) -> None:
+    def __init__(self, words: RingArray, bits: int) -> None:
         self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
 
-    def divided(self) -> Words:
-        result: Words = self._words if self.parts > 1 else self._words[0]
+    def divided(self) -> RingArray:
+        result: RingArray = self._words if self.parts > 1 else self._words[0]
         return result
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         if self.parts > 1:
             raise ProtocolError("a sum over many rows is truncated part by part: use rescale")
         return self.divided()
@@ -189,7 +189,7 @@ class Product(Late):
     def _start(self, party: Party) -> Halves:
         return arithmetic.multiplication(party, self.op, *self.factors)
 
-    def scaled(self, divisor: int) -> Words:
+    def scaled(self, divisor: int) -> RingArray:
         """Shares of the product over a divisor. The product itself no longer waits: it is used up."""
         self._openings.drop(self)
         return arithmetic.scaled_bilinear(current().party, self.op, *self.factors, divisor)
@@ -202,7 +202,7 @@ class Sum(Value):
 
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
         self.shape, self.terms = shape, tuple(terms)
-        self._made: Words | None = None
+        self._made: RingArray | None = None
         self._exact, self.bits = True, 0
         for term, p, q in self.terms:
             self.bits = max(self.bits, term.bits)
@@ -214,10 +214,10 @@ class Sum(Value):
     def long(self) -> bool:
         return True
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         if self._made is None:
             if self._exact:
-                output: Words = np.zeros(self.shape, np.int64)
+                output: RingArray = np.zeros(self.shape, np.int64)
                 for term, p, _ in self.terms:
                     output = output + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
                 self._made = output
@@ -272,7 +272,7 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     return lift * round(size / q * (1 << _FACTOR_BITS)), unit << _FACTOR_BITS
 
 
-def _pieces(value: Value, p: Any) -> list[tuple[Words, float, Any]]:
+def _pieces(value: Value, p: Any) -> list[tuple[RingArray, float, Any]]:
     """The ring elements of a term with one factor each, and the places of the last axis that they belong to (None:
     all).
     """
@@ -297,9 +297,9 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
         if factor == 1 and divisor > 1:
             output = term.scaled(divisor)
             return Held(output if p > 0 else -output, bits)
-    work: list[tuple[Words, int]] = []
+    work: list[tuple[RingArray, int]] = []
     places: list[tuple[int, bool, Any]] = []
-    exact: list[tuple[Words, Any]] = []
+    exact: list[tuple[RingArray, Any]] = []
     for term, p, q in terms:
         for words, each, at in _pieces(term, p):
             by, divisor = division(term.bits, bits, each, q)
@@ -312,7 +312,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
             work.append((words * np.int64(by) if by != 1 else words, divisor))
             places.append((sign, term.parts > 1, at))
 
-    def assembled(quotients: Sequence[Words]) -> Words:
+    def assembled(quotients: Sequence[RingArray]) -> RingArray:
         if len(quotients) == 1 and not exact and places[0][2] is None:
             sign, several, _ = places[0]
             result = quotients[0].sum(axis=0) if several else quotients[0]
@@ -351,7 +351,7 @@ class Owned(Value):
         self.lead, self.blocks, self.bits = lead, tuple(blocks), bits
         self.shape = (*lead, sum(width for *_, width in blocks))
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         parts = [np.zeros((*self.lead, width), np.int64) if own is None else own for _, own, width in self.blocks]
         return np.concatenate(parts, axis=-1, dtype=np.int64) if len(parts) > 1 else _whole_words(parts[0])
 
@@ -382,7 +382,7 @@ class Owned(Value):
         return Pinned(tall, self.bits, together if self.bits else max(1, len(tall.bands)))
 
 
-def _whole_words(values: Array) -> Words:
+def _whole_words(values: Array) -> RingArray:
     return values.astype(np.int64, copy=False)
 
 
@@ -400,7 +400,7 @@ class Pinned(Value):
     def turn(self) -> Pinned:
         return Pinned(self.tall, self.bits, self.together, not self.turned)
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         shares = banded.shares_of(current().party, self.tall)
         return np.ascontiguousarray(shares.T) if self.turned else shares
 
@@ -417,7 +417,7 @@ class Pinned(Value):
         def start_turned(party: Party) -> Halves:
             masked, finish = banded.transposition(party, tall, words)
 
-            def found(opened: Sequence[Words]) -> Words:
+            def found(opened: Sequence[RingArray]) -> RingArray:
                 bands = finish(opened)
                 if len(starts) < len(bands):
                     bands = np.add.reduceat(bands, list(starts), axis=0)
@@ -439,7 +439,7 @@ class Stack(Value):
         places = self.places[index] if isinstance(index, slice) else [self.places[at] for at in index]
         return Stack(self.masked, self.columns, places, self.bits)
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         shares = banded.shares_of(current().party, banded.BandedMatrix(((self.masked,),), self.columns))
         return shares.reshape(-1, self.columns, self.columns)[list(self.places)]
 

@@ -22,7 +22,7 @@ from protocols.dealing.tuples import Request, recipe
 from protocols.net.transport import Array, Spec, Transport
 from protocols.operations import arithmetic, group_table
 from protocols.session.node import connect, serve_as_dealer
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from secure_sccvfl.runs.jobs import make_job
 from tests.support.harness import credentials, in_threads, local_config, results, run_session
 
@@ -143,7 +143,7 @@ def read_operands(parties: int = 3) -> tuple[list[np.ndarray], list[np.ndarray]]
 
     def job(session: Session) -> list[np.ndarray] | None:
         x, y = (
-            words_of(session.share(secret if session.rank == owner else None, owner=owner, shape=(ROWS,), bits=0))
+            share_of(session.share(secret if session.rank == owner else None, owner=owner, shape=(ROWS,), bits=0))
             for owner, secret in ((1, truth[0]), (2, truth[1]))
         )
         if session.rank != 0:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from protocols.alignment import revealed as ring
-from protocols.alignment.hidden import HiddenAlignment, SessionTags
+from protocols.alignment.hidden import HiddenAlignment, SessionPseudonyms
 from protocols.alignment.revealed import Blinding, NoElement, RevealedAlignment, in_all
 from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, AlignmentError, releases
 from protocols.dealing import matching
@@ -370,9 +370,9 @@ def test_a_tag_twice_in_a_list_names_its_party() -> None:
 
 
 def test_keys_and_scalars_do_not_show_themselves() -> None:
-    for secret in (SessionTags(bytes(32)), Blinding(Stream(bytes(32), "test").draw())):
+    for secret in (SessionPseudonyms(bytes(32)), Blinding(Stream(bytes(32), "test").draw())):
         assert "hidden" in repr(secret)
         with pytest.raises(ProtocolError, match="not pickled"):
             pickle.dumps(secret)
     with pytest.raises(ProtocolError, match="has 32 bytes"):
-        SessionTags(b"short")
+        SessionPseudonyms(b"short")

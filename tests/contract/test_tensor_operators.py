@@ -20,7 +20,7 @@ from protocols import ring
 from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
 from protocols.operations import arithmetic, banded
 from protocols.session import binding, runtime, tensors
-from protocols.session.runtime import Session, bits_of, crypten, words_of
+from protocols.session.runtime import Session, bits_of, crypten, share_of
 from protocols.session.saving import combined, restore_share, save_share
 from tests.support.harness import results, run_session
 from tests.support.randomness import drawn_from
@@ -205,7 +205,7 @@ def spent(way: Callable[[Session], Sequence[Any]], parties: int = 3) -> list[Any
 
     def job(session: Session) -> Any:
         found = way(session)
-        words = [one if isinstance(one, np.ndarray) else words_of(one) for one in found]
+        words = [one if isinstance(one, np.ndarray) else share_of(one) for one in found]
         cost = session.total_cost
         return [(one.shape, one.tolist()) for one in words], (cost.rounds, cost.sent, cost.received, cost.dealer)
 
@@ -269,7 +269,7 @@ def test_what_nobody_needs_is_not_sent_at_the_end() -> None:
     def job(session: Session, used: bool) -> int:
         before, x = session.total_cost.rounds, tensor(session, X, 20)
         waiting = x * x
-        words_of(waiting) if used else None
+        share_of(waiting) if used else None
         return session.total_cost.rounds - before
 
     for used in (False, True):
@@ -282,7 +282,7 @@ def test_a_round_that_takes_two_raises() -> None:
         with session.round():
             kept = [x * x, x.square()]
         before = session.total_cost.rounds
-        assert [words_of(one).shape for one in kept] == [X.shape] * 2 and session.total_cost.rounds == before
+        assert [share_of(one).shape for one in kept] == [X.shape] * 2 and session.total_cost.rounds == before
         with pytest.raises(ProtocolError, match="2 rounds where one was meant"), session.round():
             (x * x).rescale(20)
 
@@ -335,7 +335,7 @@ def test_encoders_cannot_be_changed() -> None:
         (lambda s: tensor(s, X, 40) * tensor(s, Y, 40), "80 fractional bits"),
         (lambda s: tensor(s, X, 40).square(), "80 fractional bits"),
         (lambda s: (fused(s).pinned().t() @ tensor(s, ROWS, 28)) * tensor(s, X[:1, :3], 4), "use rescale"),
-        (lambda s: words_of(fused(s).pinned().t() @ tensor(s, ROWS, 28)), "use rescale"),
+        (lambda s: share_of(fused(s).pinned().t() @ tensor(s, ROWS, 28)), "use rescale"),
         (lambda s: tensor(s, X, 20).pinned(), "16 fractional bits, can be pinned"),
         (lambda s: fused(s).pinned().t().gram(), "transposed"),
         (lambda s: tensor(s, X, 24).each(tensor(s, X, 24)), "pinned together"),
