@@ -126,12 +126,12 @@ def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | 
 
 def _point(name: str, values: Sequence[Mapping[str, float]], taken: float | None) -> dict[str, Any]:
     method, _, lam = name.partition(" ")
-    point: dict[str, Any] = {"method": method, "lambda": float(lam) if lam else None}
-    point["chosen"] = bool(lam) and float(lam) == taken
+    figures = {}
     for metric in values[0]:
         seen = np.array([one[metric] for one in values if metric in one])
-        point[metric] = dict(zip(("mean", "low", "high"), interval(seen, metric.startswith(RATES)), strict=True))
-    return point
+        figures[metric] = dict(zip(("mean", "low", "high"), interval(seen, metric.startswith(RATES)), strict=True))
+    weight = float(lam) if lam else None
+    return {"method": method, "lambda": weight, "chosen": bool(lam) and weight == taken, "figures": figures}
 
 
 def _signed(mean: float, half: float) -> dict[str, float]:

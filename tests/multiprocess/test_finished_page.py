@@ -151,6 +151,12 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     assert str(whole_run) not in page and not re.search(r"-0\.0+\b", page)
 
 
+def test_every_point_of_the_frontier_has_its_figures(whole_run: Path) -> None:
+    tree = read(whole_run).frontier
+    assert tree is not None and tree.points
+    assert all({"acc", "fr_all", "fr_kr_all"} <= point.figures.keys() for point in tree.points)
+
+
 def with_frontier(run: Path, tree: Frontier | None) -> str:
     """The page of a run whose report has this frontier, or none; without what only pooled records give."""
     write(run, replace(read(run), frontier=tree, information={}))
