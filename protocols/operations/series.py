@@ -29,7 +29,7 @@ import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -115,7 +115,7 @@ def evaluation(
     flat = x.reshape(-1)
     waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
     modulus = (1 << period_bits) - 1
-    masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
+    masked: Any = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
     def finish(opened: Sequence[Array]) -> RingArray:
         angle_bits = min(period_bits, _ANGLE_BITS)
