@@ -196,11 +196,11 @@ def comparison(count: int) -> Recipe:
 def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str = "<i8") -> Recipe:
     """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., for t uniform modulo 2^period_bits = one period."""
 
-    wave = Field((terms, count), word)
+    term = Field((terms, count), word)
     return Recipe(
         {"t": Field((count,), word)},
-        {"cos": wave, "sin": wave},
-        lambda free, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
+        {"cos": term, "sin": term},
+        lambda free, masks: sines_and_cosines(free["t"], period_bits, terms, fraction_bits, word),
     )
 
 
@@ -457,7 +457,7 @@ _AT_ONCE = 1 << 13
 """So many values at a time stay in the cache."""
 
 
-def waves(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
+def sines_and_cosines(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
     """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., where 2^period_bits is one period; of this dtype."""
     output = {name: np.empty((terms, t.size), f"<i{word[2]}") for name in ("cos", "sin")}
     for start in range(0, t.size, _AT_ONCE):
@@ -470,4 +470,4 @@ def waves(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str)
             np.rint(turn.real, out=output["cos"][k, here], casting="unsafe")
             np.rint(turn.imag, out=output["sin"][k, here], casting="unsafe")
             turn *= step
-    return {name: wave.view(word) for name, wave in output.items()}
+    return {name: part.view(word) for name, part in output.items()}

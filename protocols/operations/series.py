@@ -41,7 +41,7 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
 
 Name = Literal["sigmoid", "tanh", "log_cosh"]
 
-_WAVE_BITS = 14
+_TERM_BITS = 14
 """Fraction of the dealer's sines and cosines."""
 _TABLE_BITS = 30
 """Fraction of the tables."""
@@ -52,7 +52,7 @@ _ANGLE_BITS = 24
 _HIGH_BITS = 11
 """An angle is looked up as its highest bits plus the rest."""
 _AT_ONCE = 2048
-"""So many values are turned at once: their waves stay in the cache, which is more than twice as fast."""
+"""So many values are turned at once: their terms stay in the cache, which is more than twice as fast."""
 
 _SERIES = ((22.0, 64, 16), (54.0, 128, 32))
 """Bound, period and number of terms for a sigmoid."""
@@ -70,7 +70,7 @@ class Series:
     constant: decimal.Decimal
 
 
-def sigmoid_waves(period: int, terms: int) -> list[decimal.Decimal]:
+def fourier_coefficients(period: int, terms: int) -> list[decimal.Decimal]:
     """b_k of the first odd k, in the precision of the current decimal context."""
     powers = [(2 * _PI * _PI * k / period).exp() for k in range(1, 2 * terms, 2)]
     return [8 * _PI / period / (power - 1 / power) for power in powers]
@@ -84,13 +84,13 @@ def series(name: Name, bound: float) -> Series:
         if 0 < bound * steepness <= largest:
             with decimal.localcontext(prec=50):
                 odd = range(1, 2 * terms, 2)
-                waves = [steepness * wave for wave in sigmoid_waves(period, terms)]
+                factors = [steepness * factor for factor in fourier_coefficients(period, terms)]
                 constant = decimal.Decimal(1) - decimal.Decimal(steepness) / 2
                 if name == "log_cosh":
-                    waves = [-wave * period / (2 * _PI * k) for wave, k in zip(waves, odd, strict=True)]
-                    constant = decimal.Decimal(2).ln() - sum(waves)
+                    factors = [-factor * period / (2 * _PI * k) for factor, k in zip(factors, odd, strict=True)]
+                    constant = decimal.Decimal(2).ln() - sum(factors)
                 scale = 1 << COEFFICIENT_BITS
-                coefficients = tuple(int((scale * wave).to_integral_value()) for wave in waves)
+                coefficients = tuple(int((scale * factor).to_integral_value()) for factor in factors)
             log2 = (period // steepness).bit_length() - 1
             return Series(log2, coefficients, name == "log_cosh", constant)
     raise RangeError(f"a bound of {name} must be positive and at most {_SERIES[-1][0] / steepness:g}, not {bound:g}")
@@ -109,13 +109,13 @@ def evaluation(
 ) -> Halves:
     """`evaluate` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     chosen = series(name, float(bound))
-    period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
+    period_bits, public_bits = chosen.period_log2 + bits, wanted - _TERM_BITS
     if period_bits > 62 or not 0 < public_bits <= 18:
         raise RangeError(f"{name} cannot take {bits} fractional bits and give {wanted}")
     flat = x.reshape(-1)
-    waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
+    fields = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _TERM_BITS)
     modulus = (1 << period_bits) - 1
-    masked: Any = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
+    masked: Any = ((flat + fields["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
     def finish(opened: Sequence[Array]) -> RingArray:
         angle_bits = min(period_bits, _ANGLE_BITS)
@@ -128,8 +128,8 @@ def evaluation(
             here = slice(start, start + _AT_ONCE)
             cosine, sine = turn(odd * angle[here] & ((1 << angle_bits) - 1), angle_bits)
             first, second = (cosine, sine) if chosen.even else (sine, -cosine)
-            result[here] = np.einsum("tn,tn->n", _shift(factor * first, drop), waves["cos"][:, here])
-            result[here] += np.einsum("tn,tn->n", _shift(factor * second, drop), waves["sin"][:, here])
+            result[here] = np.einsum("tn,tn->n", _shift(factor * first, drop), fields["cos"][:, here])
+            result[here] += np.einsum("tn,tn->n", _shift(factor * second, drop), fields["sin"][:, here])
         if party.rank == 0:
             result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
         return result.reshape(x.shape)
@@ -137,10 +137,10 @@ def evaluation(
     return [masked], finish
 
 
-def waves_of(coefficients: Sequence[int], waves: RingArray, bits: int) -> RingArray:
+def weighted_terms(coefficients: Sequence[int], terms: RingArray, bits: int) -> RingArray:
     """Coefficients times sines or cosines of the tables, rounded to so many fractional bits."""
     factor = np.array(coefficients, np.int64)[:, None]
-    return _shift(factor * waves, COEFFICIENT_BITS + _TABLE_BITS - bits)
+    return _shift(factor * terms, COEFFICIENT_BITS + _TABLE_BITS - bits)
 
 
 def turn(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
@@ -151,7 +151,7 @@ def turn(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
     return _rotate(high[0][left], high[1][left], low[0][right], low[1][right])
 
 
-def fine_waves(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
+def fine_turn(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
     """cos and sin of a long angle, times 2^30: looked up by its 24 highest bits, and turned by the rest.
 
     The rest is below 2 pi 2^-24, so its cosine is 1 to 7e-14 and its sine the angle itself.
@@ -161,7 +161,7 @@ def fine_waves(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray
     low = (angle & ((1 << rest) - 1)) >> max(0, rest - 24)
     bits = min(rest, 24)
     full_turn = int((2 * _PI * (1 << 20)).to_integral_value())
-    by_cosine, by_sine = (((wave * low) >> bits) * full_turn >> (_ANGLE_BITS + 20) for wave in (cosine, sine))
+    by_cosine, by_sine = (((part * low) >> bits) * full_turn >> (_ANGLE_BITS + 20) for part in (cosine, sine))
     return cosine - by_sine, sine + by_cosine
 
 
