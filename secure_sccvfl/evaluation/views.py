@@ -23,6 +23,7 @@ from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
+from secure_sccvfl.evaluation.baselines import linear_head
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.models.edits import EncodedEdits
@@ -75,23 +76,16 @@ def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
     """A model of the plaintext engine with a linear head."""
     if isinstance(model.head, ModuleHead):
         raise ConfigError(f"attacks are on linear heads, and this model has head {model.head.spec.kind}")
-    width = sum(model.encoders[p.rank].columns for p in ready.parties)
-    cuts = np.cumsum([model.encoders[p.rank].columns for p in ready.parties])[:-1]
-    probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)
-    values = model.engine.logits(model.head, {p.rank: b for p, b in zip(ready.parties, probe, strict=True)})
     sketch = model.sketches[0]
-    mu = float(np.sqrt(sketch.releases) / ready.budget.multiplier)
-    consistency = getattr(ready.config, "consistency_from", "records")
     return LinearModel(
         ready,
         model.encoders,
-        values[1:] - values[0],
-        values[0],
+        *linear_head(model, ready.parties),
         model.lam,
-        consistency,
+        ready.config.consistency_from,
         gram_noise=gram_noise(ready, ready.config, ready.budget.multiplier),
         tables=sketch.tables,
-        mu=mu,
+        mu=float(np.sqrt(sketch.releases) / ready.budget.multiplier),
     )
 
 

@@ -14,6 +14,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     shuffled,
 )
 from secure_sccvfl.evaluation.counterfactual_models.validity import failed_checks
+from secure_sccvfl.evaluation.metrics import flat
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.evaluation.scoring import fit_counterfactuals
 from secure_sccvfl.policy.card import PolicyCard
@@ -49,9 +50,10 @@ def rates(request):
         patched.setitem(COUNTERFACTUAL_MODELS.entries, "random", at_random)
         for seed in SEEDS:
             ready = prepare(data, make_split(data, "iid", seed), seed, card=card)
-            judges, plain = fit_counterfactuals(data, ready.split, ready.roles, seed), erm(ready).predict
+            scoring = fit_counterfactuals(data, ready.split, ready.roles, seed)
+            scores = flat(scoring.score(erm(ready).predict))
             for kind in COUNTERFACTUAL_MODELS:
-                pair = [judges.unrest(plain, kind, null) for null in (False, True)]
+                pair = [scores[f"{fr}_{kind}"] for fr in ("fr", "fr_null")]
                 found.setdefault(kind, []).append(pair)
     return {
         kind: dict(zip(("edit_erm", "edit_erm_null"), np.mean(pairs, 0), strict=True))

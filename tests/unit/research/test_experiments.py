@@ -125,14 +125,6 @@ def test_seeds_run_in_processes_and_give_the_same_rows(tmp_path):
     assert stable(serial) == stable(parallel)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_seeds_run_on_a_local_ray_cluster(tmp_path):
-    pytest.importorskip("ray")
-    rows = reproduce(Part("", "folktables", ("heart",), seeds=range(2)), tmp_path, 2, "ray")
-    assert {r["seeds"] for r in rows} == {2}
-
-
 def test_methods_of_every_experiment_are_named():
     assert set(methods_of("main")) >= {
         "majority", "logreg", "drop_m", "erm", "adv_nomask", "uniform_cf", "policy_blind",

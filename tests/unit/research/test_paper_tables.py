@@ -78,7 +78,7 @@ def fast(monkeypatch):
 
 def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
     told = []
-    run_plan(TINY, tmp_path, 1, "local", lambda *at: told.append(at))
+    run_plan(TINY, tmp_path, 1, lambda *at: told.append(at))
     assert told == [("one", 0, 4), ("one", 1, 4), ("one", 2, 4), ("two", 2, 4), ("two", 3, 4), ("two", 4, 4)]
     made = json.loads((tmp_path / "two" / "results.json").read_text())
     assert made["note"] == "One seed." and made["seeds"] == [0] and made["date"] and "folktables" in made["command"]
@@ -86,7 +86,7 @@ def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkey
     assert "[one](one/results.md)" in (tmp_path / "README.md").read_text()
     (next((tmp_path / "two" / "seeds").glob("*-shift-*"))).unlink()
     again = []
-    run_plan(TINY, tmp_path, 1, "local", lambda *at: again.append(at))
+    run_plan(TINY, tmp_path, 1, lambda *at: again.append(at))
     assert again == [("one", 2, 4), ("two", 3, 4), ("two", 4, 4)], "only what is missing is run"
 
 
