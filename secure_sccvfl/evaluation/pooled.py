@@ -20,9 +20,9 @@ from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.evaluation.baselines import aware, drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
+from secure_sccvfl.evaluation.information import information
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
-from secure_sccvfl.evaluation.qualitative.views import of_run
+from secure_sccvfl.evaluation.prepared import Prepared, train_plainly
 from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.group_rates import MIN_GROUP
@@ -40,12 +40,12 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 class Comparison:
     """By baseline its metrics, and its rates by slice; by counterfactual model its figures and failed checks.
 
-    qualitative: information, representations and single people, as `evaluation.qualitative` gives them.
+    information: mutual information of each column with s, by column (`evaluation.information`).
     """
 
     baselines: dict[str, dict[str, float]]
     judges: dict[str, dict[str, Any]]
-    qualitative: dict[str, Any]
+    information: dict[str, dict[str, float]]
     slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -112,24 +112,24 @@ def compare(
     mode, card: of the run. slices: the column that groups are crossed with, if any.
     """
     ready = ready_with(data, split, roles, config, budget, seed, card if mode != "aware" else None)
-    fitted: dict[str, Fitted] = {}
     metrics: dict[str, dict[str, float]] = {}
     validity: dict[str, dict[str, Any]] = {}
     sliced: dict[str, dict[str, Any]] = {}
+    codes = data.protected[0].codes[split.train]
     same = {"plaintext_scc": aware} if mode == "aware" else {}
     for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
-        fitted[name] = method(ready)
-        predict = fitted[name].predict
+        predict = method(ready).predict
         metrics[name] = flat(scoring.score(predict))
         if name == "erm":
-            training = (ready.inputs[split.train], data.protected[0].codes[split.train])
-            quality = scoring.quality(training, ready.columns(roles.named("M")), predict)
+            quality = scoring.quality((ready.inputs[split.train], codes), ready.columns(roles.named("M")), predict)
             validity = {model: with_failed_checks(figures) for model, figures in quality.items()}
             by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
             sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
-    return Comparison(metrics, validity, of_run(ready, scoring, fitted), sliced)
+    parties = [party.take(split.train) for party in ready.parties]
+    about = information(parties, codes, len(data.protected[0].groups), seed)
+    return Comparison(metrics, validity, about, sliced)
 
 
 def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:

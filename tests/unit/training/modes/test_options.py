@@ -55,7 +55,7 @@ def test_every_setting_of_training_is_an_option_or_follows_from_some():
     fixed = {"sharpened", "keep_every"}
     assert {f.name for f in fields(TrainConfig)} - set(BY_WIRE) == derived | fixed
     assert TrainConfig().lambdas == GRID
-    assert {f.name for f in fields(DiscoveryConfig)} - set(DISCOVERY_OPTIONS) == {"simulations", "denoise"}
+    assert {f.name for f in fields(DiscoveryConfig)} - set(DISCOVERY_OPTIONS) == {"simulations"}
     assert (MODULE["steps"], MODULE["ridge"]) == (MODULE_STEPS, MODULE_RIDGE)
     assert RunOptions().model.hidden_units == HIDDEN
 
