@@ -14,7 +14,6 @@ from secure_sccvfl.evaluation.baselines import affine_white_box, erm, fitted_mod
 from secure_sccvfl.evaluation.metrics import AwarePredictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.aware import make_aware
-from secure_sccvfl.models.generators import make_generator
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
@@ -55,11 +54,7 @@ Versions = Callable[[np.ndarray, np.ndarray], Iterator[tuple[float, np.ndarray]]
 
 def _versions(ready: Prepared) -> Versions:
     sketch, config = ready.model.sketches[0], ready.config.generator
-    generators = [
-        make_generator(p.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
-        for p in ready.parties
-        for known in [p.inputs[ready.split.train]]
-    ]
+    generators = list(ready.generators(ready.roles, config).values())
     sizes = np.maximum(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 1.0)
     shares, cuts = sizes / sizes.sum(), np.cumsum(ready.widths)[:-1]
 
