@@ -70,7 +70,7 @@ def hand_out(data: Dataset, scoring: ScoringSet, folder: Path) -> None:
         target = np.full(len(scoring.inputs), -1)
         target[edited.source] = edited.target
         for party, inputs in zip(parties, np.split(edited.inputs, cuts, axis=1), strict=True):
-            arrays = {"units": inputs, "source": edited.source, "weight": edited.weight}
+            arrays: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
             if party.name == holder and kind in scoring.edits:
                 arrays["target"] = target
             with open(folder / f"party-{party.rank}" / f"judge-{kind}.npz", "wb", opener=private) as file:

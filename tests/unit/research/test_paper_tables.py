@@ -29,6 +29,8 @@ def test_the_plan_answers_every_table_of_the_paper_with_figures():
     ours = {"main", "sensitivity", "letter", "private", "heads"}
     assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - ours
     assert len({part.folder for part in plan(INCOME)}) == len(plan(INCOME))
+    assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}
+    assert {len(part.seeds) for part in plan(most=2)} == {2}
 
 
 def test_seeds_are_as_many_as_the_papers_or_the_reason_is_stated():
@@ -48,10 +50,6 @@ def test_the_main_table_has_every_method_of_the_papers_and_stands_beside_its_fig
             assert part.experiment == "tabular" and paper_figure("tabular", data, "iid", "paper", "acc") is not None
 
 
-def test_without_the_file_the_tables_of_income_are_left_out():
-    assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}
-
-
 @pytest.mark.parametrize("part", plan(INCOME), ids=lambda part: part.folder)
 def test_each_part_is_one_command(part, monkeypatch):
     """The program makes of it what the plan makes; the folder of a file is of one machine and left out."""
@@ -64,10 +62,6 @@ def test_each_part_is_one_command(part, monkeypatch):
     made, out, *_ = asked["given"]
     assert replace(made, datasets=part.datasets) == replace(part, shows="", note="")
     assert out.as_posix() == f"results/paper/{part.folder}" and len(made.datasets) == len(part.datasets)
-
-
-def test_a_first_look_takes_fewer_seeds():
-    assert {len(part.seeds) for part in plan(most=2)} == {2}
 
 
 @pytest.fixture

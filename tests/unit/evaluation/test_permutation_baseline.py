@@ -1,4 +1,4 @@
-"""Where s means nothing, a sound judge finds next to nothing: the null control and the gates."""
+"""Where s means nothing, a sound model changes next to nothing: the permutation baseline and the validity checks."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def edit_at_random(case):
 
 @pytest.fixture(scope="module", params=CARDS)
 def rates(request):
-    """Mean flip rates of ERM by judge, for true and for shuffled s. The autoencoder is left out: it is slow."""
+    """Mean flip rates of ERM by model, for true and permuted s. The autoencoder is left out: it is slow."""
     data, roles, patch = load(request.param), CARDS[request.param], pytest.MonkeyPatch()
     card = None
     if roles is not None:
@@ -62,13 +62,13 @@ def rates(request):
 
 
 @pytest.mark.parametrize("kind", ["all", "kr_all"])
-def test_a_judge_of_all_rows_passes_the_null_control(rates, kind):
+def test_a_model_of_all_rows_passes_the_permutation_baseline(rates, kind):
     assert rates[kind]["edit_erm_null"] <= rates[kind]["edit_erm"] / 4
     assert failed_checks(rates[kind]) == ()
 
 
 @pytest.mark.parametrize("kind", ["random", "ot"])
-def test_a_judge_that_moves_everybody_is_caught(rates, kind):
+def test_a_model_that_moves_everybody_is_caught(rates, kind):
     assert rates[kind]["edit_erm_null"] > rates[kind]["edit_erm"] / 2
     assert failed_checks(rates[kind]) == ("null",)
 
@@ -83,7 +83,7 @@ def test_shuffling_moves_s_and_nothing_else():
     assert not np.array_equal(new, shuffled(data, 1).protected[0].codes)
 
 
-def test_each_gate_fails_on_its_own():
+def test_each_check_fails_on_its_own():
     sound = {"edit_auc": 0.65, "edit_mmd_ratio": 0.7, "edit_erm": 0.04, "edit_erm_null": 0.01}
     assert failed_checks(sound) == failed_checks({}) == ()
     assert failed_checks({**sound, "edit_auc": 0.64}) == ("AUC",)
@@ -93,7 +93,7 @@ def test_each_gate_fails_on_its_own():
     assert failed_checks({**sound, "edit_auc": float("nan")}) == ()
 
 
-def test_a_failing_judge_is_marked_in_the_table():
+def test_a_failing_model_is_marked_in_the_table():
     def row(method, judge, metric, mean):
         return {"dataset": "d", "split": "iid", "method": method, "judge": judge, "metric": metric} | {
             "mean": mean, "low": mean, "high": mean, "seeds": 3,
