@@ -426,43 +426,17 @@ def test_the_log_loss_of_a_network_of_several_classes_is_that_of_its_probabiliti
     assert abs(log_loss(trained(inputs), label, task) - expected) < 1e-5
 
 
-@pytest.fixture(scope="module")
-def runs():
-    data, out = GERMAN, []
+def test_its_own_generator_flatters_it() -> None:
+    """Flip rate and SCG by a common counterfactual model are far above those by the method's own generator."""
+    scores: dict[str, list[list[float]]] = {"own": [], "ot": []}
     for seed in range(4):
-        split = make_split(data, "iid", seed)
-        ready = prepare(data, split, seed)
-        fitted = paper_with()(ready)
-        held_out = data.take(split.test)
-        used = data.ids[np.concatenate([split.train, split.validation])]
-        common = make_counterfactuals("ot", held_out, used, ready.roles.named("M"), seed)
-        edited = fitted.own(split.test)
-        rows = np.arange(len(edited))
-        own = Counterfactuals("own", rows, edited, np.ones(len(rows)), 1 - held_out.protected[0].codes)
-        inputs = ready.inputs[split.test]
-        score = {
-            name: {s.metric: s.value for s in stability(fitted.predict, inputs, v, "binary", name)}
-            for name, v in (("own", own), ("ot", common))
-        }
-        best = [paper_with(kept="best", columns=columns)(ready) for columns in ("codes", "one_hot")]
-        out.append((fitted, score, best))
-    return out
-
-
-def test_the_best_epoch_is_inside_the_warm_up_and_training_ends_soon_after_it(runs) -> None:
-    """So no consistency loss touched the model of the best epoch, and few steps that of the last one.
-
-    With one-hot columns in every run; with one number for each feature in three of four.
-    """
-    warmup = settings_of("german").warmup
-    found = np.array([[best.notes["best_epoch"] for best in both] for *_, both in runs])
-    assert (found[:, 1] < warmup).all() and (found[:, 0] < warmup).sum() >= 3
-    for last, _, (best, _) in runs:
-        assert last.notes["best_epoch"] + 1 == last.notes["epochs_run"] == best.notes["epochs_run"]
-    assert np.median([last.notes["epochs_run"] for last, *_ in runs]) < warmup + 10
-
-
-def test_its_own_generator_flatters_it(runs) -> None:
-    for metric in ("fr", "scg_norm"):
-        own, common = (np.mean([score[name][metric] for _, score, _ in runs]) for name in ("own", "ot"))
-        assert common > 2.5 * own
+        split = make_split(GERMAN, "iid", seed)
+        ready = prepare(GERMAN, split, seed)
+        fitted, held_out = paper_with()(ready), GERMAN.take(split.test)
+        used = GERMAN.ids[np.concatenate([split.train, split.validation])]
+        rows, codes = np.arange(held_out.n), held_out.protected[0].codes
+        own = Counterfactuals("own", rows, fitted.own(split.test), np.ones(len(rows)), 1 - codes)
+        for made in (own, make_counterfactuals("ot", held_out, used, ready.roles.named("M"), seed)):
+            found = stability(fitted.predict, ready.inputs[split.test], made, "binary", made.model)
+            scores[made.model].append([s.value for s in found if s.metric in ("fr", "scg_norm")])
+    assert (np.mean(scores["ot"], axis=0) > 2.5 * np.mean(scores["own"], axis=0)).all()
