@@ -1,7 +1,7 @@
 """A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
 
 `model.json` names the run and the public description it belongs to, and carries the digest of itself and of
-`model.npz`. A changed file, or a share from another run, is refused. Its owner can make the digest anew: the others
+`model.npz`. A changed file, or a share from another run, is refused. Its owner can make the digest again: the others
 notice if it changed what all have in common (`PartyModel.public`), and not if it changed its share of the head.
 """
 
@@ -121,13 +121,13 @@ class PartyModel:
             del held_out["parts"]
         policy = dict(self.policy)
         seeds = (self.seed, self.drawn_seed)
-        known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
+        fixed = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
         module = None if self.module is None else asdict(self.module)
-        facts = (*known, self.control is not None, self.predictions, self.charged, module)
+        facts = (*fixed, self.control is not None, self.predictions, self.charged, module)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
-        """This party's encoder of a model that uses s, made anew from what was released."""
+        """This party's encoder of a model that uses s, made again from what was released."""
         private = bool(self.charged)
         return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)), private)}
 
@@ -136,13 +136,16 @@ class PartyModel:
         return self.encoder.columns if self.aware is None else self.aware_encoders(layout)[self.rank].columns
 
     def generators(self, party: Party) -> dict[str, Generator]:
-        """The local generator of each protected attribute, as trained, or made anew from what was released."""
+        """The local generator of each protected attribute, as trained, or made again from what was released."""
         roles = Roles(dict(self.roles), self.proxies)
         if self.networks:
-            own = party.layout
-            edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
+            sketches = party.layout
+            edited, guarded = ([n for n in sketches.names if n in names] for names in (roles.edited, roles.guarded))
             restored = imported(NETWORKS)
-            return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
+            return {
+                k: restored(sketches, edited, guarded, self.generator, networks)
+                for k, networks in self.networks.items()
+            }
         return {
             s.attribute: make_generator(
                 party.layout,
@@ -161,8 +164,8 @@ def trained_networks(
     generators: Mapping[str, Mapping[int, Generator]], rank: int
 ) -> dict[str, dict[str, np.ndarray]]:
     """A party's generators that were trained, as arrays; by protected attribute."""
-    own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
-    return {name: made.arrays() for name, made in own.items() if isinstance(made, Network)}
+    networks = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
+    return {name: generator.arrays() for name, generator in networks.items() if isinstance(generator, Network)}
 
 
 def no_weights(outputs: int) -> tuple[Shared, Shared]:
@@ -305,8 +308,8 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
 def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterable[str]) -> Encoder:
     """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
-        own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
-        encoder: Encoder = imported(ENCODER).of(own)
+        layers = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
+        encoder: Encoder = imported(ENCODER).of(layers)
         return encoder
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:

@@ -65,48 +65,47 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     from secure_sccvfl.reports.frontier import gain
 
     console = screen()
-    if told := gain(report):
-        console.print(Text("in short:", "green"), told)
+    if summary := gain(report):
+        console.print(Text("in short:", "green"), summary)
     _show_models(console, report)
-    roles = report["roles"]
-    for role, what in (("M", "edited with s"), ("P", "proxies, guarded"), ("N", "held fixed")):
-        names = sorted(k for k, v in roles.items() if v == role)
-        console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
-    privacy, total = report["privacy"], report["cost"]["total"]
-    split = privacy.get("parts", {})
-    alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in split.items())})" if len(split) > 1 else ""
+    for role, meaning in (("M", "changed with s"), ("P", "proxies, penalised"), ("N", "held fixed")):
+        names = sorted(name for name, assigned in report["roles"].items() if assigned == role)
+        console.print(f"{role} ({meaning}): {', '.join(names) or 'none'}")
+    privacy, total, evaluation = report["privacy"], report["cost"]["total"], report["evaluation"]
+    parts = privacy.get("parts", {})
+    alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in parts.items())})" if len(parts) > 1 else ""
     console.print(
-        f"privacy of {'training records' if HEAD in split else 's'}: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), "
-        f"{privacy['epsilon_pld']:.2f} (tight) of "
-        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced{alone}; "
-        f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
+        f"privacy of {'training records' if HEAD in parts else 's'}: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), "
+        f"{privacy['epsilon_pld']:.2f} (tight) of {privacy['cap']:g} at delta {privacy['delta']:g} for a record "
+        f"replaced{alone}; "
+        f"under MPC: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
     if tables := report.get("tables"):
         console.print(
-            f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
-            "before; this run opened none and was not charged for them"
+            f"statistics of s: {len(tables['releases'])} cached releases of run {tables['runs'][-1][:12]}; this run "
+            "opened none and was not charged for them"
         )
     elif privacy.get("releases_in_ledger", 0) > privacy.get("releases", 0):
         console.print(
             f"this run made {privacy['releases']} of the {privacy['releases_in_ledger']} noisy releases in the ledger"
         )
-    told = report["evaluation"]
-    if told.get("kind") == "noisy":
+    if evaluation.get("kind") == "noisy":
         first, half = next(iter(report["noise"].items()))
         console.print(
-            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {told['epsilon_rdp']:.2f} of "
-            f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
+            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); "
+            f"epsilon {evaluation['epsilon_rdp']:.2f} of {evaluation['cap']:g} at delta {evaluation['delta']:g} is "
+            "spent on them"
         )
-    elif told:
+    elif evaluation:
         console.print("test records: figures are exact, not private")
     for warning in report["warnings"]:
         console.print(Text("note:", "yellow"), warning)
-    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
+    console.print(f"the page: {folder / 'report.html'}; everything else is next to it")
     console.print(f"seal, to be kept by every party: {report['seal']}")
 
 
 def _show_models(console: Any, report: dict[str, Any]) -> None:
-    """A line for each model. A flip rate has its null beside it, and a judge that fails a gate is marked."""
+    """A line for each model. A flip rate has its null next to it, and a judge that fails a gate is marked."""
     from rich.table import Table
     from rich.text import Text
 
@@ -122,24 +121,26 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
     if not judges:
         columns |= {f"{unrest}_{OWN}": f"{word}\n{OWN}", f"{unrest}_null_{OWN}": f"null\n{OWN}"}
     columns["dp_gap"] = "dp_gap"
-    shown = [name for name in columns if name in report["metrics"]]
+    columns_shown = [name for name in columns if name in report["metrics"]]
     head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
     table = Table("model", title=head)
-    for name in shown:
+    for name in columns_shown:
         table.add_column(Text(columns[name]), justify="right")
     for name, row in {"secure run": report["metrics"], **report["baselines"]}.items():
-        table.add_row(name, *(tidy(row[m], 3) if m in row else "" for m in shown))
+        table.add_row(name, *(tidy(row[m], 3) if m in row else "" for m in columns_shown))
     console.print(table)
     if judges:
-        told = [f"{j} fails {', '.join(gates)}" if (gates := failed(report, j)) else f"{j} passes" for j in judges]
+        verdicts = [
+            f"{j} fails {', '.join(gates)}" if (gates := failed(report, j)) else f"{j} passes" for j in judges
+        ]
         console.print(f"null: {word} with s shuffled over the records, which are a judge's own noise")
-        console.print(f"gates of the judges: {'; '.join(told)}")
-    elif f"{unrest}_{OWN}" in shown:
-        null = f"{unrest}_null_{OWN}" in shown
+        console.print(f"gates of the judges: {'; '.join(verdicts)}")
+    elif f"{unrest}_{OWN}" in columns_shown:
+        null = f"{unrest}_null_{OWN}" in columns_shown
         control = "null: the same with tables and groups shuffled" if null else "it has no null control"
         console.print(f"{word} are by the run's own generator; {control}")
     if "baseline_noise" in report:
-        console.print("majority and drop_m (without mediators and proxies) are computed in secret, with noise too")
+        console.print("majority and drop_m (without mediators and proxies) are computed under MPC, with noise too")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
@@ -148,13 +149,13 @@ def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
 
     console = screen()
     if job == "predict":
-        place = next(iter(sorted(folder.glob("party-*/predictions.csv"))))
-        told = json.loads((place.parent / "result.json").read_text(encoding="utf-8")).get("refused", 0)
+        file = next(iter(sorted(folder.glob("party-*/predictions.csv"))))
+        refused_records = json.loads((file.parent / "result.json").read_text(encoding="utf-8")).get("refused", 0)
         console.print(
-            f"{result['records'] - told} of {result['records']} records scored in secret; {result['receiver']} alone "
-            f"has the predictions: {place}"
+            f"{result['records'] - refused_records} of {result['records']} records scored under MPC; "
+            f"{result['receiver']} alone has the predictions: {file}"
         )
-        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if told else ():
+        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if refused_records else ():
             console.print(Text("refused:", "yellow"), f"the records of {refused}, with the reason")
         if result["note"]:
             console.print(Text("note:", "yellow"), result["note"])
