@@ -31,7 +31,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.runs.console import OK, guarded, say
 
 if TYPE_CHECKING:
-    from protocols.net.authority import Authority
+    from protocols.net.enrolment import Authority
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,9 +77,8 @@ def _request(options: argparse.Namespace) -> int:
 
 
 def _authority(options: argparse.Namespace) -> int:
-    from protocols.net.authority import Authority
-    from protocols.net.certificates import AUTHORITY, pem
-    from protocols.net.signatures import fingerprint
+    from protocols.net.certificates import AUTHORITY, fingerprint, pem
+    from protocols.net.enrolment import Authority
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -96,7 +95,7 @@ def _authority(options: argparse.Namespace) -> int:
 
 
 def _sign(options: argparse.Namespace) -> int:
-    from protocols.net.authority import Authority
+    from protocols.net.enrolment import Authority
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -164,8 +163,7 @@ def _pin(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    from protocols.net.authority import Authority
-    from protocols.net.enrolment import members
+    from protocols.net.enrolment import Authority, members
 
     authority = Authority(options.authority)
     certificate = options.certificate

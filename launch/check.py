@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     lines += [f"  warning: {warning}" for warning in found.warnings]
     many = counted(len(found.problems), "problem")
     lines.append(f"{many}: a run would refuse this file" if found.problems else "no problem")
-    answer(options, found.told(), *lines)
+    answer(options, found.as_record(), *lines)
     return WRONG_USE if found.problems else OK
 
 

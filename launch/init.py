@@ -50,7 +50,8 @@ def draft(options: argparse.Namespace) -> int:
 
 def merge(options: argparse.Namespace) -> int:
     """One description of all drafts, and a session file if asked for."""
-    from secure_sccvfl.data.drafts.merge import description_text, merged, read_draft, session_text
+    from secure_sccvfl.data.drafts.merge import merged, read_draft, session_text
+    from secure_sccvfl.data.files import description_text
 
     if not options.name:
         raise ConfigError("--merge needs --name, the name of the data set")

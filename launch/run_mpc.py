@@ -81,6 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
     from secure_sccvfl.reports.folders import result_of
+    from secure_sccvfl.reports.results import Report, to_json
+    from secure_sccvfl.reports.run_log import last_seal
     from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
     from secure_sccvfl.runs.local.whole_run import WholeRun
 
@@ -95,12 +97,14 @@ def run(options: argparse.Namespace) -> int:
     config = session_config(folder, job, parties, settings, deadline=options.deadline)
     if settings.get("cap"):
         config = _pinned(config, options.certs)
+    report: Report | None = None
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
             show_concerns(settings)
             ending = whole.train()
-            result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
+            report = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
+            result = None if report is None else {**to_json(report), "seal": last_seal(folder)}
         else:
             ending = run_job(config, folder, options.certs, progress.event, options.debug, options.transcript)
             result = result_of(folder, 0) if (folder / "party-0" / "result.json").exists() else None
@@ -108,8 +112,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
         return ending.code
     if result is not None:
-        if job == "train":
-            show_report(result, folder)
+        if report is not None:
+            show_report(report, folder)
         else:
             show_result(job, result, folder)
     if ending.code != OK:
@@ -163,8 +167,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
     """The session with the certificates of this folder: those who may raise a cap."""
     from protocols.config import ConfigError, node_folder
-    from protocols.net.certificates import Credentials
-    from protocols.net.signatures import fingerprint
+    from protocols.net.certificates import Credentials, fingerprint
 
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")

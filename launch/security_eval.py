@@ -12,11 +12,10 @@ two secrets apart, membership inference, the retraining attack, model completion
 from scores and gradients, property inference on released tables, PGD on the model. Each has a
 positive control that must succeed. The audit gives an empirical lower bound on the epsilon of every
 kind of release that the run was charged for, and tests the noise that was drawn. The exit code is 0
-only if all promises, targets and controls hold. The program writes security.json, security.md and
-pictures into RUN, and makes its page (report.html) again.
+only if all promises, targets and controls hold. The program writes security.json and security.md
+into RUN, and makes its page (report.html) again.
 
-It needs data that may be pooled: transcripts of all parties in one place give every secret away. On
-your own pooled data the audit is left out, and the report says why.
+It needs data that may be pooled: transcripts of all parties in one place give every secret away.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
-from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.models.generators import Generator, make_generator
 from secure_sccvfl.models.table_generator import shift_direction
-from secure_sccvfl.releases.gram import SHORTENED, gram_sensitivity
+from secure_sccvfl.releases.mechanisms import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain_modules import ModuleHead
 from secure_sccvfl.training.trainer import Model
@@ -220,7 +220,7 @@ def _edits_of(
 ) -> Edits:
     attribute, draws = model.ready.data.protected[0], model.ready.config.generator.draws
     encodings = {p.rank: model.encoders[p.rank](p.inputs) for p in parties}
-    made = EncodedEdits(parties, len(attribute.groups), generators, model.encoders, encodings, draws, seed)
+    made = EncodedCounterfactuals(parties, len(attribute.groups), generators, model.encoders, encodings, draws, seed)
     return [[np.hstack([blocks[p.rank] for p in parties]) for blocks in by_group] for by_group in made]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Blocks, Party
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, plain_columns, public_square, shortened
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.models.minimal_generator import shrunken
@@ -126,7 +126,7 @@ def hypotheses(encoders: AwareEncoders, parties: Sequence[Party]) -> Iterator[Bl
         yield {p.rank: p.cleared(encoders[p.rank](p.inputs, group)) for p in parties}
 
 
-class AwareEdits(EncodedEdits):
+class AwareCounterfactuals(EncodedCounterfactuals):
     """Edits of one part, encoded with the target group in the place of the hypothesised one."""
 
     def __init__(

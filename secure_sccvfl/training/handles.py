@@ -17,7 +17,7 @@ from protocols.dealing.tuples import Request
 from protocols.steps.head import Weights
 from protocols.steps.second_order import Curved, Plan, Shared, Slope
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.modules import HeadSpec
 

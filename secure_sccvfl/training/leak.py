@@ -35,8 +35,8 @@ import numpy as np
 
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Attribute, Blocks
-from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Engine
+from secure_sccvfl.training.grid import Bounds, Grid
 
 RIDGE = 0.02
 """Of an adversary on its own rows, as a share of the curvature of a column."""

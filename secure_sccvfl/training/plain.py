@@ -19,9 +19,9 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.models.table_gram import TableGram
-from secure_sccvfl.releases.gram import GramNoise
-from secure_sccvfl.releases.heads import HeadNoise
-from secure_sccvfl.training.descents.grid import (
+from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,
     SHARP_MOMENTUM,
@@ -32,7 +32,6 @@ from secure_sccvfl.training.descents.grid import (
     sampled_rows,
     scales,
 )
-from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.plain_modules import ModuleDescent, ModuleHead, first_head, shifted, stepped

@@ -33,14 +33,12 @@ from protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.models.table_gram import TableGram
-from secure_sccvfl.releases import releases
-from secure_sccvfl.releases.gram import GramNoise
-from secure_sccvfl.releases.heads import HeadNoise
-from secure_sccvfl.releases.kinds import Kind
+from secure_sccvfl.releases import catalogue as releases
+from secure_sccvfl.releases.catalogue import Kind
+from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
 from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents import edited, modules
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
-from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import (
     Residuals,
     advanced,
@@ -52,6 +50,7 @@ from secure_sccvfl.training.descents.shared import (
     sharpened,
 )
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoices,

@@ -1,34 +1,34 @@
-"""SCC-VFL, sealed: label-free local encoders, a fused linear head (or a module), consistency under masked edits.
+"""SCC-VFL, sealed: label-free local encoders, a fused linear head (or a module), consistency under counterfactuals.
 
-The driver reads like the paper: discovery, generators, joint training with a refresh of the tables. The weight
-lambda is a setting. With a target instead, a stated rule chooses it on validation: by opened means (`exact`), or in
-secret (`noisy`). The same code drives the plaintext and the secure engine. No per-record value of s, of the label or
-of a logit passes through it.
-The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. A private head is
-trained at one public lambda, unless `lambdas` names more, each of which is charged. Without privacy the whole grid of
-lambda is trained, at once where steps are of second order: it is the frontier between accuracy and consistency, and
-one point of it becomes the model.
-Before each late refresh a head takes a few steps under the penalty of the tables so far (`Descents.warm_up`). Roles,
-edits and penalty then follow the tables of all releases, and the grid starts from that head after the last of them.
-So the model and every point of the frontier are trained under the final roles and tables.
+`Trainer.run` reads like the paper: discovery, generators, joint training with a repeated release of the tables. The
+same code drives the plaintext and the secure engine. No per-record value of s, of the label or of a logit passes
+through it. The weight lambda is a setting. With a target instead, a stated rule chooses it on validation: by opened
+means (`exact`), or under MPC (`noisy`).
+
+A private head is trained at one public lambda, unless `lambdas` names more, each of which is charged. Without privacy
+the whole grid of lambda is trained: it is the frontier between accuracy and consistency, and one point of it becomes
+the model. Before each late release the weights take a few steps under the penalty of the tables so far (`warm_up`).
+Roles, counterfactuals and penalty then follow the tables of all releases, and the grid starts from those weights. So
+the model and every point of the frontier are trained under the final roles and tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from protocols.errors import RangeError
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.models.edits import EncodedEdits, Validity, movement, validity
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, Validity, movement, validity
 from secure_sccvfl.models.encoders import (
     Encoder,
     FeatureEncoder,
@@ -45,44 +45,67 @@ from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.models.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.gram import SHORTENED, gram_sensitivity, released_root
-from secure_sccvfl.releases.heads import HeadCharge
-from secure_sccvfl.releases.releases import (
+from secure_sccvfl.releases.catalogue import (
     FEATURES,
     GRAM,
+    GUARD_LENGTH,
     LEFT_OUT,
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
 )
+from secure_sccvfl.releases.mechanisms import (
+    LARGEST_CURVATURE,
+    SHORTENED,
+    HeadCharge,
+    gram_sensitivity,
+    released_root,
+)
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
-from secure_sccvfl.training.descents.steps import WARM_STEPS, Descend, Descents
-from secure_sccvfl.training.engine import CURVATURE, Engine, Measures
-from secure_sccvfl.training.leak import adversaries_alone, leaks
-from secure_sccvfl.training.model import Model, Trial, with_leaks
-from secure_sccvfl.training.state import Hooks, Problem, State
+from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, Engine, Measures, Step
+from secure_sccvfl.training.grid import Bounds, Grid, sampled_rows
+from secure_sccvfl.training.leak import adversaries, adversaries_alone, leaks
+from secure_sccvfl.training.model import Hooks, Model, Problem, State, Trial, with_leaks
+from secure_sccvfl.training.modules import MODULE_MOMENTUM, MODULE_RATE
+from secure_sccvfl.training.schedule import (
+    PRIVATE_LEAST,
+    PRIVATE_RATE,
+    WARM_RATE,
+    WARM_STEPS,
+    Segment,
+    private_schedule,
+    second_order_schedule,
+)
 
 EDITED_ROWS = 20_000
 Phase = Callable[[str], AbstractContextManager[None]]
+Generators = Mapping[str, Mapping[int, Generator]]
+"""By name of the protected attribute and rank."""
 
 
 @dataclass(frozen=True)
-class _Edited:
-    """A checked finding, its generators, the penalty of its edits with curvature bounds, and edits of validation."""
+class Counterfactuals:
+    """What follows from roles and tables: a checked finding, its generators, and the penalty of training.
+
+    energy, reach: each owner's curvature bounds of the consistency penalty and of the proxy penalty. check: the
+    consistency penalty over validation records.
+    """
 
     finding: RoleAssignment
-    generators: Mapping[str, Mapping[int, Generator]]
+    generators: Generators
     penalty: Any
     energy: Blocks
     reach: Blocks
     check: Any
 
 
-class Trainer(Descents):
-    """One run on one engine. Its methods are the phases, in order; `state` is its current state."""
+class Trainer:
+    """One run on one engine. `run` is the whole method; `state` is what a checkpoint keeps."""
 
     by_card = True
     """Whether it needs no table but those of `TrainConfig.tabled`."""
+    further_steps = 0
+    """So many more steps of private heads than mode `sealed` takes."""
 
     def __init__(
         self,
@@ -96,7 +119,7 @@ class Trainer(Descents):
         encoders: Mapping[int, Encoder] | None = None,
         privacy: HeadCharge | None = None,
     ) -> None:
-        """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels.
+        """`encoders`: trained before in mode `dp`; otherwise they are fitted here, without labels.
 
         `privacy` charges a private head.
         """
@@ -105,21 +128,22 @@ class Trainer(Descents):
         self.task, self.outputs = problem.task, problem.outputs
         if config.flip_target is not None and self.task == "regression":
             raise ValueError("a flip_target is about decisions, and the label is a number")
-        self.train, self.validation = train, _ = problem.train, problem.validation
-        self.layouts = problem.layouts
+        self.train, self.validation, self.layouts = problem.train, problem.validation, problem.layouts
         self.hooks = Hooks() if hooks is None else hooks
         self.validity: dict[str, dict[str, Any]] = {}
+        self.adversaries: tuple[Any, ...] = ()
+        self.left_out: tuple[int, ...] | None = None
+        self.dropped: tuple[str, ...] = ()
         self.fitted_here = encoders is None
         self.encoders: Mapping[int, Encoder] = (
-            {p.rank: self._encoder(p) for p in train.parties} if encoders is None else encoders
+            {p.rank: self._encoder(p) for p in self.train.parties} if encoders is None else encoders
         )
-        counts = engine.publish(FEATURES.name, {str(p.rank): len(p.layout.blocks) for p in train.parties})
-        features = int(sum(counts.values()))
+        counts = engine.publish(FEATURES.name, {str(p.rank): len(p.layout.blocks) for p in self.train.parties})
         self.discovery = Discovery(
             statistics,
-            train.parties,
-            train.protected,
-            features,
+            self.train.parties,
+            self.train.protected,
+            int(sum(counts.values())),
             config.discovery,
             seed,
             card,
@@ -128,8 +152,12 @@ class Trainer(Descents):
             tabled=problem.tabled,
             released=problem.released,
         )
-        self.dropped: tuple[str, ...] = ()
         self.enter()
+
+    def update(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)
+
+    # inputs
 
     def _encoder(self, party: Party) -> Encoder:
         """For a private head no record but its own may move a row, so it is centred on public values."""
@@ -138,105 +166,89 @@ class Trainer(Descents):
         return fit_encoder(party.layout, party.known.inputs, self.config.encoder, self.seed)
 
     def enter(self) -> None:
-        """Hand the encoded records to the engine, and begin with a zero head, or a module at its first weights."""
+        """Pass the encoded records to the engine, and start from zero weights, or a module's public first weights."""
         self._read()
-        self.state = State(self._first_head())
-
-    def _first_head(self) -> Any:
-        given, module = (self.batch, self.outputs, self.task), self.config.module
-        return self.engine.head(*given) if module is None else self.engine.module_head(*given, module, self.seed)
+        first, module = (self.batch, self.outputs, self.task), self.config.module
+        head = self.engine.head(*first) if module is None else self.engine.module_head(*first, module, self.seed)
+        self.state = State(head)
 
     def _read(self) -> None:
         """Encode both parts for the engine."""
         self.encodings: Blocks = self._encode(self.train)
         self.check_encodings: Blocks = self._encode(self.validation)
-        self.batch = self._bind(self.encodings, self.train)
-        self.check = self._bind(self.check_encodings, self.validation)
-        self.limit()
-
-    def limit(self) -> None:
-        """Set each owner's curvature bound of loss and ridge; again once the number of records is known."""
-        self.flat = self._flat()
-
-    def _flat(self) -> Blocks:
-        """Columns are centred on the records of their owner, common or not."""
-        if self.train.presence is not None:
-            return self.steepness()
-        steep = CURVATURE[self.task]
-        return {rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
+        self.batch = self.bind(self.encodings, self.train)
+        self.check = self.bind(self.check_encodings, self.validation)
 
     def _encode(self, part: Part) -> Blocks:
         return {p.rank: p.cleared(self.encoders[p.rank](p.inputs)) for p in part.parties}
 
-    def _bind(self, encodings: Blocks, part: Part) -> Any:
-        ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
-        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.presence, self.classes)
+    def bind(self, encodings: Any, part: Part) -> Any:
+        """A batch of these encodings. A private head of classes needs the label as a class."""
+        ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
+        classes = self.config.private and self.task != "regression"
+        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.presence, classes)
 
-    @property
-    def classes(self) -> bool:
-        """Whether the engine must know the label as a class."""
-        return self.config.private and self.task != "regression"
+    def columns(self, rank: int) -> int:
+        """How many columns of the head a party has."""
+        return self.encoders[rank].columns
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Take these features, and no others, out of the model; weights of their columns are 0 from now on."""
+        self.dropped = tuple(names)
+        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.known.inputs) for p in self.train.parties}
+        self._read()
+
+    # discovery
 
     def begin(self, state: State) -> None:
-        """Continue from a kept state."""
+        """Continue from a checkpoint."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
         if self.train.presence is not None and state.records:
             self.train.presence.told(state.records)
-            self.limit()
 
     def discover(self) -> None:
         """The first release of noisy tables and early repeated ones; tables are averaged, roles damped."""
         if self.state.conditional is None:
-            self.go_on(conditional=self.discovery.conditional(self.validation.parties))
+            self.update(conditional=self.discovery.conditional(self.validation.parties))
         rounds = self.config.refreshes + 1
-        for refresh in range(self.state.refreshes, rounds):
-            self.hooks.progress("discovery and warm-up", refresh, rounds)
-            state = self.state
-            beyond = state.conditional or ()
-            sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
-            self.go_on(sketches=sketches, finding=finding)
-            self._count()
-            self.go_on(refreshes=refresh + 1)
+        for release in range(self.state.refreshes, rounds):
+            self.hooks.progress("discovery and warm-up", release, rounds)
+            self._release(release)
+            if self.train.presence is not None and not self.state.records:
+                self.update(records=self.train.count)  # the noisy number that the statistics have opened
+            self.update(refreshes=release + 1)
             self.hooks.keep(self.state)
 
-    def judge(self, finding: RoleAssignment) -> RoleAssignment:
-        """The same with the confidence of its proposed roles, after the last release. Every process calls this."""
+    def _release(self, number: int) -> None:
+        """One more release of the tables, and the roles that follow from all of them."""
+        state = self.state
+        sketches, finding = self.discovery.refresh(number, state.sketches, state.finding, state.conditional or ())
+        self.update(sketches=sketches, finding=finding)
+
+    def release_again(self, number: int) -> RoleAssignment | None:
+        """One more release of the tables, during joint training. `number`: from 0, of the `late_refreshes`.
+
+        Returns the new finding: its caller makes generators and counterfactuals again. If the budget refuses the
+        release, roles and tables stay, and it returns None. Either way its caller keeps the state next. Every process
+        of a run calls this.
+        """
+        before, release = self.state.sketches, self.config.refreshes + 1 + number
+        if self.state.finding is None:
+            raise RuntimeError("a late release comes after discovery")
+        self.hooks.progress("late refresh", number, self.config.late_refreshes)
+        self._release(release)
+        self.update(refreshes=release + 1)
+        return self.state.finding if self.state.sketches is not before else None
+
+    def with_confidence(self, finding: RoleAssignment) -> RoleAssignment:
+        """The finding with the confidence of its proposed roles, after the last release. Every process calls this."""
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self.go_on(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
+            self.update(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
         return finding if self.state.finding is None else replace(finding, confidence=self.state.finding.confidence)
 
-    def _count(self) -> None:
-        """Keep the noisy number of records that the statistics have told, if it is needed."""
-        if self.train.presence is not None and not self.state.records:
-            self.go_on(records=self.train.count)
-            self.limit()
-
-    def refresh_late(self, number: int) -> RoleAssignment | None:
-        """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.
-
-        Returns the new finding: its caller makes generators and edits anew, which follow from roles and tables. If
-        the budget refuses the release, roles and tables stay, and it returns None. Either way its caller keeps the
-        state next. Every process of a run calls this.
-        """
-        state, release = self.state, self.config.refreshes + 1 + number
-        if state.finding is None:
-            raise RuntimeError("a late refresh comes after discovery")
-        self.hooks.progress("late refresh", number, self.config.late_refreshes)
-        beyond = state.conditional or ()
-        sketches, finding = self.discovery.refresh(release, state.sketches, state.finding, beyond)
-        self.go_on(sketches=sketches, finding=finding, refreshes=release + 1)
-        return finding if sketches is not state.sketches else None
-
-    def leave_out(self, names: Sequence[str]) -> None:
-        """Take these features, and no others, out of the model.
-
-        The head keeps weights for their columns, which are 0 from now on.
-        """
-        self.dropped = tuple(names)
-        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.known.inputs) for p in self.train.parties}
-        self._read()
+    # generators
 
     def generate(
         self, finding: RoleAssignment, decided: Collection[str] | None = None
@@ -249,20 +261,13 @@ class Trainer(Descents):
             decided = self.card.decisions if self.card is not None else ()
 
         def build(roles: Roles) -> dict[str, dict[int, Generator]]:
+            settings = roles, self.config.generator, self.seed
             return {
-                sketch.attribute: {
-                    p.rank: make_generator(
-                        p.layout,
-                        sketch.tables,
-                        sketch.deviation,
-                        roles,
-                        self.config.generator,
-                        self.seed,
-                        p.known.inputs,
-                    )
+                one.attribute: {
+                    p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.known.inputs)
                     for p in self.train.parties
                 }
-                for sketch in self.state.sketches
+                for one in self.state.sketches
             }
 
         self.hooks.progress("generators", 0, 1)
@@ -271,8 +276,8 @@ class Trainer(Descents):
         edited: dict[str, float] = {}
         for attribute in self.train.protected:
             moved = self._movement(generators[attribute.name], finding.roles, len(attribute.groups))
-            for known, seen in zip((fixed, edited), moved, strict=True):
-                known.update({k: max(known.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
+            for largest, seen in zip((fixed, edited), moved, strict=True):
+                largest.update({k: max(largest.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
             finding,
             self.engine.publish(MOVED_FIXED.name, fixed),
@@ -289,7 +294,7 @@ class Trainer(Descents):
     ) -> tuple[dict[str, float], dict[str, float]]:
         """How far each fixed and each edited feature moves: under the tables, or in the training records.
 
-        Edits that follow from tables touch no other feature, so fixed ones do not move.
+        Counterfactuals that follow from tables touch no other feature, so fixed ones do not move.
         """
         if self.config.exact_records:
             return movement(self.own_records, generators, roles, groups)
@@ -300,120 +305,69 @@ class Trainer(Descents):
             edited |= table_movement(party.layout, generators[party.rank], roles.edited, groups)
         return fixed, edited
 
-    def _validity(self, generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
-        """Validity terms of this process's parties; table generators stay in the public range."""
-        if self.config.exact_records:
-            return validity(self.own_records, generators, roles, groups)
-        moved = self._movement(generators, roles, groups)[1]
-        return Validity(size=sum(moved.values()))
-
-    def validate(self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]]) -> None:
-        """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
+    def validate(self, roles: Roles, generators: Generators) -> None:
+        """Open V_id, V_supp and the size of counterfactual changes, summed over the parties that edit."""
         edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
-            own = self._validity(generators[attribute.name], roles, len(attribute.groups))
-            summed = self.engine.total(VALIDITY.name, astuple(own), edits)
-            told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
+            given = generators[attribute.name], roles, len(attribute.groups)
+            if self.config.exact_records:
+                terms = validity(self.own_records, *given)
+            else:  # table generators stay in the public range
+                terms = Validity(size=sum(self._movement(*given)[1].values()))
+            summed = self.engine.total(VALIDITY.name, astuple(terms), edits)
+            record: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
             if summed is not None:
-                told = asdict(Validity(*summed))
-            self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **told})
-            self.validity[attribute.name] = told
+                record = asdict(Validity(*summed))
+            self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **record})
+            self.validity[attribute.name] = record
 
     @property
     def own_records(self) -> tuple[Party, ...]:
         """The training records of this process, without rows where a party has none."""
         return tuple(p.known for p in self.train.parties)
 
-    def leaking(self) -> dict[str, dict[str, Any]]:
-        """V_leak of every protected attribute, if it is asked for."""
-        if not self.config.leak:
-            return {}
-        if not self.guessers:  # steps of first order, or a resumed run that had taken them all
-            steep, known = CURVATURE[self.task], self.train.protected
-            self.guessers = adversaries_alone(self.engine, self.batch, self.steepness(), steep, known)
-        known, floor = self.validation.protected, self.config.min_group
-        return leaks(self.engine, self.guessers, self.check, known, floor, self.hooks.audit)
+    # penalties
 
-    def learned(self, finding: RoleAssignment) -> None:
-        """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
+    def prepare(self, finding: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> Counterfactuals:
+        """Generators and penalty for these roles and the tables of the state. `last`: no release follows."""
+        finding = finding if roles is None else replace(finding, roles=roles)
+        with phase("counterfactuals"):
+            if finding.roles.dropped != self.dropped:
+                self.drop(finding.roles.dropped)
+            checked, generators = self.generate(finding, None if roles is None else roles.of)
+            self.encode_with(checked)
+            penalty, check, energy = self.penalties(checked, generators, last)
+            reach = self.proxy_bound(self.proxy_directions(checked.roles))
+            return Counterfactuals(checked, generators, penalty, energy, reach, check)
+
+    def encode_with(self, finding: RoleAssignment) -> None:
+        """Called once roles and tables are known, before counterfactuals are encoded, for encodings that use them."""
 
     def penalties(
-        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
+        self, finding: RoleAssignment, generators: Generators, last: bool = True
     ) -> tuple[Any, Any, Blocks]:
-        """Consistency of train and validation, and each owner's curvature bound of it.
+        """Consistency of training and validation records, and each owner's curvature bound of it.
 
         From tables no record enters, and both are the same, unless a rule asks for flips of validation records.
-        `last`: no refresh follows. A noisy Gram matrix of records' edits is released for the last tables alone; the
-        steps before a refresh take the penalty from tables.
+        A noisy Gram matrix of records' counterfactuals is released for the last tables alone; the steps before a
+        release take the penalty from tables.
         """
-        if self.config.consistency_from == "tables" or (self.config.releases_gram and not last):
-            expected, energy = self._expected(finding, generators)
-            check = expected if self.config.flip_target is None else self._edits_of_validation(finding, generators)
-            return expected, check, energy
-        if self.config.releases_gram:
-            penalty, energy = self._released(finding, generators)
+        config = self.config
+        if config.consistency_from == "tables" or (config.releases_gram and not last):
+            penalty, energy = self._penalty_of_tables(finding, generators)
+            check = penalty
+            if config.flip_target is not None:
+                check = self._penalties_of_records(finding, generators, [(self.validation, self.check_encodings)])[0]
+            return penalty, check, energy
+        if config.releases_gram:
+            penalty, energy = self._penalty_of_released_gram(finding, generators)
             return penalty, penalty, energy
-        return self._penalties_of_records(finding, generators)
+        parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
+        *both, energy = self._penalties_of_records(finding, generators, parts)
+        return both[0], both[1], energy
 
-    def _released(
-        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
-    ) -> tuple[Any, dict[int, np.ndarray]]:
-        """The penalty under the noisy Gram matrix of records' edits, and the diagonal of each owner's part.
-
-        The matrix is released once; a resumed run reads it from its checkpoint.
-        """
-        moving = self.moving(finding.roles)
-        if moving is None:
-            raise ValueError("a noisy Gram matrix of edits is for mode sealed and public layouts of all parties")
-        if GRAM.name not in self.state.own:
-            self.go_on(own={**self.state.own, GRAM.name: self._noisy_gram(finding.roles, generators, moving)})
-            self.hooks.keep(self.state)
-        root = released_root(self.state.own[GRAM.name])
-        ends = np.cumsum([0, *(len(moving[rank]) for rank in sorted(moving))])
-        parts = {
-            p.rank: TableGram(root[:, ends[p.rank] : ends[p.rank + 1]], np.zeros((self.columns(p.rank),) * 2))
-            for p in self.train.parties
-        }
-        guards = self.guards(finding.roles)
-        return self.engine.expected([parts], guards), {rank: part.energy for rank, part in parts.items()}
-
-    def _noisy_gram(
-        self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]], moving: Mapping[int, np.ndarray]
-    ) -> np.ndarray:
-        """Release the mean Gram matrix of the training records' edits, over all columns; 0 if nothing is edited."""
-        self.hooks.progress("counterfactuals", 0, 1)
-        train, privacy, names = self.train, self.privacy, set(roles.edited) - set(roles.dropped)
-        if privacy is None:
-            raise ValueError("a noisy Gram matrix of edits needs something that charges it")
-        radii = {rank: SHORTENED * edit_radius(layout, names) for rank, layout in self.layouts.items()}
-        columns = sum(int(reach.sum()) for reach in moving.values())
-        if not columns:
-            return np.zeros((sum(map(len, moving.values())),) * 2)
-        made = [
-            EncodedEdits(
-                train.parties,
-                len(attribute.groups),
-                generators[attribute.name],
-                self.encoders,
-                self.encodings,
-                self._draws(train),
-                self.seed,
-                radii,
-            )
-            for attribute in train.protected
-        ]
-        edits = len(made) * self._draws(train)
-        moved = gram_sensitivity(radii.values(), columns, edits, train.rows)
-        codes = [attribute.codes for attribute in train.protected]
-        summed = self.engine.noisy_gram(made, codes, moving, train.presence, lambda: privacy.charge_gram(moved))
-        return summed / (edits * train.count)
-
-    def _draws(self, part: Part) -> int:
-        """Edits of each record and attribute."""
-        return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
-
-    def _expected(
-        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
+    def _penalty_of_tables(
+        self, finding: RoleAssignment, generators: Generators
     ) -> tuple[Any, dict[int, np.ndarray]]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
@@ -426,91 +380,327 @@ class Trainer(Descents):
             for attribute in self.train.protected
         ]
         energy = {p.rank: np.max([gram[p.rank].energy for gram in grams], axis=0) for p in self.train.parties}
-        return self.engine.expected(grams, self.guards(finding.roles)), energy
+        return self.engine.expected(grams, self.proxy_directions(finding.roles)), energy
 
     def gram_of(self, party: Party, generator: Generator, names: Collection[str], groups: int) -> TableGram:
-        """Party step, local: its part of the expected Gram matrix of edits of these features."""
+        """Party step, local: its part of the expected Gram matrix of counterfactual changes of these features."""
         encoder = self.encoders[party.rank]
         if isinstance(encoder, FeatureEncoder):
             return sampled_gram(party.layout, generator, encoder, names, groups, self.seed)
         if not isinstance(encoder, PlainEncoder):
-            raise TypeError(f"no edits from tables for encoder {type(encoder).__name__}")
+            raise TypeError(f"no counterfactuals from tables for encoder {type(encoder).__name__}")
         return table_gram(party.layout, generator, encoder, names, groups)
 
-    def public_reach(self) -> Blocks:
-        found = {}
-        for party in self.train.parties:
-            encoder, plain = self.encoders[party.rank], public_reach(party.layout)
-            more = encoder.columns - len(plain)
-            radius = encoder.radius if isinstance(encoder, FeatureEncoder) else 0.0
-            found[party.rank] = np.concatenate([plain, np.full(more, radius)])
-        return found
+    def _penalty_of_released_gram(self, finding: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
+        """The penalty under the noisy Gram matrix of records' counterfactuals, and the diagonal of each owner's part.
 
-    def _edits_of_validation(self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]) -> Any:
-        """Edits of validation records, selected by their s."""
-        joined = self._edits_of_parts(finding, generators, [(self.validation, self.check_encodings)])
-        return joined[0][0]
+        The matrix is released once; a resumed run reads it from its checkpoint.
+        """
+        moving = self.moving(finding.roles)
+        if moving is None:
+            raise ValueError("a noisy Gram matrix is for mode sealed and public layouts of all parties")
+        if GRAM.name not in self.state.own:
+            self.update(own={**self.state.own, GRAM.name: self._noisy_gram(finding.roles, generators, moving)})
+            self.hooks.keep(self.state)
+        root = released_root(self.state.own[GRAM.name])
+        ends = np.cumsum([0, *(len(moving[rank]) for rank in sorted(moving))])
+        parts = {
+            p.rank: TableGram(root[:, ends[p.rank] : ends[p.rank + 1]], np.zeros((self.columns(p.rank),) * 2))
+            for p in self.train.parties
+        }
+        directions = self.proxy_directions(finding.roles)
+        return self.engine.expected([parts], directions), {rank: part.energy for rank, part in parts.items()}
+
+    def _noisy_gram(self, roles: Roles, generators: Generators, moving: Mapping[int, np.ndarray]) -> np.ndarray:
+        """Release the mean Gram matrix of the training records' counterfactuals, over all columns; 0 without any."""
+        self.hooks.progress("counterfactuals", 0, 1)
+        train, privacy, names = self.train, self.privacy, set(roles.edited) - set(roles.dropped)
+        if privacy is None:
+            raise ValueError("a noisy Gram matrix needs something that charges it")
+        radii = {rank: SHORTENED * edit_radius(layout, names) for rank, layout in self.layouts.items()}
+        columns = sum(int(reach.sum()) for reach in moving.values())
+        if not columns:
+            return np.zeros((sum(map(len, moving.values())),) * 2)
+        made = [
+            self.encoded(train, self.encodings, len(attribute.groups), generators[attribute.name], radii)
+            for attribute in train.protected
+        ]
+        count = len(made) * self._draws(train)
+        moved = gram_sensitivity(radii.values(), columns, count, train.rows)
+        codes = [attribute.codes for attribute in train.protected]
+        summed = self.engine.noisy_gram(made, codes, moving, train.presence, lambda: privacy.charge_gram(moved))
+        return summed / (count * train.count)
+
+    def _draws(self, part: Part) -> int:
+        """Counterfactuals of each record and attribute."""
+        return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _penalties_of_records(
-        self, finding: RoleAssignment, generators: Mapping[str, Mapping[int, Generator]]
-    ) -> tuple[Any, Any, Blocks]:
-        parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
-        joined, energy = self._edits_of_parts(finding, generators, parts)
-        return joined[0], joined[1], energy
-
-    def _edits_of_parts(
-        self,
-        finding: RoleAssignment,
-        generators: Mapping[str, Mapping[int, Generator]],
-        parts: Sequence[tuple[Part, Blocks]],
-    ) -> tuple[list[Any], dict[int, np.ndarray]]:
-        """Edits of the records of these parts, and each owner's curvature bound of those of the training part."""
+        self, finding: RoleAssignment, generators: Generators, parts: Sequence[tuple[Part, Blocks]]
+    ) -> list[Any]:
+        """The penalties over the records of these parts, and each owner's curvature bound of the training part's."""
         energy = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
-        joined = []
+        penalties: list[Any] = []
         for number, (part, encodings) in enumerate(parts):
             self.hooks.progress("counterfactuals", number, len(parts))
-            edits = []
-            for place, attribute in enumerate(part.protected):
-                draws, given = self._draws(part), generators[attribute.name]
-                made = self.edits_of(part, encodings, len(attribute.groups), given, draws)
+            selected = []
+            for index, attribute in enumerate(part.protected):
+                made = self.encoded(part, encodings, len(attribute.groups), generators[attribute.name])
                 moving = self.moving(finding.roles)
-                edits.append(self.engine.edits(made, attribute.codes, place, moving, part.presence))
+                selected.append(self.engine.edits(made, attribute.codes, index, moving, part.presence))
                 if part is self.train:
                     share = part.rows / part.count
                     energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}
-            joined.append(self.engine.join(edits, self.guards(finding.roles)))
-        return joined, energy
+            penalties.append(self.engine.join(selected, self.proxy_directions(finding.roles)))
+        return [*penalties, energy]
 
-    def edits_of(
-        self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
-    ) -> EncodedEdits:
-        """Encoded edits of one part under one protected attribute."""
-        return EncodedEdits(part.parties, groups, generators, self.encoders, encodings, draws, self.seed)
+    def encoded(
+        self,
+        part: Part,
+        encodings: Blocks,
+        groups: int,
+        generators: Mapping[int, Generator],
+        radii: Mapping[int, float] | None = None,
+    ) -> EncodedCounterfactuals:
+        """Encoded counterfactuals of one part under one protected attribute."""
+        given = part.parties, groups, generators, self.encoders, encodings, self._draws(part), self.seed
+        return EncodedCounterfactuals(*given, radii)
 
     def moving(self, roles: Roles) -> Mapping[int, np.ndarray] | None:
-        """Of every party, the columns of the head that edits may change; None where that is not known."""
+        """Of every party, the columns of the head that counterfactuals may change; None where that is not known."""
         if not self.layouts or not self.fitted_here:
             return None
         names, kind = set(roles.edited) - set(roles.dropped), self.config.encoder
         return {rank: reached(layout, names, kind) for rank, layout in self.layouts.items()}
 
-    def columns(self, rank: int) -> int:
-        """How many columns of the head a party has."""
-        return self.encoders[rank].columns
-
-    def guards(self, roles: Roles) -> list[Blocks]:
+    def proxy_directions(self, roles: Roles) -> list[Blocks]:
         """Directions along which the proxies reveal s, one per protected attribute; none without a proxy."""
-        guards: list[Blocks] = []
         if not roles.guarded:  # as all know
-            return guards
+            return []
+        directions: list[Blocks] = []
         for sketch in self.state.sketches:
             blocks = {}
             for party in self.train.parties:
                 plain = shift_direction(party.layout, sketch.tables, roles.guarded)
-                spare = self.columns(party.rank) - len(plain)
-                blocks[party.rank] = np.concatenate([plain, np.zeros(spare)])
-            guards.append(blocks)
-        return guards
+                blocks[party.rank] = np.concatenate([plain, np.zeros(self.columns(party.rank) - len(plain))])
+            directions.append(blocks)
+        return directions
+
+    def proxy_bound(self, directions: Sequence[Blocks]) -> Blocks:
+        """Each owner's curvature bound of the proxy penalty; opens the length of its directions."""
+        reach = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
+        for direction in directions:
+            own = sum(float(np.abs(block).sum()) for block in direction.values())
+            summed = self.engine.total(GUARD_LENGTH.name, [own])
+            if summed is None:
+                raise RuntimeError("every party has a part in the length of a direction")
+            reach = {k: v + np.abs(direction[k]) * summed[0] for k, v in reach.items()}
+        return reach
+
+    def curvature_bound(self) -> Blocks:
+        """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
+        steep = CURVATURE[self.task]
+        return {
+            rank: steep * self.largest_mean(block**2) + self.config.ridge for rank, block in self.encodings.items()
+        }
+
+    def largest_mean(self, squares: np.ndarray) -> np.ndarray:
+        """The mean over all records, or over those that curvature is estimated on if it is larger there."""
+        chosen = sampled_rows(len(squares))
+        whole, part = self.train.mean(squares), self.train.mean(squares[chosen]) / chosen.mean()
+        return np.maximum(whole, part)
+
+    def largest_entries(self) -> Blocks:
+        """The largest magnitude of each column, from public facts and released tables."""
+        found = {}
+        for party in self.train.parties:
+            encoder, plain = self.encoders[party.rank], public_reach(party.layout)
+            radius = encoder.radius if isinstance(encoder, FeatureEncoder) else 0.0
+            found[party.rank] = np.concatenate([plain, np.full(encoder.columns - len(plain), radius)])
+        return found
+
+    # training
+
+    def _optimize(
+        self,
+        weights: Any,
+        optimizer: Any,
+        schedule: Iterable[Segment],
+        total: int,
+        name: str = "training",
+        keep: bool = True,
+    ) -> tuple[Any, Any]:
+        """The training loop of all heads: weights and optimizer after the schedule.
+
+        keep: the weights are the state after every segment. The number of steps never depends on the data.
+        """
+        taken = self.state.taken if keep else 0
+        for segment in schedule:
+            self.hooks.progress(name, taken, total)
+            if segment.recompute:
+                optimizer = self.engine.sharpen(weights, optimizer)
+            weights = self.engine.steps(weights, optimizer, segment.count, fine=segment.fine)
+            taken += segment.count
+            if keep:
+                self.update(head=weights, taken=taken)
+                self.hooks.keep(self.state)
+        return weights, optimizer
+
+    def warm_up(self, made: Counterfactuals) -> None:
+        """A few steps under this penalty before a late release: joint training has begun.
+
+        First-order steps need no inverse: about 17 rounds. In scaled columns the curvature has a trace of at most the
+        number of columns, so at this rate every step goes down, whatever the data are (`grid`, Scale). The weights
+        stay secret: no bit about them is opened, not even whether they are in range. They carry no noise and are
+        never released; those of the grid start from them and end within the checked tolerance of their minimum
+        wherever they started (`releases.heads`). A module takes the first of its steps here.
+        """
+        self.hooks.progress("warm-up", 0, 1)
+        config, weights = self.config, self.state.head
+        lam = config.trained[0] if config.taken is None else config.taken
+        if config.module is None:
+            flat, weight = self.curvature_bound(), config.guard
+            bound = {k: flat[k] + lam * made.energy[k] + weight * made.reach[k] for k in flat}
+            step = Step(WARM_RATE / self.engine.width(weights), 0.0, lam, weight)
+            optimizer = self.engine.prepare(self.batch, made.penalty, step, bound)
+        else:
+            optimizer = self._module_optimizer(made.penalty, lam)
+        self.update(head=self.engine.steps(weights, optimizer, WARM_STEPS))
+
+    def _module_optimizer(self, penalty: Any, lam: float) -> Any:
+        step = Step(MODULE_RATE, MODULE_MOMENTUM, lam, self.config.guard)
+        return self.engine.prepare_module(self.batch, penalty, step, self.config.ridge)
+
+    def weights_of(self, made: Counterfactuals, lambdas: Sequence[float]) -> tuple[Any, ...]:
+        """Weights for each lambda: of a linear head all at once, of a module one lambda after another."""
+        config = self.config
+        if not config.second_order:
+            return self._train_modules(made.penalty, lambdas)
+        each = tuple(lam for lam in lambdas for _ in range(self.outputs))
+        sharpens = any(segment.recompute for segment in second_order_schedule(config, self.task))
+        curvature = (PRIVATE_CURVATURE if config.private else CURVATURE)[self.task]
+        held = (config.guard,) * len(each)
+        grid = Grid(each, held, curvature, sharpens=sharpens, guesses=config.leak, without=self.left_out)
+        if config.private:
+            return self.train_private(made, grid)
+        # A counterfactual of a record is one of those made for the groups: its square is at most the sum of theirs.
+        groups = max(len(attribute.groups) for attribute in self.train.protected)
+        groups = 1 if config.consistency_from == "tables" else groups
+        most = {rank: groups * block for rank, block in made.energy.items()}
+        weights = self.train_grid(made.penalty, grid, Bounds(self.curvature_bound(), most, made.reach))
+        if self.left_out is not None:
+            self.update(control=weights[-1])
+        return weights[: len(lambdas)]
+
+    def _start(self, grid: Grid) -> Any:
+        """The weights of a grid where the warm-up ended, which is the same for all; zero where there was none."""
+        return self.engine.copied(self.state.head, len(grid.lambdas) // self.outputs, grid.without is not None)
+
+    def train_grid(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
+        """Second-order steps of all lambdas."""
+        config = self.config
+        if not self.state.taken:
+            self.update(head=self._start(grid))
+        if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
+            optimizer = self.engine.prepare_grid(self.batch, penalty, grid, bounds)
+            if grid.guesses:
+                self.adversaries = adversaries(self.engine, optimizer, self.train.protected)
+            schedule = second_order_schedule(config, self.task, self.state.taken)
+            self._optimize(self.state.head, optimizer, schedule, config.grid_steps)
+        return self.engine.apart(self.state.head, self.outputs)
+
+    def train_private(self, made: Counterfactuals, grid: Grid) -> tuple[Any, ...]:
+        """Private heads: charged, then trained without a checkpoint.
+
+        The last steps have a precise sigmoid. Scales of columns follow from public bounds and released tables, so
+        that rounding moves a row by nothing but its own record. A run that was interrupted starts here again: nothing
+        followed from the weights that it had not finished, so new noise under the same charge reveals nothing more.
+        """
+        config, count = self.config, self.train.count
+        if self.privacy is None:
+            raise ValueError("private heads need something that charges them")
+        noise = self.privacy.charge_heads(count)
+        least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2)
+        grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, own=True, least=least)
+        flat = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
+        for rank, own in flat.items():
+            if (
+                own.size
+                and float((own + grid.weight * made.energy[rank] + made.reach[rank]).mean()) > LARGEST_CURVATURE
+            ):
+                raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
+        bounds = Bounds(flat, made.energy, made.reach)
+        optimizer = self.engine.prepare_grid(self.batch, made.penalty, grid, bounds, noise)
+        schedule = private_schedule(config, noise, self.train.rows, count, max(grid.lambdas), self.further_steps)
+        total = sum(segment.count for segment in schedule)
+        weights, optimizer = self._optimize(self._start(grid), optimizer, schedule, total, keep=False)
+        self.update(head=self.engine.finish(weights, optimizer), taken=config.grid_steps)
+        return self.engine.apart(self.state.head, self.outputs)
+
+    def _train_modules(self, penalty: Any, lambdas: Sequence[float]) -> tuple[Any, ...]:
+        """First-order steps of a module at each lambda, from the weights of the last one."""
+        config = self.config
+        for lam in lambdas[len(self.state.heads) :]:
+            if self.state.taken < config.steps:  # a resumed run may have taken them all
+                optimizer = self._module_optimizer(penalty, lam)
+                starts = range(self.state.taken, config.steps, config.keep_every)
+                schedule = [Segment(min(config.keep_every, config.steps - start)) for start in starts]
+                name = f"training at lambda {lam:g}"
+                self._optimize(self.state.head, optimizer, schedule, config.steps, name)
+            self.update(heads=(*self.state.heads, self.state.head), taken=0)
+            self.hooks.keep(self.state)
+        return self.state.heads
+
+    def fit(self, made: Counterfactuals) -> None:
+        """Train the whole grid of lambda, then check, measure or choose among all weights at once.
+
+        All weights are kept if their measures are opened, else those that are taken, or the engine's choice.
+        """
+        config, lambdas = self.config, self.config.trained
+        if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
+            return
+        heads = self.weights_of(made, lambdas)
+        seen: Sequence[Measures | None] = [None] * len(heads)
+        choice = None
+        if not config.private:
+            # The bit is opened, so under noisy evaluation it may be about training records only.
+            every = heads if self.state.control is None else (*heads, self.state.control)
+            self.engine.check_range(every, self.check if config.evaluation == "exact" else self.batch)
+        if config.evaluation == "exact" and not (config.private and len(heads) == 1):
+            seen = self.engine.measure(heads, self.check, made.check, config.target.measure == "flips")
+        elif config.evaluation == "noisy" and config.taken is not None:
+            heads = (heads[lambdas.index(config.taken)],)
+        elif config.evaluation == "noisy":
+            choice, heads = self.engine.choose(heads, self.check, made.check, config.target), ()
+        trials = tuple(Trial(lam, found, config.steps_per_lambda) for lam, found in zip(lambdas, seen, strict=True))
+        for trial in trials:
+            self.hooks.audit("lambda tried", asdict(trial))
+        self.update(trials=trials, taken=0, heads=heads, choice=choice)
+        self.hooks.keep(self.state)
+
+    def chosen(self) -> tuple[Any, float | None]:
+        """The weights that the rule chooses, and their lambda unless that is secret."""
+        config, trials = self.config, self.state.trials
+        if config.evaluation == "exact":
+            met = [t.lam == config.taken for t in trials]
+            if config.taken is None:
+                met = [t.validation is not None and t.validation.meets(config.target) for t in trials]
+            index = met.index(True) if any(met) else len(met) - 1
+            return self.state.heads[index], trials[index].lam
+        if config.taken is not None:
+            return self.state.heads[0], config.taken
+        return self.state.choice, config.lambdas[0] if len(config.lambdas) == 1 else None
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of a run: the warm-up before each late release, and the grid."""
+        return self.config.late_refreshes * WARM_STEPS + self.config.total_steps
+
+    def frontier(self) -> tuple[tuple[float, Any], ...]:
+        """Every lambda with its weights, unless the choice among them is secret."""
+        if self.config.evaluation != "exact":
+            return ()
+        return tuple((trial.lam, head) for trial, head in zip(self.state.trials, self.state.heads, strict=True))
 
     def columns_left_out(self, roles: Roles) -> tuple[int, ...] | None:
         """Columns of mediators and proxies over all parties, by the public roles; None without a control."""
@@ -523,62 +713,21 @@ class Trainer(Descents):
                 raise TypeError("a control leaves columns out, so each must belong to one feature")
             shown = replace(encoder, dropped=frozenset(roles.descendants)).shown
             hidden |= {f"{party.rank} {number}": 1.0 - value for number, value in enumerate(shown)}
-        told = self.engine.publish(LEFT_OUT.name, hidden)
-        order = sorted(told, key=lambda name: tuple(map(int, name.split())))
-        return tuple(at for at, name in enumerate(order) if told[name])
+        opened = self.engine.publish(LEFT_OUT.name, hidden)
+        order = sorted(opened, key=lambda name: tuple(map(int, name.split())))
+        return tuple(index for index, name in enumerate(order) if opened[name])
 
-    def fit(self, descend: Descend, check: Any) -> None:
-        """Train the whole grid of lambda, then check, measure or choose among all heads at once.
+    def leaks(self) -> dict[str, dict[str, Any]]:
+        """V_leak of every protected attribute, if it is asked for."""
+        if not self.config.leak:
+            return {}
+        if not self.adversaries:  # a module, or a resumed run that had taken all steps
+            steep, known = CURVATURE[self.task], self.train.protected
+            self.adversaries = adversaries_alone(self.engine, self.batch, self.curvature_bound(), steep, known)
+        known, floor = self.validation.protected, self.config.min_group
+        return leaks(self.engine, self.adversaries, self.check, known, floor, self.hooks.audit)
 
-        The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
-        """
-        config, lambdas = self.config, self.config.trained
-        if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
-            return
-        heads = self.heads_of(descend, lambdas)
-        seen: Sequence[Measures | None] = [None] * len(heads)
-        choice = None
-        if not config.private:
-            # The bit is opened, so in secret evaluation it may be about training records only.
-            every = heads if self.state.control is None else (*heads, self.state.control)
-            self.engine.check_range(every, self.check if config.evaluation == "exact" else self.batch)
-        if config.private and (len(heads) == 1 or config.evaluation == "noisy"):
-            heads = (heads[lambdas.index(config.taken)],) if config.evaluation == "noisy" else heads
-        elif config.evaluation == "exact":
-            seen = self.engine.measure(heads, self.check, check, config.target.measure == "flips")
-        elif config.taken is None:
-            choice, heads = self.engine.choose(heads, self.check, check, config.target), ()
-        else:
-            heads = (heads[lambdas.index(config.taken)],)
-        trials = tuple(Trial(lam, found, config.steps_per_lambda) for lam, found in zip(lambdas, seen, strict=True))
-        for trial in trials:
-            self.hooks.audit("lambda tried", asdict(trial))
-        self.go_on(trials=trials, taken=0, heads=heads, choice=choice)
-        self.hooks.keep(self.state)
-
-    def steps_before_grid(self) -> int:
-        """The warm-up before each late release."""
-        return self.config.late_refreshes * WARM_STEPS
-
-    def chosen(self) -> tuple[Any, float | None]:
-        """The head that the rule chooses, and its lambda unless that is secret."""
-        config, trials = self.config, self.state.trials
-        if config.evaluation == "exact":
-            met = [t.lam == config.taken for t in trials]
-            if config.taken is None:
-                met = [t.validation is not None and t.validation.meets(config.target) for t in trials]
-            place = met.index(True) if any(met) else len(met) - 1
-            return self.state.heads[place], trials[place].lam
-        if config.taken is not None:
-            return self.state.heads[0], config.taken
-        only = config.lambdas[0] if len(config.lambdas) == 1 else None
-        return self.state.choice, only
-
-    def frontier(self) -> tuple[tuple[float, Any], ...]:
-        """Every lambda with its head, unless the choice among them is secret."""
-        if self.config.evaluation != "exact":
-            return ()
-        return tuple((trial.lam, head) for trial, head in zip(self.state.trials, self.state.heads, strict=True))
+    # the whole method
 
     def run(
         self,
@@ -586,7 +735,7 @@ class Trainer(Descents):
         state: State | None = None,
         phase: Phase = lambda name: nullcontext(),
     ) -> Model:
-        """All phases in order, or the rest of them from a kept state. `roles` fixes the roles for a comparison.
+        """All phases in order, or the rest of them from a checkpoint. `roles` fixes the roles for a comparison.
 
         Every process of a run calls this with what it holds; `phase` is entered around each phase.
         """
@@ -594,33 +743,33 @@ class Trainer(Descents):
             self.begin(state)
         with phase("discovery and warm-up"):
             self.discover()
-        found = self.state.finding
-        if found is None:
-            raise RuntimeError("no sketch was released")
+        finding = self.state.finding
+        if finding is None:
+            raise RuntimeError("no table was released")
         left = range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes)
-        made = self._edited(found, roles, phase, not left)
+        made = self.prepare(finding, roles, phase, not left)
         for number in left:
             with phase("discovery and warm-up"):
-                self.warm_up(made.penalty, made.energy, made.reach)
+                self.warm_up(made)
             with phase("late refreshes"):
-                later = self.refresh_late(number)
+                later = self.release_again(number)
                 self.hooks.keep(self.state)
             last = number == left[-1]
             if later is not None or (last and self.config.releases_gram):
-                found = found if later is None else later
-                made = self._edited(found, roles, phase, last)
+                finding = finding if later is None else later
+                made = self.prepare(finding, roles, phase, last)
         with phase("late refreshes" if self.config.late_refreshes else "discovery and warm-up"):
-            finding, generators = self.judge(made.finding), made.generators
+            finding, generators = self.with_confidence(made.finding), made.generators
         with phase("counterfactuals"):
             self.left_out = self.columns_left_out(finding.roles)
             self.validate(finding.roles, generators)
         with phase("training"):
-            self.fit(self.joint(made.penalty, made.energy, made.reach), made.check)
+            self.fit(made)
             head, lam = self.chosen()
             temperature = 1.0
             if not self.config.private:  # a temperature would be chosen on records
                 head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
-            leak = self.leaking()
+            leak = self.leaks()
         return Model(
             self.engine,
             self.encoders,
@@ -637,22 +786,11 @@ class Trainer(Descents):
             validity=with_leaks(self.validity, leak),
         )
 
-    def _edited(self, found: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
-        """Generators and penalty for these roles and the tables of the state. `last`: no refresh follows."""
-        found = found if roles is None else replace(found, roles=roles)
-        with phase("counterfactuals"):
-            if found.roles.dropped != self.dropped:
-                self.leave_out(found.roles.dropped)
-            finding, generators = self.generate(found, None if roles is None else roles.of)
-            self.learned(finding)
-            penalty, check, energy = self.penalties(finding, generators, last)
-            return _Edited(finding, generators, penalty, energy, self.reach(self.guards(finding.roles)), check)
-
 
 def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: EvaluationKind) -> tuple[Any, float]:
-    """Head and temperature with the lowest log loss on a batch, from a fixed grid.
+    """Weights and temperature with the lowest log loss on a batch, from a fixed grid.
 
-    In secret the temperature becomes part of the head, and the returned temperature is 1.
+    Under noisy evaluation the temperature becomes part of the weights, and the returned temperature is 1.
     """
     if task == "regression":
         return head, 1.0

@@ -28,12 +28,12 @@ import numpy as np
 import pytest
 
 from protocols.session.saving import combined
-from secure_sccvfl.audit.attacks.choice import balanced
 from secure_sccvfl.audit.attacks.retraining import recovered
+from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
-from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.releases import charging
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.runs import train
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.runs.scoring.jobs import PredictJob
@@ -215,7 +215,7 @@ def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, flo
         error = max(error, float(np.abs(shown @ (heads[-1] - model.head())).max()))
         draws = int(np.clip(EDITED_ROWS // len(rows), 2, own.generator.draws))
         makers, encoded = {0: own.generators(mine)["s"]}, {0: own.encoder(mine.inputs)}
-        made = EncodedEdits((mine,), 2, makers, {0: own.encoder}, encoded, draws, own.drawn_seed)
+        made = EncodedCounterfactuals((mine,), 2, makers, {0: own.encoder}, encoded, draws, own.drawn_seed)
         still = np.zeros((len(rows), model.shares[1].encoder.columns))
         edits.append([[np.hstack([blocks[0], still]) for blocks in by_group] for by_group in made])
     x = np.hstack([model.shares[k].encoder(part.party.take(rows).inputs) for k, part in enumerate(parts)])

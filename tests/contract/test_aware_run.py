@@ -16,7 +16,6 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.baselines import aware_predictor
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
@@ -40,31 +39,23 @@ SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 0, "wa
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    """A finished run: its folder and settings, what it found, its tables, and the scale of their noise."""
-    folder, tables, scales = tmp_path_factory.mktemp("aware"), {}, set()
+    """A finished run: its folder and settings, what it found and released."""
+    folder = tmp_path_factory.mktemp("aware")
     options = {**SHORT, "card": str(write_card(folder / "card.toml"))}
-    plain = SecureStatistics.group_sums
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = plain(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(self.deviation(sensitivity))
-        return found
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        released = Recorded.watch(patch)
         silence(patch)
         results = run_jobs(TrainJob, folder / "run", options)
-    return folder / "run", options, results, tables, scales.pop()
+    return folder / "run", options, results, released
 
 
 @pytest.fixture(scope="module")
 def plain(secure):
     """Data, split and the same model of the plaintext engine."""
-    _, options, _, tables, scale = secure
+    _, options, _, released = secure
     data = pooled("german", PARTIES)
     split, made = make_split(data, "iid", 0), RunOptions.of(options)
-    statistics = PlainStatistics(Recorded(tables, scale))
+    statistics = PlainStatistics(released)
     config, card, privacy = made.train_config(), made.policy(), Silent(made, made.schema(PARTIES))
     given = (PlainEngine(), statistics, data, split, config, 0)
     return data, split, train(*given, card=card, driver=AwareTrainer, privacy=privacy)
@@ -215,11 +206,11 @@ def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, 
 
 
 def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
-    def broken(self, penalty, grid, energy, reach):
+    def broken(self, made, grid):
         raise RuntimeError("a fault before training")
 
     with monkeypatch.context() as patch:
-        patch.setattr(AwareTrainer, "descend_privately", broken)
+        patch.setattr(AwareTrainer, "train_private", broken)
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, secure[1])
     for log in tmp_path.glob("party-*/releases.jsonl"):

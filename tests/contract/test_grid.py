@@ -14,11 +14,11 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import LEFT, Bounds, Grid, inverses
-from secure_sccvfl.training.descents.steps import stretches
 from secure_sccvfl.training.engine import CURVATURE, Target
+from secure_sccvfl.training.grid import LEFT, Bounds, Grid, inverses
 from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.schedule import second_order_schedule
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_plaintext, in_secret
 
@@ -66,7 +66,7 @@ def guard_length(problem):
 def descended(engine, batch, descent, grid, task, config=CONFIG):
     """A head of the whole grid after all its steps."""
     made = engine.head(batch, len(grid), task)
-    for count, sharp in stretches(config, task):
+    for count, sharp, _ in second_order_schedule(config, task):
         descent = engine.sharpen(made, descent) if sharp else descent
         made = engine.steps(made, descent, count)
     return made
@@ -429,11 +429,11 @@ class _Caught(Exception):
 
 
 class _Catching(Trainer):
-    def reach(self, guards):
+    def proxy_bound(self, guards):
         self.guarded = guards
-        return super().reach(guards)
+        return super().proxy_bound(guards)
 
-    def descend_together(self, penalty, grid, bounds):
+    def train_grid(self, penalty, grid, bounds):
         raise _Caught(self.encodings, self.batch, penalty, bounds, self.guarded)
 
 

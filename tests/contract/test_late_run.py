@@ -14,14 +14,13 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.releases import kind_of
 from secure_sccvfl.reports.collect import refreshes_of
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.descents.steps import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.schedule import WARM_STEPS
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
 from tests.support.harness import Recorded
@@ -35,29 +34,13 @@ OPTIONS = {
 CHARGES = ["risk gains", "sketch-0", "sketch-1"]
 
 
-class Released(Recorded):
-    """What the secure run released, with the scale of each release."""
-
-    def deviation(self, sensitivity):
-        return self.scale * sensitivity.added
-
-
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    folder, tables, scales = tmp_path_factory.mktemp("late"), {}, set()
-    plain = SecureStatistics.group_sums
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = plain(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(round(self.deviation(sensitivity) / sensitivity, 12))
-        return found
-
+    folder = tmp_path_factory.mktemp("late")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        released = Recorded.watch(patch)
         results = run_jobs(TrainJob, folder, OPTIONS)
-    (scale,) = scales
-    return folder, results, Released(tables, scale)
+    return folder, results, released
 
 
 def test_the_model_is_that_of_the_plaintext_engine_on_the_same_releases(secure):
@@ -112,7 +95,7 @@ def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, pr
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "refresh_late", broken)))
+        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "release_again", broken)))
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, options)
     for log in tmp_path.glob("party-*/releases.jsonl"):

@@ -16,7 +16,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, shuffled
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
-from secure_sccvfl.models.edits import EncodedEdits
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.scoring import jobs as score
 from secure_sccvfl.runs.scoring.jobs import EvaluateJob
@@ -88,7 +88,9 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
             trained, party = part.party.take(split.train), part.party.take(split.test)
             maker = of(model, trained).generators(trained)["s"]
             own = {party.rank: model.encoder}
-            edits = EncodedEdits((party,), 2, {party.rank: maker}, own, {party.rank: test[party.rank]}, 1, 0)
+            edits = EncodedCounterfactuals(
+                (party,), 2, {party.rank: maker}, own, {party.rank: test[party.rank]}, 1, 0
+            )
             ((*by_group,),) = [list(draw) for draw in edits]
             moved.append(np.stack([b[party.rank] for b in by_group])[groups, np.arange(rows)])
         after = before + np.hstack(moved) @ weight

@@ -16,7 +16,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import Bounds
+from secure_sccvfl.training.grid import Bounds
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, Trainer, train
 from tests.support.harness import LONG

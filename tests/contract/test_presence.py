@@ -9,8 +9,8 @@ import pytest
 
 from protocols.alignment.presence import Presence
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import CURVATURE, Step, Target
+from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract.engines import TEMPERATURES, Problem, releases

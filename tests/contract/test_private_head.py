@@ -13,16 +13,17 @@ from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.models.table_gram import TableGram
-from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, price_head
+from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE
+from secure_sccvfl.training.grid import Bounds, Grid
+from secure_sccvfl.training.model import Problem as Records
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.state import Problem as Records
 from secure_sccvfl.training.trainer import Trainer
 from tests.contract.engines import Problem, in_plaintext, in_secret
 from tests.support.harness import run_session
@@ -179,8 +180,8 @@ class Tables(PlainStatistics):
         bins = {k: v for party in make_parties(data) for k, v in party.take(split.train).bins().items()}
         self.tables = {name: block.T @ member for name, block in bins.items()}
 
-    def group_sums(self, columns, groups, counts, name, sensitivity, widths=None):
-        return ({k: self.tables[k].copy() for k in columns},)
+    def release(self, statistic, columns, groups, counts):
+        return Released(({k: self.tables[k].copy() for k in columns},), {"deviation": 2.0})
 
     def deviation(self, sensitivity):
         return 2.0
@@ -289,7 +290,7 @@ def test_the_steps_of_a_run_settle_whatever_the_labels_are(case, monkeypatch):
     weights = [ring.decode(sum(part[at] for part in found), 24) for at in (0, 1)]
     assert np.abs(np.vstack(weights)).max() > 0.1 and np.isfinite(plain_head(*given)).all()
     # Broken on purpose: after short first steps the curvature is not near that at the optimum.
-    monkeypatch.setattr("secure_sccvfl.training.descents.steps.PRIVATE_RATE", 0.1)
-    monkeypatch.setattr("secure_sccvfl.training.descents.steps.PRECISE_STEPS", -2)
+    monkeypatch.setattr("secure_sccvfl.training.trainer.PRIVATE_RATE", 0.1)
+    monkeypatch.setattr("secure_sccvfl.training.schedule.PRECISE_STEPS", -2)
     with pytest.raises(FloatingPointError):
         plain_head(*given)

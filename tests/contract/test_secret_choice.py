@@ -19,7 +19,6 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.runs import checkpoints
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.engine import Target
@@ -216,14 +215,7 @@ class Following(PlainEngine):
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory):
     """A run in which the third of four lambdas meets the rule, with all its checkpoints, tables and secret bits."""
-    folder, tables, scales, bits = tmp_path_factory.mktemp("noisy"), {}, set(), {}
-    sums, meets = SecureStatistics.group_sums, SecureEngine._meets
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = sums(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(self.deviation(sensitivity))
-        return found
+    folder, bits, meets = tmp_path_factory.mktemp("noisy"), {}, SecureEngine._meets
 
     def judges(self, *arguments):
         found = meets(self, *arguments)
@@ -231,11 +223,11 @@ def noisy(tmp_path_factory):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        released = Recorded.watch(patch)
         patch.setattr(SecureEngine, "_meets", judges)
         patch.setattr(checkpoints, "KEPT", 10**6)
         told = run_jobs(TrainJob, folder, OPTIONS)
-    return folder, told, tables, scales.pop(), sum(bits.values()).tolist()
+    return folder, told, released, sum(bits.values()).tolist()
 
 
 def logits_in(folder):
@@ -259,11 +251,11 @@ def test_a_noisy_run_opens_nothing_about_validation_records(noisy):
 
 
 def test_the_head_chosen_in_secret_is_that_of_the_plaintext_engine(noisy):
-    folder, _, tables, scale, found = noisy
+    folder, _, released, found = noisy
     assert found == [0, 0, 1, 1], "the third of the grid is the first to meet the rule"
     data, config = pooled("german", PARTIES), RunOptions.of(OPTIONS).train_config()
     split = make_split(data, "iid", 0)
-    statistics = PlainStatistics(Recorded(tables, scale))
+    statistics = PlainStatistics(released)
     model = train(Following(found), statistics, data, split, config, 0)
     assert model.lam is None and model.temperature == 1.0
     expected = model.logits(make_parties(data))
@@ -309,7 +301,7 @@ def test_no_mode_declares_a_release_about_validation_records_unless_exact_and_no
 
 
 def test_exact_is_the_default_for_public_data_alone():
-    assert RunOptions.of({}).evaluation.kind == RunOptions.of({"dataset": "heart"}).evaluation.kind == "exact"
+    assert {RunOptions.of(given).evaluation.kind for given in ({}, {"dataset": "heart"})} == {"exact"}
     assert RunOptions.of({"dataset": "loans.toml"}).evaluation.kind == "noisy"
     assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"
 

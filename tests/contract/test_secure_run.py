@@ -11,7 +11,6 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
@@ -48,30 +47,22 @@ def run_jobs(make, folder, options):
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
-    """The run, what it released by name, and the scale of its noise."""
-    folder, tables, scales = tmp_path_factory.mktemp("run"), {}, set()
-    plain = SecureStatistics.group_sums
-
-    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
-        found = plain(self, columns, groups, counts, name, sensitivity, widths)
-        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
-        scales.add(self.deviation(sensitivity))
-        return found
-
+    """The run, and what it released."""
+    folder = tmp_path_factory.mktemp("run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SecureStatistics, "group_sums", watched)
+        released = Recorded.watch(patch)
         silence(patch)
         results = run_jobs(TrainJob, folder, {"seed": 0})
-    return folder, results, tables, scales.pop()
+    return folder, results, released
 
 
 @pytest.fixture(scope="module")
 def plain(secure):
-    _, _, tables, scale = secure
+    _, _, released = secure
     data = pooled("german", PARTIES)
     split = make_split(data, "iid", 0)
     options = RunOptions.of({})
-    statistics = PlainStatistics(Recorded(tables, scale))
+    statistics = PlainStatistics(released)
     config, privacy = options.train_config(), Silent(options, options.schema(PARTIES))
     return data, split, train(PlainEngine(), statistics, data, split, config, 0, privacy=privacy)
 

@@ -231,7 +231,7 @@ class Again:
     def __init__(self, rank: int, state: State, granted: bool = True) -> None:
         self.rank, self.state, self.granted, self.asked = rank, state, granted, 0
 
-    def refresh_late(self, number: int) -> RoleAssignment | None:
+    def release_again(self, number: int) -> RoleAssignment | None:
         self.asked += 1
         self.state = replace(self.state, refreshes=2 + number)
         if not self.granted:

@@ -13,7 +13,7 @@ from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.cached_releases import load_releases
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.heads import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
+from secure_sccvfl.releases.mechanisms import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions

@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
 from accounting.events import Sensitivity
 from protocols.config import SessionConfig, node_folder
 from protocols.net.certificates import Credentials, make_certificates
@@ -24,6 +27,8 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.records.transcript import Recording, Transcript
 from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import Shape
 from tests.support.randomness import PLACE
 
 LONG = 600.0
@@ -116,16 +121,37 @@ def run_session(
 
 
 class Recorded:
-    """Noise that gives back what the secure run released."""
+    """Noise that gives back what a secure run released, by name; `watch` it during that run."""
 
-    def __init__(self, tables: dict[str, Any], scale: float) -> None:
-        self.tables, self.scale = tables, scale
+    def __init__(self, tables: dict[str, Any] | None = None, constant: float | None = None) -> None:
+        self.tables: dict[str, Any] = {} if tables is None else tables
+        self.constant, self.scales = constant, set[float]()
+
+    @classmethod
+    def watch(cls, patch: pytest.MonkeyPatch) -> Recorded:
+        """Collects all releases of secure statistics from now on."""
+        found, honest = cls(), SecureStatistics.release
+
+        def watched(self: SecureStatistics, statistic: Any, columns: Any, groups: Any, counts: Any) -> Any:
+            released = honest(self, statistic, columns, groups, counts)
+            own = {k: np.hstack([part[k] for part in released.tables]) for k in released.tables[0]}
+            found.tables.setdefault(statistic.name, {}).update(own)
+            widths = [width for block in statistic.layout(self._columns).values() for width in block.values()]
+            moved = statistic.sensitivity(Shape(self._rows, widths, counts))
+            found.scales.add(round(self.deviation(moved) / moved.added, 12))
+            return released
+
+        patch.setattr(SecureStatistics, "release", watched)
+        return found
 
     def check(self, rows: int) -> None:
         pass
 
     def deviation(self, sensitivity: Sensitivity) -> float:
-        return self.scale
+        if self.constant is not None:
+            return self.constant
+        (scale,) = self.scales
+        return scale * sensitivity.added
 
     def release(
         self, sums: dict[str, Any], name: str, sensitivity: Sensitivity, mechanism: str = "gaussian"

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.evaluation.prepared import Prepared
-from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.paper.adversary import Adversary
 from secure_sccvfl.research.paper.encoder import code_columns

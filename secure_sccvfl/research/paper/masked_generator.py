@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import GeneratorConfig, Material
 from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms, MaskedCvae
 from secure_sccvfl.research.paper.posteriors import group_posterior, group_shares

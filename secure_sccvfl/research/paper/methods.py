@@ -17,7 +17,7 @@ import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
-from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.paper.adversary import Adversary

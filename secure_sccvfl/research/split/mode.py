@@ -45,10 +45,10 @@ from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.models.edits import public_targets
+from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.releases.catalogue import EDITING_PARTIES, GRADIENT, plan_of
 from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
 from secure_sccvfl.research.split.local import OwnTraining
@@ -90,7 +90,7 @@ class Late(Protocol):
 
     state: State
 
-    def refresh_late(self, number: int) -> RoleAssignment | None: ...
+    def release_again(self, number: int) -> RoleAssignment | None: ...
 
     def generate(self, finding: RoleAssignment) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]: ...
 
@@ -190,7 +190,7 @@ class SplitTrainer:
         networks of the old generators would not fit: a run that goes on from there makes the new ones first.
         """
         with phase("late refreshes"):
-            found = late.refresh_late(number)
+            found = late.release_again(number)
             self.state = late.state
             self._keep(at if found is None else replace(at, local=self.local.lasting()))
         if found is None:
@@ -401,7 +401,7 @@ class Split:
             )
         made = training.run(trainer, place.phase)
         with place.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
-            finding = trainer.judge(made.finding or finding)
+            finding = trainer.with_confidence(made.finding or finding)
         with place.phase("training"):
             trainer.validate(finding.roles, made.generators)
             head, temperature = _calibrated(made, trainer, options)

@@ -33,7 +33,7 @@ from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
-from protocols.steps.refusals import SHOWN, withheld
+from protocols.steps.choice import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
@@ -45,18 +45,18 @@ from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
-from secure_sccvfl.models.aware import AwareEdits, hypotheses
-from secure_sccvfl.models.edits import EncodedEdits, below_each_other, public_targets
+from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_each_other, public_targets
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.caps import raise_cap
+from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
 from secure_sccvfl.releases.record_tags import record_key
-from secure_sccvfl.releases.releases import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.runs.costs import PhaseMeter
 from secure_sccvfl.runs.jobs import Progress
@@ -441,12 +441,14 @@ class EvaluateJob(_WithModel):
         names = set(roles.edited) - set(roles.dropped)
         return {rank: reached(layout, names, "plain") for rank, layout in self.data.schema.layouts.items()}
 
-    def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
+    def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedCounterfactuals:
         model = self.model
         if model.aware is not None:
-            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed)
+            return AwareCounterfactuals(
+                (party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed
+            )
         encoders, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedEdits((party,), groups, generator, encoders, encoded, 1, model.drawn_seed)
+        return EncodedCounterfactuals((party,), groups, generator, encoders, encoded, 1, model.drawn_seed)
 
 
 class PredictJob(_WithModel):

@@ -17,7 +17,7 @@ from typing import Any
 
 from accounting.plain_text import plain
 from protocols.errors import reason_for_peers
-from protocols.net.activity import Activity
+from protocols.net.link import Activity
 
 _WINDOW, _SPACING = 15.0, 0.5
 _PROBLEMS, _LONGEST = 5, 300

@@ -29,8 +29,8 @@ from protocols.steps.second_order import (
     Shared,
     Slope,
 )
-from secure_sccvfl.releases.heads import HeadNoise
-from secure_sccvfl.training.descents.grid import (
+from secure_sccvfl.releases.mechanisms import HeadNoise
+from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,
     SHARP_MOMENTUM,

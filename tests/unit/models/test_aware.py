@@ -5,7 +5,7 @@ import pytest
 
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.models.aware import AwareEdits, AwareEncoder, hypotheses, make_aware
+from secure_sccvfl.models.aware import AwareCounterfactuals, AwareEncoder, hypotheses, make_aware
 from secure_sccvfl.models.encoders import fit_encoder
 from secure_sccvfl.policy.roles import Roles
 from tests.unit.models.test_minimal_generator import LAYOUT, ROLES, generator, records, tables_of
@@ -51,7 +51,7 @@ def test_an_edit_moves_s_along():
     inputs, codes = records(np.random.default_rng(0), shift=1)
     made, edit = aware(inputs, codes), generator(inputs, codes)
     party = Party(0, "a", LAYOUT, inputs)
-    edits = AwareEdits((party,), 2, {0: edit}, {0: made}, 1, 0)
+    edits = AwareCounterfactuals((party,), 2, {0: edit}, {0: made}, 1, 0)
     for draw in edits:
         for source, blocks in enumerate(draw):
             target = np.full(len(inputs), 1 - source)

@@ -15,11 +15,11 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.training import trainer as trainer_module
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents import steps
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State, Trainer
 
@@ -228,7 +228,7 @@ def test_a_private_head_is_the_same_from_any_start(monkeypatch):
     """The minimum under the last penalty, as precise as is checked, also without steps before the refresh."""
     warm, _, kept = private_run()
     assert np.abs(kept[-2].head.weight).max() > 0.01, "the steps before the refresh moved the head"
-    monkeypatch.setattr(steps, "WARM_STEPS", 0)
+    monkeypatch.setattr(trainer_module, "WARM_STEPS", 0)
     cold, _, before = private_run()
     assert not np.any(before[-2].head.weight)
     far = np.sqrt(((warm.head.weight - cold.head.weight) ** 2).sum())
@@ -248,7 +248,7 @@ def test_a_late_refresh_comes_after_discovery():
     problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
     made = Trainer(PlainEngine(), PlainStatistics(gaussian()), problem, LATE, 0)
     with pytest.raises(RuntimeError, match="after discovery"):
-        made.refresh_late(0)
+        made.release_again(0)
 
 
 class Penalised(PlainEngine):

@@ -148,10 +148,10 @@ def test_edited_proxies_move_with_the_mediators_and_are_made_consistent():
     assert validity["identity"] == 0 and validity["size"] > 0
     weak, _, _ = trained("edit", replace(QUICK, lambdas=(0.0,)))
     assert 0 < moved(model, proxies) < 0.5 * moved(weak, proxies)
-    assert not any(block.any() for guard in trainer.guards(model.roles) for block in guard.values())
+    assert not any(block.any() for guard in trainer.proxy_directions(model.roles) for block in guard.values())
     guarded, other, _ = trained("guard")
     assert moved(guarded, proxies) == 0
-    assert any(block.any() for guard in other.guards(guarded.roles) for block in guard.values())
+    assert any(block.any() for guard in other.proxy_directions(guarded.roles) for block in guard.values())
 
 
 def test_an_edited_proxy_that_does_not_respond_stays_a_proxy():

@@ -311,14 +311,14 @@ def test_a_bad_configuration_is_refused(bad):
 class _Bounded(Trainer):
     """Sees that what owners bound without knowing s is at least what it turns out to be."""
 
-    def descend_together(self, penalty, grid, bounds):
+    def train_grid(self, penalty, grid, bounds):
         found = np.diag(penalty.gram)
         assert found.max() > 0
         assert (whole(bounds.energy) >= found - 1e-12).all()
         assert (whole(bounds.reach) >= np.diag(penalty.guard) - 1e-12).all()
         steep = CURVATURE[self.task] * (self.batch.rows**2).mean(axis=0) + self.config.ridge
         assert np.allclose(whole(bounds.flat), steep)
-        return super().descend_together(penalty, grid, bounds)
+        return super().train_grid(penalty, grid, bounds)
 
 
 def whole(blocks):

@@ -1,9 +1,11 @@
-"""Information, mixing and single people: values worked by hand, controls that are at chance, and rules that hold."""
+"""The qualitative appendix: values worked by hand, controls at chance, rules that hold, tables and plots."""
 
 from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,27 +16,47 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.baselines import erm, scc
 from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.examples import versions
+from secure_sccvfl.evaluation.explained import DRAWS, column_sizes, explained, most_frequent, moves
+from secure_sccvfl.evaluation.information import information, mutual_information
 from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.evaluation.prepared import own_rows
-from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
-from secure_sccvfl.evaluation.qualitative.information import information, mutual_information
-from secure_sccvfl.evaluation.qualitative.mixing import Represented, components, mixing, read_s, used_by
-from secure_sccvfl.evaluation.qualitative.people import (
-    GROUP,
-    Subject,
-    cases,
-    chosen,
-    column_sizes,
-    edit_sizes,
-    moves,
-    recourse,
-)
-from secure_sccvfl.evaluation.qualitative.views import of_run, stage_of
 from secure_sccvfl.evaluation.scoring import fit_counterfactuals
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
-from secure_sccvfl.research.qualitative.methods import agreement, sizes
+from secure_sccvfl.reports.results import Description, decode
+from secure_sccvfl.research.qualitative import (
+    GROUP,
+    HeldOut,
+    Represented,
+    Subject,
+    agreement,
+    analyse,
+    cases,
+    chosen,
+    components,
+    edit_sizes,
+    mixing,
+    read_s,
+    recourse,
+    sizes,
+    used_by,
+)
+from secure_sccvfl.research.qualitative_tables import write_qualitative
 from secure_sccvfl.training.config import TrainConfig
+
+WORDS = decode(
+    Description,
+    {
+        "task": "binary",
+        "label": {"classes": ["0", "1"], "labels": ["good | credit", "bad credit"], "low": None, "high": None},
+        "protected": [{"name": "s", "groups": ["0", "1"], "labels": ["young", "old"]}],
+        "features": {
+            "housing": {"meaning": "housing", "unit": "", "labels": {"a": "rents", "b": "owns"}},
+            "amount": {"meaning": "", "unit": "DM", "labels": {}},
+        },
+    },
+)
+
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)
@@ -50,8 +72,8 @@ def ready():
 
 
 @pytest.fixture(scope="module")
-def stage(ready):
-    return stage_of(ready, fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,)))
+def held_out(ready):
+    return HeldOut.of(ready, fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,)))
 
 
 @pytest.fixture(scope="module")
@@ -142,63 +164,57 @@ def test_sizes_of_edits_by_hand():
     assert float(new["duration"]) == float(old["duration"]) + 17  # a quarter of 4 to 72 months
 
 
-def test_people_are_chosen_by_the_stated_rule(stage, subjects):
-    logits = subjects["erm"].predict(stage.inputs)
-    found = {rule.name: row for rule, row in chosen(stage, logits)}
+def test_people_are_chosen_by_the_stated_rule(held_out, subjects):
+    logits = subjects["erm"].predict(held_out.inputs)
+    found = {rule.name: row for rule, row in chosen(held_out, logits)}
     assert set(found) == {"clearly accepted", "ambiguous", "high risk"} and len(set(found.values())) == 3
-    label, moved = stage.held_out.label.values, np.array(sorted(stage.copies))
+    label, moved = held_out.data.label.values, np.array(sorted(held_out.edited))
     assert [int(label[row]) for row in found.values()] == [0, 0, 1]
-    assert all(stage.codes[row] == GROUP for row in found.values())
-    risky = moved[(label[moved] == 1) & (stage.codes[moved] == GROUP)]
-    changed = [r for r in risky if np.abs(stage.edited[stage.copies[int(r)]] - stage.inputs[r]).max() > 1e-9]
+    assert all(held_out.codes[row] == GROUP for row in found.values())
+    risky = moved[(label[moved] == 1) & (held_out.codes[moved] == GROUP)]
+    changed = [r for r in risky if np.abs(held_out.edited[int(r)][0] - held_out.inputs[r]).max() > 1e-9]
     assert found["high risk"] == max(changed, key=lambda r: logits[r, 0])
     # An edit has no say in who is shown.
-    other = chosen(stage, -logits)
+    other = chosen(held_out, -logits)
     assert {rule.name: row for rule, row in other}["high risk"] != found["high risk"]
 
 
-def test_cases_move_mediators_alone_and_are_the_same_for_every_method(stage, subjects):
-    for case in cases(stage, subjects, "erm"):
+def test_cases_move_mediators_alone_and_are_the_same_for_every_method(held_out, subjects):
+    for case in cases(held_out, subjects, "erm"):
         assert case["moved"] and {m["role"] for m in case["moved"]} == {"M"} and case["size_others"] == 0.0
         assert set(case["fixed"]) == set(ROLES.named("N"))
         assert set(case["methods"]) == {"erm", "plaintext_scc"} and "own" not in case["methods"]["erm"]
-        changed = {name for name, value in case["before"].items() if value != case["after"][name]}
-        assert changed == {m["feature"] for m in case["moved"]}
         for seen in case["methods"].values():
             for when in ("before", "after"):
                 assert seen[when]["decision"] == str(int(seen[when]["score"] > 0.5))
 
 
-def test_own_edits_leave_everything_else_alone(stage, subjects):
-    people = recourse(stage, subjects["plaintext_scc"])
+def test_own_edits_leave_everything_else_alone(held_out, subjects):
+    people = recourse(held_out, subjects["plaintext_scc"])
     assert [p["before"]["decision"] for p in people] == ["0", "1"]
     for person in people:
         assert person["size"] > 0 == person["size_others"] and set(person["fixed"]) == set(ROLES.named("N"))
-    assert recourse(stage, subjects["erm"]) == [] and sizes(stage, subjects["erm"]) == {}
-    everyone = sizes(stage, subjects["plaintext_scc"])
+    assert recourse(held_out, subjects["erm"]) == [] and sizes(held_out, subjects["erm"]) == {}
+    everyone = sizes(held_out, subjects["plaintext_scc"])
     assert everyone["mediators"] > 0 == everyone["others"]
 
 
-def test_a_generator_that_moves_a_fixed_column_is_seen(stage, subjects):
+def test_a_generator_that_moves_a_fixed_column_is_seen(held_out, subjects):
     """The figures that show it are not always zero."""
     ours = subjects["plaintext_scc"]
     bad = ours.own.copy()
     bad[:, LAYOUT.columns(["purpose"])] = np.roll(bad[:, LAYOUT.columns(["purpose"])], 1, axis=1)
     moved = Subject(ours.predict, bad, ours.toward)
-    assert sizes(stage, moved)["others"] == pytest.approx(1.0)
-    assert all(p["size_others"] == 1.0 and "purpose" not in p["fixed"] for p in recourse(stage, moved))
+    assert sizes(held_out, moved)["others"] == pytest.approx(1.0)
+    assert all(p["size_others"] == 1.0 and "purpose" not in p["fixed"] for p in recourse(held_out, moved))
 
 
-def test_the_views_of_a_run(ready):
-    judges = fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,))
-    found = of_run(ready, judges, {"erm": erm(ready), "plaintext_scc": scc(ready)})
-    assert json.loads(json.dumps(found)) == found, "a report is JSON"
-    assert [(m["method"], m["space"]) for m in found["mixing"]] == [
-        ("erm", "fused"),
-        ("erm", "used"),
-        ("plaintext_scc", "used"),
-    ]
-    assert len(found["cases"]) == 3 and len(found["recourse"]) == 2
+def test_the_analysis_is_data(ready):
+    result = analyse(ready, ("erm", "scc"))
+    assert json.loads(json.dumps(result)) == result
+    views = [(m["method"], m["space"]) for m in result["mixing"]]
+    assert views == [("erm", "fused"), ("scc", "fused"), ("erm", "used"), ("scc", "used")]
+    assert len(result["cases"]) == 3 and len(result["recourse"]) == 2 and set(result["edits"]) == {"scc"}
 
 
 def test_one_person_explained(ready):
@@ -215,3 +231,82 @@ def test_the_most_frequent_edit_that_changes_anything():
     edits = np.array([[0, 0], [0, 0], [0, 0], [0, 1.0], [1.0, 0], [1.0, 0]])
     assert most_frequent(edits, before) == 4
     assert most_frequent(edits[:3], before) == 0
+
+
+def reading(auc: float) -> dict[str, float]:
+    return {"auc": auc, "low": auc - 0.1, "high": auc + 0.1, "null": 0.5, "null_high": 0.58}
+
+
+def said(decision: str, score: float) -> dict[str, Any]:
+    return {"decision": decision, "score": score, "logit": 0.0}
+
+
+def result() -> dict[str, Any]:
+    edit = {
+        "size": 1.0,
+        "size_others": 0.0,
+        "moved": [{"feature": "housing", "role": "M", "size": 1.0, "from": "a", "to": "b"}],
+        "fixed": ["amount"],
+    }
+    view = {"width": 3, "shares": [0.5, 0.25], "two": reading(0.52), "whole": reading(0.75)}
+    view |= {"points": [[0.0, 1.0], [1.0, 0.0]], "groups": [0, 1]}
+    soft = [{"feature": "housing", "role": "M", "size": 0.12, "from": "a", "to": "a"}]
+    methods = {
+        "erm_network": {"before": said("0", 0.4), "after": said("1", 0.6)},
+        "scc": {"before": said("0", 0.3), "after": said("0", 0.31)}
+        | {"own": {"after": said("0", 0.3), **edit, "moved": soft}},
+    }
+    epochs = [
+        {
+            "epoch": k,
+            "train_loss": 1 / (k + 1),
+            "validation_loss": 0.7,
+            "validation_accuracy": 0.7,
+            "scg": None,
+            "fr": 0.0,
+        }
+        for k in range(5)
+    ]
+    trial = {"lam": 3.0, "validation": {"loss": 0.5, "gap_rms": 0.1, "spread": 1.0, "flips": None}, "steps": 60}
+    return {
+        "roles": {"housing": "M", "amount": "N"},
+        "scores": {"housing": 0.2, "amount": -0.0001},
+        "information": {
+            "housing": {"mi": 0.05, "null": 0.002, "null_high": 0.004},
+            "amount": {"mi": 0.001, "null": 0.002, "null_high": 0.004},
+        },
+        "agreement": {"rank_correlation": 1.0, "null_high": 0.9, "columns": 2},
+        "groups": ["0", "1"],
+        "mixing": [
+            {"method": "scc", "space": "fused", **view},
+            {"method": "scc", "space": "used", **view, "logits": reading(0.5)},
+        ],
+        "history": {"paper": epochs},
+        "trials": [trial],
+        "lambda": 3.0,
+        "methods": {"erm_network": {"acc": 0.73, "fr_all": 0.1, "fr_null_all": 0.0}, "scc": {"acc": 0.72}},
+        "edits": {"scc": {"mediators": 1.2, "others": 0.0, "flips": 0.01, "gap": 0.03}},
+        "cases": [
+            {"case": "ambiguous", "rule": "nearest 50 %", "id": "g1", "label": "0", "groups": ["1", "0"], **edit}
+            | {"methods": methods}
+        ],
+        "recourse": [{"id": "g2", "groups": ["1", "0"], "before": said("1", 0.7), "after": said("1", 0.69), **edit}],
+    }
+
+
+def test_tables_and_plots(tmp_path: Path) -> None:
+    text = write_qualitative(tmp_path, result(), WORDS, "a command")
+    assert json.loads((tmp_path / "results.json").read_text())["command"] == "a command"
+    assert (tmp_path / "results.md").read_text() == text
+    for picture in ("roles", "representations_fused", "representations_used", "training"):
+        assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
+    assert "| housing | 0.0500 | 0.0020 | 0.0040 | 0.200 | mediator (M) |" in text
+    assert "0.520 (0.420 to 0.620); permuted up to 0.580" in text, "no AUC without its control"
+    assert text.count("| flips |") == 1 and "12 % of the way to another value" in text
+    assert "good \\| credit" in text, "a name cannot break a table"
+    assert "-0.000" not in text and "nan" not in text and "None" not in text
+
+
+def test_without_curves_there_is_no_picture_of_them(tmp_path: Path) -> None:
+    text = write_qualitative(tmp_path, result() | {"history": {}}, WORDS, "a command")
+    assert "training.png" not in text and not (tmp_path / "training.png").exists()

@@ -1,4 +1,4 @@
-"""The paper's qualitative analysis of one seed: results.json, results.md and plots."""
+"""The paper's qualitative appendix for readers: results.json, results.md and plots of `research.qualitative`."""
 
 from __future__ import annotations
 
@@ -8,36 +8,51 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accounting.plain_text import markdown
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.patches import Patch
+
+from accounting.charts import percent, tidy
+from accounting.plain_text import markdown, plain
 from accounting.tables import Table
 from secure_sccvfl.evaluation.counterfactual_models import FIRST
-from secure_sccvfl.reports.charts import percent, tidy
-from secure_sccvfl.reports.dictionary import Dictionary
-from secure_sccvfl.research.qualitative.methods import PAPER
+from secure_sccvfl.reports.results import Change, Description, Outcome, decode
+from secure_sccvfl.research.plots import saved
+from secure_sccvfl.research.qualitative import PAPER
 
 Found = Mapping[str, Any]
-ROLE_WORDS = {"N": "non-descendant (N)", "M": "mediator (M)", "P": "proxy (P)"}
+ROLES = {
+    "P": ("proxy (P)", "tab:red", ".."),
+    "M": ("mediator (M)", "tab:green", "xx"),
+    "N": ("non-descendant (N)", "tab:blue", "//"),
+}
+GROUP_MARKS = "osD^v<>p"
+TRAINING_CURVES = (
+    ("loss", ("train_loss", "validation_loss")),
+    ("validation accuracy", ("validation_accuracy",)),
+    ("SCG and FR on validation", ("scg", "fr")),
+)
 SPACES = {
     "fused": "Fused representation: what the encoders give to the head",
     "used": "Contributions: by how much the logit changes when a column is replaced by its mean",
 }
 
 
-def write_qualitative(folder: Path, found: Found, words: Dictionary, command: str) -> str:
+def write_qualitative(folder: Path, found: Found, words: Description, command: str) -> str:
     """Write data, tables and plots into a folder; returns the tables."""
-    from secure_sccvfl.research.plots import draw_qualitative
-
     folder.mkdir(parents=True, exist_ok=True)
     made = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
     (folder / "results.json").write_text(json.dumps({**made, **found}, indent=1) + "\n", encoding="utf-8")
-    pictures = draw_qualitative(found, folder)
+    pictures = draw(found, folder)
     text = tables(found, words, pictures)
     text = f"Made by `{command}` on {made['date']}.\n\n{text}"
     (folder / "results.md").write_text(text, encoding="utf-8")
     return text
 
 
-def tables(found: Found, words: Dictionary, pictures: Sequence[str] = ()) -> str:
+def tables(found: Found, words: Description, pictures: Sequence[str] = ()) -> str:
     """All tables, in the order of the paper's appendix."""
     parts = [_mask(found), _representations(found), _training(found), _edits(found)]
     parts += [_case(case, words) for case in found["cases"]]
@@ -55,17 +70,17 @@ def _mask(found: Found) -> str:
             tidy(known[name]["null"], 4),
             tidy(known[name]["null_high"], 4),
             tidy(found["scores"][name], 3),
-            ROLE_WORDS[found["roles"][name]],
+            ROLES[found["roles"][name]][0],
         )
         for name in sorted(known, key=lambda name: -known[name]["mi"])
     ]
     told = (
-        "Mutual information with s in nats, in plaintext on the training part, from counts over public bins. Beside "
-        "it what it is with s shuffled: the mean, and what one shuffle in twenty exceeds. The score is the noisy one "
-        f"that roles rest on. Rank correlation of score and information: {tidy(agreed['rank_correlation'], 2)} over "
-        f"{agreed['columns']} columns (columns shuffled: up to {tidy(agreed['null_high'], 2)} in 19 of 20)."
+        "Mutual information with s in nats, in plaintext on the training part, from counts over public bins. Next to "
+        "it what it is with s permuted: the mean, and what one permutation in twenty exceeds. The score is the noisy "
+        f"one that roles rest on. Rank correlation of score and information: {tidy(agreed['rank_correlation'], 2)} "
+        f"over {agreed['columns']} columns (columns permuted: up to {tidy(agreed['null_high'], 2)} in 19 of 20)."
     )
-    heads = ("column", "MI", "MI, s shuffled", "95 % of shuffles below", "score", "role")
+    heads = ("column", "MI", "MI, s permuted", "95 % of permutations below", "score", "role")
     return f"## Roles\n\n{told}\n\n{Table(heads, rows)}"
 
 
@@ -96,7 +111,7 @@ def _representations(found: Found) -> str:
 def _reading(read: Mapping[str, float]) -> str:
     return (
         f"{tidy(read['auc'], 3)} ({tidy(read['low'], 3)} to {tidy(read['high'], 3)}); "
-        f"shuffled up to {tidy(read['null_high'], 3)}"
+        f"permuted up to {tidy(read['null_high'], 3)}"
     )
 
 
@@ -153,18 +168,17 @@ def _edits(found: Found) -> str:
     return f"## Edits\n\n{told}\n\n{Table(heads, rows)}"
 
 
-def _moved(moved: Sequence[Mapping[str, Any]], words: Dictionary, most: int = 5) -> str:
-    told = [words.move(m) for m in moved[:most]]
+def _moved(moved: Sequence[Mapping[str, Any]], words: Description, most: int = 5) -> str:
     more = f"; {len(moved) - most} more" if len(moved) > most else ""
-    return "; ".join(f"{m['name']} ({m['role']}): {m['from']} to {m['to']}" for m in told) + more
+    shown = [(m["role"], *words.change(decode(Change, m))) for m in moved[:most]]
+    return "; ".join(f"{name} ({role}): {old} to {new}" for role, name, old, new in shown) + more
 
 
-def _said(words: Dictionary, seen: Mapping[str, Any]) -> str:
-    told = words.outcome(seen)
-    return f"{told['decision']}, {percent(told['score'])}"
+def _said(words: Description, seen: Mapping[str, Any]) -> str:
+    return f"{words.decision(decode(Outcome, seen))}, {percent(seen['score'])}"
 
 
-def _case(case: Mapping[str, Any], words: Dictionary) -> str:
+def _case(case: Mapping[str, Any], words: Description) -> str:
     rows = []
     for name, seen in case["methods"].items():
         own = seen.get("own")
@@ -193,9 +207,11 @@ def _case(case: Mapping[str, Any], words: Dictionary) -> str:
     return f"## Case: {case['case']}\n\n{told}\n\n{Table(heads, rows)}"
 
 
-def _recourse(person: Mapping[str, Any], words: Dictionary) -> str:
+def _recourse(person: Mapping[str, Any], words: Description) -> str:
     groups = " to ".join(markdown(words.groups[g]) for g in person["groups"])
-    rows = [(m["name"], m["role"], m["from"], m["to"]) for m in (words.move(m) for m in person["moved"])]
+    rows = [
+        (name, m["role"], old, new) for m in person["moved"] for name, old, new in [words.change(decode(Change, m))]
+    ]
     told = (
         f"Record {person['id']}, {groups}: {markdown(_said(words, person['before']))} before and "
         f"{markdown(_said(words, person['after']))} after the edit of `scc`'s own generator, size "
@@ -205,3 +221,75 @@ def _recourse(person: Mapping[str, Any], words: Dictionary) -> str:
     )
     head = f"## Edit of a person decided “{markdown(words.classes[person['before']['decision']])}”"
     return f"{head}\n\n{told}\n\n{Table(('column', 'role', 'from', 'to'), rows)}"
+
+
+# Plots.
+
+
+def draw(found: Mapping[str, Any], folder: Path) -> list[str]:
+    """All plots into a folder; returns the names of those that there are data for."""
+    made = [role_plot(found, folder / "roles.png")]
+    made += [
+        representation_plot(found, space, folder / f"representations_{space}.png")
+        for space in dict.fromkeys(m["space"] for m in found["mixing"])
+    ]
+    if PAPER in found["history"]:
+        made.append(training_plot(found["history"][PAPER], PAPER, folder / "training.png"))
+    return made
+
+
+def role_plot(found: Mapping[str, Any], path: Path) -> str:
+    """Columns by score, coloured by role; below, mutual information with the level that chance reaches."""
+    names = sorted(found["scores"], key=lambda name: -found["scores"][name])
+    _, (upper, lower) = plt.subplots(2, 1, figsize=(10, 7), sharex=True)
+    known = [found["information"][name] for name in names]
+    for axis, values in ((upper, [found["scores"][n] for n in names]), (lower, [k["mi"] for k in known])):
+        for place, (name, value) in enumerate(zip(names, values, strict=True)):
+            _, colour, hatch = ROLES[found["roles"][name]]
+            axis.bar(place, value, color=colour, hatch=hatch, edgecolor="black", alpha=0.6)
+    lower.plot(range(len(names)), [k["null_high"] for k in known], "k_", ms=12, label="s permuted, 95 %")
+    lower.legend(fontsize=8)
+    upper.set(ylabel="noisy score", title="scores and roles")
+    lower.set(ylabel="MI(x, s), nats")
+    upper.legend(handles=[Patch(color=c, label=word, alpha=0.6) for word, c, _ in ROLES.values()], fontsize=8)
+    lower.set_xticks(range(len(names)), [plain(name) for name in names], rotation=90)
+    return saved(path)
+
+
+def representation_plot(found: Mapping[str, Any], space: str, path: Path) -> str:
+    """Two components of each method's representation, by group, with the AUC of a classifier in the title."""
+    views = [m for m in found["mixing"] if m["space"] == space]
+    columns = min(3, len(views))
+    rows = -(-len(views) // columns)
+    _, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.9 * rows), squeeze=False)
+    for axis in axes.flat[len(views) :]:
+        axis.axis("off")
+    for axis, view in zip(axes.flat, views, strict=False):
+        for code, name in enumerate(found["groups"]):
+            points = [p for p, g in zip(view["points"], view["groups"], strict=True) if g == code]
+            if points:
+                mark = GROUP_MARKS[code % len(GROUP_MARKS)]
+                axis.plot(*zip(*points, strict=True), mark, ms=3, alpha=0.6, label=plain(f"s = {name}"))
+        two, whole = view["two"], view["whole"]
+        axis.set_title(
+            f"{view['method']}\nAUC of s: two {two['auc']:.2f} (permuted to {two['null_high']:.2f}), "
+            f"whole {whole['auc']:.2f}",
+            fontsize=8,
+        )
+    axes[0][0].legend(fontsize=7)
+    return saved(path)
+
+
+def training_plot(curve: list[Mapping[str, Any]], name: str, path: Path) -> str:
+    """Loss, validation accuracy, and SCG and flips over epochs."""
+    _, axes = plt.subplots(1, len(TRAINING_CURVES), figsize=(12, 3.6))
+    for axis, (title, keys) in zip(axes, TRAINING_CURVES, strict=True):
+        for key in keys:
+            points = [(r["epoch"], r[key]) for r in curve if r.get(key) is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key)
+        axis.set(xlabel="epoch", title=title)
+        if axis.lines:
+            axis.legend(fontsize=7)
+    plt.gcf().suptitle(name, fontsize=9)
+    return saved(path)

@@ -1,9 +1,9 @@
-"""The catalogue of releases: docs/releases.md, plans and the page follow from it."""
+"""The catalogue of releases: plans, reports, docs/releases.md and the DP audit follow from it."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,52 @@ import pytest
 from accounting.accountant import epsilon_against_dealer, epsilon_of
 from accounting.events import Event, Sensitivity
 from protocols.operations.noise import NoiseKind
-from secure_sccvfl.releases.heads import price_head
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
-from secure_sccvfl.releases.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, kind_of
+from secure_sccvfl.audit import canaries
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import (
+    CATALOGUE,
+    NOISY_GRADIENT,
+    SCORES,
+    SKETCH,
+    Facts,
+    Kind,
+    charge_number,
+    kind_of,
+    rows,
+)
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
+from secure_sccvfl.reports.results import Release as Made
 from secure_sccvfl.reports.sections import learned
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
+from tests.unit.reports import literal
 
 ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True}
+
+
+def test_every_kind_is_listed_once_and_has_a_complete_row() -> None:
+    assert list(CATALOGUE) == [kind for kind in vars(catalogue).values() if isinstance(kind, Kind)]
+    for kind, row in zip(CATALOGUE, rows(), strict=True):
+        assert all(text for name, text in asdict(row).items() if name != "canary"), row.name
+        assert bool(row.canary) == (kind.basis == "charged"), row.name
+
+
+def test_every_charged_kind_names_its_own_canary() -> None:
+    options = RunOptions.of({})
+    for kind in (kind for kind in CATALOGUE if kind.basis == "charged"):
+        assert getattr(canaries, kind.canary).kind is kind
+        assert canaries.canaries_of([kind], options, options.schema(3))[0].kind is kind
+
+
+def test_a_charged_kind_without_a_canary_or_a_derived_one_without_a_source_is_refused() -> None:
+    with pytest.raises(ValueError, match="has a charge and a canary"):
+        replace(SKETCH, canary="")
+    with pytest.raises(ValueError, match="has a charge and a canary"):
+        replace(SCORES, canary="TableCanary")
+    with pytest.raises(ValueError, match="names them"):
+        replace(SCORES, follows=())
 
 
 def document(name: str) -> str:
@@ -40,7 +75,7 @@ def test_coverage_is_stated_for_every_release() -> None:
     ("card", "sentence"),
     [
         ("", "Alone, the tables cost {tables:.2f} and the head {head:.2f}"),
-        ("german-full", "these then cost {tables:.2f} alone and the head {head:.2f}"),
+        ("german-full", "where a policy card decides every column, {tables:.2f} and {head:.2f}."),
     ],
 )
 def test_the_figures_of_security_md_are_those_of_the_accountant(card: str, sentence: str) -> None:
@@ -79,19 +114,13 @@ def test_every_release_of_a_plan_is_of_one_kind_and_charged_where_the_kind_is(mo
         assert (release.event is not None) == (kinds[0].basis == "charged"), release.name
 
 
-def test_charged_kinds_and_no_others_name_a_charge_and_what_follows_names_a_kind() -> None:
-    names = {kind.name for kind in CATALOGUE}
-    for kind in CATALOGUE:
-        assert (kind.charge is not None) == (kind.basis == "charged"), kind.name
-        assert bool(kind.follows) == (kind.basis == "follows") and set(kind.follows) <= names, kind.name
-
-
 def test_what_follows_goes_back_to_something_that_was_charged() -> None:
     by_name = {kind.name: kind for kind in CATALOGUE}
-    for kind in (kind for kind in CATALOGUE if kind.basis == "follows"):
+    for kind in CATALOGUE:
+        assert set(kind.follows) <= by_name.keys(), kind.name
         while kind.basis == "follows":
             kind = by_name[kind.follows[0]]
-        assert kind.basis == "charged"
+            assert kind.basis in ("follows", "charged")
 
 
 def test_names_are_read_back() -> None:
@@ -99,6 +128,7 @@ def test_names_are_read_back() -> None:
     assert kind_of("noisy gradient 0", charged=True) is NOISY_GRADIENT
     assert kind_of("evaluation", charged=True) is not kind_of("evaluation", charged=False)
     assert kind_of("made by another version", charged=False) is None
+    assert [charge_number(name) for name in ("sketch-12", "dp gradient-3", "risk gains", "other-7")] == [12, 3, 0, 0]
 
 
 def test_sizes_follow_from_public_facts() -> None:
@@ -114,13 +144,10 @@ def test_sizes_follow_from_public_facts() -> None:
 
 
 def test_the_page_has_words_for_every_kind_and_keeps_names_it_does_not_know() -> None:
-    shared = {"receivers": [0], "shape": [1], "times": 1, "purpose": "for a test"}
-    made = [
-        {"name": kind.titled(0, 0), "event": kind.charge, **shared} for kind in CATALOGUE if kind.name != "evaluation"
-    ]
-    unknown = {"name": "of another version", "event": None, **shared}
-    shown = learned({"releases": [*made, unknown], "data": {"label": {"labels": ["no", "yes"]}}})
+    named = [(kind.titled(0, 0), kind.charge) for kind in CATALOGUE if kind.name != "evaluation"]
+    named.append(("of another version", None))
+    shown = learned(literal.report(releases=tuple(Made(n, (0,), (1,), "for a test", e, 1) for n, e in named)))
     assert [entry["name"] for entry in shown] == [
-        *(kind.words for kind in CATALOGUE if kind.name != "evaluation"),
+        *(kind.what for kind in CATALOGUE if kind.name != "evaluation"),
         "of another version",
     ]

@@ -1,7 +1,7 @@
-"""Mutual information of each column with s, in plaintext: how much the roles agree with what is in the data.
+"""Mutual information of each column with s, in plaintext: how well the roles agree with the data.
 
 Estimated from counts over public bins, in nats. Such an estimate is above zero by chance. Its control is the same
-estimate with s shuffled over the records: the mean, and the value that one shuffle in twenty exceeds.
+estimate with s permuted over the records: the mean, and the value that one permutation in twenty exceeds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def mutual_information(counts: np.ndarray) -> float:
 def information(
     parties: Sequence[Party], codes: np.ndarray, groups: int, seed: int, shuffles: int = SHUFFLES
 ) -> dict[str, dict[str, float]]:
-    """By column: `mi` with s, and `null` and `null_high`, its mean and 95 % quantile under shuffled s."""
-    bins = {name: found for party in parties for name, found in party.bins().items()}
-    everything = np.ascontiguousarray(np.hstack(list(bins.values())).T, dtype=np.float32)  # counts below 2^24
-    cuts = np.cumsum([found.shape[1] for found in bins.values()])[:-1]
+    """By column: `mi` with s, and `null` and `null_high`, its mean and 95 % quantile under permuted s."""
+    bins = {name: columns for party in parties for name, columns in party.bins().items()}
+    stacked = np.ascontiguousarray(np.hstack(list(bins.values())).T, dtype=np.float32)  # counts below 2^24
+    cuts = np.cumsum([columns.shape[1] for columns in bins.values()])[:-1]
 
     def each(s: np.ndarray) -> list[float]:
-        return [mutual_information(c) for c in np.split(everything @ one_hot(s, groups, np.float32), cuts)]
+        return [mutual_information(c) for c in np.split(stacked @ one_hot(s, groups, np.float32), cuts)]
 
     rng = stream(seed, "information")
     null = np.array([each(rng.permutation(codes)) for _ in range(shuffles)])
@@ -43,9 +43,3 @@ def information(
         name: {"mi": mi, "null": float(column.mean()), "null_high": float(np.quantile(column, HIGH))}
         for name, mi, column in zip(bins, each(codes), null.T, strict=True)
     }
-
-
-def ranks(values: np.ndarray) -> np.ndarray:
-    """Places in order; equal values share the mean of their places."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[which]

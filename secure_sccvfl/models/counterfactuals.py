@@ -21,7 +21,7 @@ def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:
     return (np.arange(groups)[None, :] + step) % groups
 
 
-class EncodedEdits:
+class EncodedCounterfactuals:
     """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
 
     It keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
@@ -66,7 +66,7 @@ class EncodedEdits:
         return self.encoders[party.rank](edited) - self.encodings[party.rank]
 
 
-def below_each_other(edits: Sequence[EncodedEdits]) -> Iterator[Iterator[Blocks]]:
+def below_each_other(edits: Sequence[EncodedCounterfactuals]) -> Iterator[Iterator[Blocks]]:
     """Edits of several generators, each of all records, as those of one long part."""
 
     def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:

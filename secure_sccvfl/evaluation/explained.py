@@ -1,8 +1,9 @@
 """One person of a public data set before and after a change of group, under SCC-VFL and under plain training.
 
-Nobody has the model of a run in secret. What is shown is its plaintext twin: the same records, roles, settings, seed
-and budget, and other noise. An edit is drawn by the twin's own generator. As who moves is drawn at random, the same
-person is edited many times; the most frequent edit is shown, with how often decisions flip over all of them.
+Nobody has the model of a run under MPC. What is shown is its plaintext twin: the same records, roles, settings, seed
+and budget, and other noise. A counterfactual is drawn by the twin's own generator. As the changed columns are drawn
+at random, the same person is drawn many times; the most frequent counterfactual is shown, with how often decisions
+flip over all of them.
 """
 
 from __future__ import annotations
@@ -15,18 +16,45 @@ import numpy as np
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.evaluation.baselines import aware, erm, scc
-from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, cells
+from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, cells, decoded
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, edited_rows, own_rows
-from secure_sccvfl.evaluation.qualitative.people import moves, probability
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.plain import decisions
 
 DRAWS = 50
 OURS, PLAIN = "plaintext_scc", "erm"
 
 
+def column_sizes(layout: Layout, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """How far each column of each record moved, from 0 to 1: records x columns.
+
+    A number counts by the share of its public range, a category by the share of its weight (1 when it changes).
+    """
+    change = np.abs(after - before)
+    sizes = [
+        change[:, b.columns].sum(axis=1) / 2 if b.one_hot else change[:, b.columns].max(axis=1) for b in layout.blocks
+    ]
+    return np.stack(sizes, axis=1)
+
+
+def moves(layout: Layout, roles: Roles, before: np.ndarray, after: np.ndarray) -> list[dict[str, Any]]:
+    """The columns of one record that a counterfactual changes, the largest first; from and to as in a CSV file."""
+    sizes = column_sizes(layout, before[None], after[None])[0]
+    changes = []
+    for block, size in zip(layout.blocks, sizes, strict=True):
+        if size > STILL:
+            name = block.feature.name
+            old, new = (
+                cells([block.feature], np.array([decoded(block, record[block.columns])]))[name]
+                for record in (before, after)
+            )
+            changes.append({"feature": name, "role": roles.of[name], "size": float(size), "from": old, "to": new})
+    return sorted(changes, key=lambda change: -change["size"])
+
+
 def most_frequent(edits: np.ndarray, before: np.ndarray) -> int:
-    """The place of the most frequent edit that changes anything; 0 if none does."""
+    """The index of the most frequent counterfactual that changes anything; 0 if none does."""
     changed = np.flatnonzero(np.abs(edits - before).max(axis=1) > STILL)
     if not len(changed):
         return 0
@@ -46,7 +74,7 @@ def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
     codes = (int(attribute.codes[row]), int(targets[at]))
     moved = moves(layout, ready.roles, before, edits[at])
     models = {OURS: (aware if mode == "aware" else scc)(ready).predict, PLAIN: erm(ready).predict}
-    told = {name: _judged(ready, predict, before, edits, targets, at, codes[0]) for name, predict in models.items()}
+    seen = {name: _decided(ready, predict, before, edits, targets, at, codes[0]) for name, predict in models.items()}
     for move in moved:
         move["pushes"] = {
             name: _push(ready, layout, predict, before, edits[at], codes[0], move["feature"])
@@ -60,7 +88,7 @@ def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
         "moved": moved,
         "draws": DRAWS,
         "empty": int((np.abs(edits - before).max(axis=1) <= STILL).sum()),
-        "models": told,
+        "models": seen,
         "lambda": ready.model.lam,
     }
 
@@ -77,7 +105,7 @@ def _label(ready: Prepared, row: int) -> str:
     return f"{value:.4g}" if ready.data.task == "regression" else ready.data.label.classes[int(value)]
 
 
-def _judged(
+def _decided(
     ready: Prepared,
     predict: Predictor,
     before: np.ndarray,
@@ -90,16 +118,16 @@ def _judged(
     task, classes = ready.data.task, ready.data.label.classes
     old = logits_of(predict, before[None], np.array([code]))
     new = logits_of(predict, edits, targets)
-    told: dict[str, Any] = {BEFORE: _outcome(old[0], task, classes), AFTER: _outcome(new[at], task, classes)}
+    seen: dict[str, Any] = {BEFORE: _outcome(old[0], task, classes), AFTER: _outcome(new[at], task, classes)}
     everyone, toward = own_rows(ready)
     test, codes = ready.inputs[ready.split.test], ready.data.protected[0].codes[ready.split.test]
     first, second = logits_of(predict, test, codes), logits_of(predict, everyone, toward)
-    told["change"] = float(np.abs(new[at] - old[0]).sum())
-    told["everyone"] = {"gap": float(np.abs(second - first).sum(axis=1).mean())}
+    seen["change"] = float(np.abs(new[at] - old[0]).sum())
+    seen["everyone"] = {"gap": float(np.abs(second - first).sum(axis=1).mean())}
     if task != "regression":
-        told["flips"] = int((decisions(new, task) != decisions(old, task)).sum())
-        told["everyone"]["flips"] = float((decisions(first, task) != decisions(second, task)).mean())
-    return told
+        seen["flips"] = int((decisions(new, task) != decisions(old, task)).sum())
+        seen["everyone"]["flips"] = float((decisions(first, task) != decisions(second, task)).mean())
+    return seen
 
 
 def _outcome(logits: np.ndarray, task: Task, classes: Sequence[str]) -> dict[str, Any]:
@@ -107,12 +135,16 @@ def _outcome(logits: np.ndarray, task: Task, classes: Sequence[str]) -> dict[str
     if task == "regression":
         return {"decision": f"{logits[0]:.4g}", "score": float(logits[0]), "logit": float(logits[0])}
     if task == "binary":
-        return {"decision": classes[int(logits[0] > 0)], "score": probability(logits[0]), "logit": float(logits[0])}
-    place, powers = int(logits.argmax()), np.exp(logits - logits.max())
+        return {
+            "decision": classes[int(logits[0] > 0)],
+            "score": float(1 / (1 + np.exp(-logits[0]))),
+            "logit": float(logits[0]),
+        }
+    index, powers = int(logits.argmax()), np.exp(logits - logits.max())
     return {
-        "decision": classes[place],
-        "score": float(powers[place] / powers.sum()),
-        "logit": float(logits[place]),
+        "decision": classes[index],
+        "score": float(powers[index] / powers.sum()),
+        "logit": float(logits[index]),
     }
 
 
@@ -129,5 +161,5 @@ def _push(
     alone, columns = before.copy(), layout.columns([name])
     alone[columns] = after[columns]
     old, new = logits_of(predict, np.stack([before, alone]), np.array([code, code]))
-    place = int(old.argmax()) if ready.data.task == "multiclass" else 0
-    return float(new[place] - old[place])
+    index = int(old.argmax()) if ready.data.task == "multiclass" else 0
+    return float(new[index] - old[index])
