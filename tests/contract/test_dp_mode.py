@@ -29,7 +29,7 @@ from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.base import noise_multiplier_of
 from secure_sccvfl.training.modes.dp import DpConfig, Score, dp_config, dp_releases, parameters_of, train_dp
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.sharing import side_by_side
+from secure_sccvfl.training.shared import side_by_side
 from secure_sccvfl.training.trainer import Hooks
 from tests.support.chance import confirmed, fits_alone
 from tests.support.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts

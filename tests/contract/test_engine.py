@@ -111,7 +111,7 @@ def test_a_descent_ends_where_the_next_one_is_prepared(side):
 
     with pytest.raises(ExceptionGroup) as refused:
         side.run(Problem(WIDTHS), script)
-    assert any("this descent has ended" in str(error) for error in refused.value.exceptions)
+    assert any("this optimizer has ended" in str(error) for error in refused.value.exceptions)
 
 
 def test_the_direction_is_selected_by_s_alone(side):

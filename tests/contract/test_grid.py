@@ -16,9 +16,9 @@ from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Target
 from secure_sccvfl.training.grid import LEFT, Bounds, Grid, inverses
-from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.schedule import second_order_schedule
+from secure_sccvfl.training.shared import SharedPenalty
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_plaintext, in_secret
 
@@ -289,7 +289,7 @@ def test_many_rows_step_in_parts_of_the_grid(monkeypatch):
     problem = Problem(WIDTHS)
     script = training(grid_of(problem), guard_length(problem), 3)
     ((expected, _),) = in_plaintext(problem, script)
-    monkeypatch.setattr("secure_sccvfl.training.descents.shared._TOGETHER", 2 * ROWS)
+    monkeypatch.setattr("secure_sccvfl.training.secure_steps._TOGETHER", 2 * ROWS)
     for found, rounds in in_secret(problem, script):
         assert rounds["training step"] == 3 * 3 * STEP_ROUNDS
         assert np.abs(found - expected).max() < FOLLOWS

@@ -156,7 +156,7 @@ def test_a_module_that_cannot_be_trained_is_one_line_before_a_session(builder: A
         ({"head": "mlp", "mode": "aware", **PUBLIC}, "head mlp is for mode sealed, not aware"),
         ({"head": "mlp", "evaluation": "noisy", **PUBLIC}, "needs evaluation exact"),
         ({"head": "mlp", "consistency_from": "tables", **PUBLIC}, "consistency over records"),
-        ({"head": "mlp", "align": "hidden", **PUBLIC}, "align = hidden does not go with"),
+        ({"head": "mlp", "align": "hidden", **PUBLIC}, "align = hidden does not work with"),
     ],
 )
 def test_settings_that_do_not_go_with_a_module_are_one_line(given: dict[str, Any], told: str) -> None:

@@ -8,7 +8,7 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.research.split.mode import probes, residual_of
-from secure_sccvfl.training.sharing import share_held
+from secure_sccvfl.training.shared import share_held
 from tests.support.harness import run_session
 
 ROWS, STEPS = 24, 4

@@ -26,7 +26,7 @@ from secure_sccvfl.releases.heads import HeadNoise
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.sharing import side_by_side
+from secure_sccvfl.training.shared import side_by_side
 from tests.contract import engines as sealed
 from tests.contract import test_split as split
 from tests.support.chance import alike, uniform

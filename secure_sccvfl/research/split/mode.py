@@ -56,13 +56,12 @@ from secure_sccvfl.research.split.settings import SplitConfig, split_config, spl
 from secure_sccvfl.research.split.state import SplitState
 from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.engine import CURVATURE
-from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, with_leaks
 from secure_sccvfl.training.modes.base import Seen, Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.shared import SharedHead, share_label
 from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]

@@ -45,8 +45,8 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.releases import EARLY_STOPPING
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.shared_measures import flips, mean_losses
-from secure_sccvfl.training.sharing import share_groups, share_label, side_by_side
+from secure_sccvfl.training.secure_measures import flips, mean_losses
+from secure_sccvfl.training.shared import share_groups, share_label, side_by_side
 
 _WORST = 1 << 20
 """The best objective before the first step."""
