@@ -100,7 +100,7 @@ def adversaries(engine: Engine, descent: Any, known: Sequence[Attribute]) -> tup
     for place, attribute in enumerate(known):
         groups = len(attribute.groups)
         targets = balanced_targets(attribute.codes, groups)
-        found.append(engine.guess(descent, targets, 1 if groups == 2 else groups, place))
+        found.append(engine.fit_adversary(descent, targets, 1 if groups == 2 else groups, place))
     return tuple(found)
 
 
@@ -110,7 +110,7 @@ def adversaries_alone(
     """The same by a descent of their own. `flat`: each owner's bound on the curvature of loss and ridge."""
     none = {rank: np.zeros_like(bound) for rank, bound in flat.items()}
     grid = Grid((0.0,), (0.0,), curvature, guesses=True)
-    return adversaries(engine, engine.prepare_grid(batch, None, grid, Bounds(flat, none, none)), known)
+    return adversaries(engine, engine.second_order(batch, None, grid, Bounds(flat, none, none)), known)
 
 
 def leaks(

@@ -52,8 +52,7 @@ def _side_by_side(blocks: Blocks) -> np.ndarray:
     return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
 
 
-def _guard_of(guards: Sequence[Blocks], like: np.ndarray) -> np.ndarray:
-    directions = [_side_by_side(guard) for guard in guards]
+def _proxy_gram(directions: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
     return np.asarray(sum((np.outer(d, d) for d in directions), np.zeros_like(like)))
 
 
@@ -81,9 +80,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Selected displacements per draw (one list per protected attribute), their Gram, the guards' Gram.
+    """Selected displacements per draw (one list per protected attribute), their Gram matrix, that of proxies.
 
-    directions: of the guards.
+    directions: along which proxies reveal s.
     """
 
     draws: tuple[np.ndarray, ...]
@@ -340,7 +339,7 @@ class PlainEngine:
         _check_counted(presence)
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge), outputs)
 
-    def edits(
+    def counterfactuals(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
@@ -357,18 +356,17 @@ class PlainEngine:
         gram = sum(d.T @ d for d in draws) / (len(draws) * len(groups))
         return Penalty(tuple(draws), gram, np.zeros_like(gram))
 
-    def join(self, edits: Sequence[Penalty], guards: Sequence[Blocks]) -> Penalty:
-        gram = np.mean([e.gram for e in edits], axis=0)
-        directions = tuple(_side_by_side(guard) for guard in guards)
-        return Penalty(tuple(d for e in edits for d in e.draws), gram, _guard_of(guards, gram), directions)
+    def join(self, penalties: Sequence[Penalty], directions: Sequence[Blocks]) -> Penalty:
+        gram, along = np.mean([one.gram for one in penalties], axis=0), tuple(map(_side_by_side, directions))
+        return Penalty(tuple(d for one in penalties for d in one.draws), gram, _proxy_gram(along, gram), along)
 
-    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> Penalty:
+    def table_penalty(self, grams: Sequence[Mapping[int, TableGram]], directions: Sequence[Blocks]) -> Penalty:
         parts = []
         for by_rank in grams:
             vectors = _side_by_side({rank: part.vectors for rank, part in by_rank.items()})
             parts.append(vectors.T @ vectors + block_diag(*(by_rank[rank].within for rank in sorted(by_rank))))
         gram = np.mean(parts, axis=0)
-        return Penalty((), gram, _guard_of(guards, gram))
+        return Penalty((), gram, _proxy_gram([_side_by_side(one) for one in directions], gram))
 
     def noisy_gram(
         self,
@@ -378,7 +376,7 @@ class PlainEngine:
         presence: Presence | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
-        selected = [self.edits(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
+        selected = [self.counterfactuals(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
         total = np.sum([draw.T @ draw for one in selected for draw in one.draws], axis=0)
         reached, noise = np.flatnonzero(_side_by_side(moving)), charge()
         drawn = stream(noise.seed, "noise of the Gram matrix").normal(0, noise.sigma, (len(reached),) * 2)
@@ -400,22 +398,24 @@ class PlainEngine:
         bias = np.pad(np.tile(head.bias, copies), (0, int(control)))
         return Head(weight, bias, np.zeros_like(weight), np.zeros_like(bias), head.task)
 
-    def prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> FirstOrderOptimizer:
+    def first_order(
+        self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks
+    ) -> FirstOrderOptimizer:
         self._prepared += 1
         return FirstOrderOptimizer(self._prepared, batch, penalty, step, _side_by_side(curvature))
 
-    def prepare_module(self, batch: Batch, penalty: Penalty | None, step: Step, ridge: float) -> ModuleOptimizer:
+    def autograd(self, batch: Batch, penalty: Penalty | None, step: Step, ridge: float) -> ModuleOptimizer:
         self._prepared += 1
         draws = penalty.draws if penalty is not None and step.lam > 0 else ()
-        guards = penalty.directions if penalty is not None and step.guard > 0 else ()
-        rows, weights = _shifted(batch.rows, [*draws, *guards]), step.weights_of(len(draws), len(guards))
+        along = penalty.directions if penalty is not None and step.guard > 0 else ()
+        rows, weights = _shifted(batch.rows, [*draws, *along]), step.weights_of(len(draws), len(along))
 
         def residual(logits: np.ndarray, task: Task) -> np.ndarray:
             return _residual(logits, batch, task)
 
         return ModuleOptimizer(self._prepared, rows, len(batch.rows), residual, step, ridge, weights)
 
-    def prepare_grid(
+    def second_order(
         self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds, noise: HeadNoise | None = None
     ) -> GridOptimizer:
         self._prepared += 1
@@ -478,7 +478,7 @@ class PlainEngine:
 
     def steps(self, head: Any, optimizer: Optimizer, count: int, *, fine: bool = False) -> Any:
         self._check_last(optimizer)
-        step = _grid_step
+        step: Callable[[Any, Any], Any] = _grid_step
         if isinstance(optimizer, ModuleOptimizer):
             step = _module_step
         elif isinstance(optimizer, FirstOrderOptimizer):
@@ -556,7 +556,7 @@ class PlainEngine:
         temperature = temperatures[self.best_temperature(head, batch, temperatures)]
         return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
 
-    def guess(self, optimizer: GridOptimizer, targets: AtHolder, outputs: int, attribute: int) -> Head:
+    def fit_adversary(self, optimizer: GridOptimizer, targets: AtHolder, outputs: int, attribute: int) -> Head:
         self._check_last(optimizer)
         if targets is None:
             raise ValueError("the plaintext engine needs s")

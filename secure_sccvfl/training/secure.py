@@ -146,7 +146,7 @@ class SecureEngine:
         if own != self.widths[rank]:
             raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
 
-    def edits(
+    def counterfactuals(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
@@ -174,15 +174,14 @@ class SecureEngine:
         holder = self.group_holders[attribute]
         return selected(self.session, self.widths, holder, deltas, groups, moving)
 
-    def join(self, edits: Sequence[SharedPenalty], guards: Sequence[Blocks]) -> SharedPenalty:
-        gram = edits[0].gram
-        if len(edits) > 1:
-            gram = (crypten.stack([e.gram for e in edits]).sum(0) / len(edits)).rescale(MATRIX_BITS, sliced=True)
-        own = tuple(g[self.session.rank] for g in guards)
-        chosen = SharedDraws(tuple(d for e in edits for d in e.chosen.draws), edits[0].chosen.columns)
-        return SharedPenalty(chosen, gram, own)
+    def join(self, penalties: Sequence[SharedPenalty], directions: Sequence[Blocks]) -> SharedPenalty:
+        gram, count = penalties[0].gram, len(penalties)
+        if count > 1:
+            gram = (crypten.stack([one.gram for one in penalties]).sum(0) / count).rescale(MATRIX_BITS, sliced=True)
+        chosen = SharedDraws(tuple(d for one in penalties for d in one.chosen.draws), penalties[0].chosen.columns)
+        return SharedPenalty(chosen, gram, tuple(one[self.session.rank] for one in directions))
 
-    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> SharedPenalty:
+    def table_penalty(self, grams: Sequence[Mapping[int, TableGram]], directions: Sequence[Blocks]) -> SharedPenalty:
         """Two rounds: 2 x pairs of groups x columns words, and its size to truncate. A block stays at its owner."""
         rank, columns = self.session.rank, self.widths
         share = 1.0 / len(grams)
@@ -198,7 +197,7 @@ class SecureEngine:
                 for owner, width in enumerate(columns)
             ]
             gram = gram + crypten.cat(blocks, dim=0)
-        return SharedPenalty(NO_DRAWS, gram, tuple(guard[rank] for guard in guards))
+        return SharedPenalty(NO_DRAWS, gram, tuple(one[rank] for one in directions))
 
     def noisy_gram(
         self,
@@ -249,7 +248,7 @@ class SecureEngine:
 
     # training
 
-    def prepare(
+    def first_order(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, curvature: Blocks
     ) -> SharedOptimizer:
         """Scale and mask. All processes prepare the same optimizer together. Masks of the last one are dropped."""
@@ -267,7 +266,7 @@ class SecureEngine:
         self._prepared, self._kept_masks = self._prepared + 1, (both,)
         return SharedOptimizer(self._prepared, batch, step, scale, rows, both)
 
-    def prepare_module(
+    def autograd(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
     ) -> SharedModuleOptimizer:
         """One round for each counterfactual of a record and each guard: their rows are masked."""
@@ -276,15 +275,15 @@ class SecureEngine:
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         draws = penalty.chosen if penalty is not None and step.lam > 0 else NO_DRAWS
-        guards = penalty.directions if penalty is not None and step.guard > 0 else ()
+        along = penalty.directions if penalty is not None and step.guard > 0 else ()
         with self.session.measure("mask encodings"):
             copies = secure_steps.moved_rows(self.session, self._side_by_side(batch.own, FRACTION_BITS), draws)
-            copies += [self._pinned(batch.own + guard) for guard in guards]
+            copies += [self._pinned(batch.own + direction) for direction in along]
             if batch.masked is None:
                 batch.masked = self._pinned(batch.own)
             rows = crypten.cat([batch.masked, *copies])
         self._prepared, self._kept_masks = self._prepared + 1, tuple(copies)
-        weights = step.weights_of(len(draws.draws), len(guards))
+        weights = step.weights_of(len(draws.draws), len(along))
         return SharedModuleOptimizer(self._prepared, batch, step, ridge, rows, weights)
 
     def steps(self, start: Any, optimizer: Optimizer, count: int, *, fine: bool = False) -> Any:
@@ -303,12 +302,12 @@ class SecureEngine:
         return SharedHead(weights, optimizer.scale, start.task, optimizer.number, logits)
 
     def _pull(self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, scale: np.ndarray) -> Shared:
-        """H in scaled columns, HEAD_BITS: ridge, guards, and squared consistency."""
+        """H in scaled columns, HEAD_BITS: ridge, proxy penalty and consistency."""
         ridge = self._side_by_side(batch.ridge * scale**2, HEAD_BITS)
         pull = ridge.unsqueeze(1) * torch.eye(ridge.size(0), dtype=torch.int64)
         if penalty is not None and step.guard > 0:
-            for guard in penalty.directions:
-                direction = self._side_by_side(guard * scale * np.sqrt(step.guard), SCALE_BITS)
+            for own in penalty.directions:
+                direction = self._side_by_side(own * scale * np.sqrt(step.guard), SCALE_BITS)
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
         if batch.presence is not None:  # sums over records are divided by another number than that of records
             pull = (pull * batch.presence.ratio(self.session)).rescale(HEAD_BITS)
@@ -325,7 +324,7 @@ class SecureEngine:
         count = start.weights.bias.size(0)
         return Weights(both[:, :count], start.weights.bias, both[:, count:], start.weights.bias_velocity)
 
-    def prepare_grid(
+    def second_order(
         self,
         batch: SharedBatch,
         penalty: SharedPenalty | None,
@@ -538,7 +537,7 @@ class SecureEngine:
         logits, task = self._logits([trained], batch), trained.task
         return secure_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
 
-    def guess(self, optimizer: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
+    def fit_adversary(self, optimizer: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
         """Four rounds (protocols/steps/second_order.py)."""
         self._check_last(optimizer)
         batch, holder = optimizer.batch, self.group_holders[attribute]

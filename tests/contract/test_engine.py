@@ -74,7 +74,7 @@ def test_a_descent_may_be_taken_in_parts(side):
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare(batch, penalty, WEIGHTED, own.curvature)
+        descent = engine.first_order(batch, penalty, WEIGHTED, own.curvature)
         start = engine.head(batch, 1, "binary")
         parts = engine.steps(engine.steps(start, descent, 2), descent, 4)
         once = engine.steps(start, descent, 6)
@@ -95,7 +95,7 @@ def test_a_head_goes_on_in_another_descent(side):
         head = own.trained(engine, batch, None, Step(0.1, 0.5), 4)
         before = engine.logits(head, own.x)
         wide = {rank: 3 * block for rank, block in own.curvature.items()}
-        return before, engine.logits(engine.steps(head, engine.prepare(batch, penalty, WEIGHTED, wide), 0), own.x)
+        return before, engine.logits(engine.steps(head, engine.first_order(batch, penalty, WEIGHTED, wide), 0), own.x)
 
     for before, after in side.run(problem, script):
         assert np.abs(before).max() > 0.1
@@ -105,8 +105,8 @@ def test_a_head_goes_on_in_another_descent(side):
 def test_a_descent_ends_where_the_next_one_is_prepared(side):
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        ended = engine.prepare(batch, None, WEIGHTED, own.curvature)
-        engine.prepare(batch, penalty, WEIGHTED, own.curvature)
+        ended = engine.first_order(batch, None, WEIGHTED, own.curvature)
+        engine.first_order(batch, penalty, WEIGHTED, own.curvature)
         engine.steps(engine.head(batch, 1, "binary"), ended, 1)
 
     with pytest.raises(ExceptionGroup) as refused:
@@ -142,7 +142,7 @@ def test_rows_that_s_selects_train_as_if_they_were_the_parties_own(side, task, o
     def selecting(engine, own):
         rows = engine.select(iter(own.deltas[1]), own.s)
         batch = engine.bind(rows, own.y, own.ridge, outputs)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
         head = own.trained(engine, batch, penalty, WEIGHTED, 4)
         engine.check_range([head], batch)
         return engine.measure([head], batch, penalty)[0], engine.logits(head, rows)
@@ -218,7 +218,7 @@ def test_the_choice_is_the_first_head_that_meets_the_rule(side, measure, target,
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent, head = engine.prepare(batch, penalty, WEIGHTED, own.curvature), engine.head(batch, 1, "binary")
+        descent, head = engine.first_order(batch, penalty, WEIGHTED, own.curvature), engine.head(batch, 1, "binary")
         heads = [head := engine.steps(head, descent, 2) for _ in range(3)]
         chosen = engine.choose(heads, batch, penalty, Target(measure, target))
         return [engine.logits(one, own.x) for one in heads], engine.logits(chosen, own.x)

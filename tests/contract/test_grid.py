@@ -90,7 +90,7 @@ def training(grid, length, steps=CONFIG.grid_steps, sharpened=CONFIG.sharpened):
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
         heads = engine.apart(descended(engine, batch, descent, grid, own.task, config))
         session = getattr(engine, "session", None)
         rounds = session and {name: cost.rounds for name, cost in session.costs.items()}
@@ -152,7 +152,7 @@ def test_each_of_several_classes_reaches_its_optimum_against_the_rest(side):
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, guard_length(problem)))
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, guard_length(problem)))
         heads = engine.apart(descended(engine, batch, descent, grid, "multiclass"), 3)
         return [engine.logits(one, own.x) for one in heads]
 
@@ -266,11 +266,11 @@ def test_steps_may_be_taken_in_parts_and_a_descent_ends_with_the_next():
     def script(engine, own):
         batch, penalty = own.inputs(engine)
         bounds = bounds_of(own, length)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds)
+        descent = engine.second_order(batch, penalty, grid, bounds)
         zero = engine.head(batch, len(grid), own.task)
         once = engine.steps(zero, descent, 5)
         parts = engine.steps(engine.steps(zero, descent, 2), descent, 3)
-        again = engine.prepare_grid(batch, penalty, grid, bounds)
+        again = engine.second_order(batch, penalty, grid, bounds)
         resumed = engine.steps(engine.steps(engine.steps(zero, again, 0), again, 2), again, 3)
         with pytest.raises(ValueError, match="has ended"):
             engine.steps(zero, descent, 1)
@@ -304,8 +304,8 @@ def test_rows_that_s_selects_train_as_if_they_were_the_parties_own():
     def selecting(engine, own):
         rows = engine.select(iter(own.deltas[1]), own.s)
         batch = engine.bind(rows, own.y, own.ridge)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length, selected=1))
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length, selected=1))
         heads = engine.apart(descended(engine, batch, descent, grid, "binary"))
         return np.hstack([engine.logits(one, rows) for one in heads])
 
@@ -320,7 +320,7 @@ def test_measures_and_the_choice_are_those_of_each_head_alone():
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
         heads = engine.apart(engine.steps(engine.head(batch, len(grid), "binary"), descent, 12))
         engine.check_range(heads, batch)
         seen = engine.measure(heads, batch, penalty, flips=True)
@@ -456,7 +456,7 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
         shares = engine.session.public(penalty.gram, second_order.MATRIX_BITS)
         shared = SharedPenalty((), shares, tuple(guard[rank] for guard in guards))
         mine = Bounds(*({rank: blocks[rank]} for blocks in bounds))
-        descent = engine.prepare_grid(bound, shared, grid, mine)
+        descent = engine.second_order(bound, shared, grid, mine)
         heads = engine.apart(descended(engine, bound, descent, grid, "binary", config))
         return np.hstack([engine.logits(one, own.x) for one in heads])
 

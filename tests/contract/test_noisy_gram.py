@@ -205,7 +205,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         for rank, block in (pair for draw in deltas[0] for blocks in draw for pair in blocks.items()):
             longest = float(np.sqrt((block**2).sum(axis=1)).max())
             found.lengths[rank] = max(longest, found.lengths.get(rank, 0.0))
-        found.exact.append(self.edits(deltas[0], groups[0]).gram)
+        found.exact.append(self.counterfactuals(deltas[0], groups[0]).gram)
         return noisy_gram(self, deltas, groups, *more)
 
     def root(mean: np.ndarray) -> np.ndarray:

@@ -143,7 +143,7 @@ def test_edits_of_some_columns_alone_give_the_same_head():
 
     def script(engine, own):
         batch = engine.bind(own.x, own.y, own.ridge, 1)
-        penalty = engine.join([engine.edits(own.deltas, own.s, moving=moving)], [own.guard])
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s, moving=moving)], [own.guard])
         head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.3), 4)
         return engine.measure([head], batch, penalty, flips=True)[0], engine.logits(head, own.x)
 
@@ -158,7 +158,9 @@ def test_an_edit_of_a_column_that_must_not_move_is_refused():
 
     def script(engine, own):
         engine.bind(own.x, own.y, own.ridge, 1)
-        return engine.edits(own.deltas, own.s, moving={rank: np.zeros(w, bool) for rank, w in enumerate((3, 2, 4))})
+        return engine.counterfactuals(
+            own.deltas, own.s, moving={rank: np.zeros(w, bool) for rank, w in enumerate((3, 2, 4))}
+        )
 
     with pytest.raises(ExceptionGroup) as raised:
         in_secret(problem, script)
