@@ -359,12 +359,10 @@ class Trainer:
             penalty, bound = self._penalty_of_released_gram(finding, generators)
             return penalty, penalty, bound
         parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
-        *both, energy = self._penalties_of_records(finding, generators, parts)
-        return both[0], both[1], energy
+        penalty, check, bound = self._penalties_of_records(finding, generators, parts)
+        return penalty, check, bound
 
-    def _penalty_of_tables(
-        self, finding: RoleAssignment, generators: Generators
-    ) -> tuple[Any, dict[int, np.ndarray]]:
+    def _penalty_of_tables(self, finding: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
         names = set(finding.roles.edited) - set(finding.roles.dropped)

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from protocols.operations import arithmetic, banded
+from protocols.operations import banded
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -142,30 +142,6 @@ def optima(problem, grid):
             for lam, weight in zip(grid.lambdas, grid.guards, strict=True)
         ]
     )
-
-
-@pytest.mark.parametrize("side", sorted(SIDES))
-def test_each_of_several_classes_reaches_its_optimum_against_the_rest(side):
-    problem = Problem(WIDTHS, "multiclass", 3)
-    lambdas = (0.0, 4.0)
-    grid = grid_of(problem, tuple(lam for lam in lambdas for _ in range(3)))
-
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        descent = engine.second_order(batch, penalty, grid, bounds_of(own, guard_length(problem)))
-        heads = engine.apart(descended(engine, batch, descent, grid, "multiclass"), 3)
-        return [engine.logits(one, own.x) for one in heads]
-
-    against_rest = [Problem(WIDTHS, "multiclass", 3) for _ in range(3)]
-    for code, one in enumerate(against_rest):
-        one.y, one.task = (problem.y == code).astype(float), "binary"
-    one_each = grid_of(problem, lambdas)
-    expected = np.stack([optima(one, one_each) for one in against_rest], axis=2)
-    for heads in SIDES[side].run(problem, script):
-        for at, logits in enumerate(heads):
-            assert logits.shape == (ROWS, 3)
-            assert np.abs(expit(logits) - expit(expected[:, at])).max() < 0.005
-            assert np.abs(logits - expected[:, at]).max() < CLOSE
 
 
 @pytest.mark.parametrize("side", sorted(SIDES))
@@ -462,12 +438,3 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
 
     for found in in_secret(problem, script):
         assert np.abs(found - expected).max() < CLOSE
-
-
-def test_blocks_of_the_wrong_width_are_refused():
-    with pytest.raises(ExceptionGroup) as refused:
-        in_secret(
-            Problem((3, 2)),
-            lambda engine, own: arithmetic.mask_blocks(engine.session.party, [np.zeros((4, 1), np.int64)], (3, 2)),
-        )
-    assert any("columns" in str(error) for error in refused.value.exceptions)

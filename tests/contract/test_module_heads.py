@@ -171,20 +171,6 @@ def test_a_head_needs_a_name_of_its_own(name: str) -> None:
         register_head(name, deep)
 
 
-def test_a_descent_that_has_ended_takes_no_more_steps() -> None:
-    def again(engine: Any, problem: Problem) -> None:
-        batch, penalty = problem.inputs(engine)
-        head = engine.module_head(batch, 1, "binary", HeadSpec("mlp", 3), SEED)
-        first = engine.autograd(batch, penalty, STEP, RIDGE)
-        engine.autograd(batch, None, STEP, RIDGE)
-        engine.steps(head, first, 1)
-
-    for side in SIDES.values():
-        with pytest.raises(ExceptionGroup) as stopped:
-            side.run(Problem(WIDTHS), again)
-        assert any("has ended" in str(error) for error in stopped.value.exceptions)
-
-
 def test_gradients_of_a_product_are_computed_for_factors_that_need_one() -> None:
     """CrypTen multiplies for all factors: here a constant costs nothing, and both gradients share their rounds."""
 
