@@ -27,10 +27,10 @@ from accounting.accountant import (
     finite,
 )
 from accounting.calibration import noise_multiplier, releases_left
+from accounting.charts import STYLE, cost_chart, running_chart, spent_chart
 from accounting.events import Event
 from accounting.paper import claim
 from accounting.plain_text import markdown
-from accounting.plots import cost_plot, left_plot, running_plot
 
 WHAT_IF_CAPS = (2.0, 4.0, 8.0)
 PAPER_SIGMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -245,9 +245,9 @@ def to_markdown(report: Mapping[str, Any]) -> str:
 
 def to_html(report: dict[str, Any]) -> str:
     """One page that needs nothing else."""
-    plots = {"cost": cost_plot(report), "running": running_plot(report), "left": left_plot(report)}
+    plots = {"cost": cost_chart(report), "running": running_chart(report), "left": spent_chart(report)}
     page = _templates(html=True).get_template("privacy_budget.html")
-    return page.render(r=report, plots={name: Markup(svg) for name, svg in plots.items()})
+    return page.render(r=report, plots={name: Markup(svg) for name, svg in plots.items()}, style=Markup(STYLE))
 
 
 def write_report(folder: Path, report: dict[str, Any], name: str = "privacy_budget") -> tuple[Path, ...]:

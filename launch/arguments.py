@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from protocols.config import ConfigError
 from secure_sccvfl.config.fields import parsed_setting
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
-from secure_sccvfl.runs.console import EXIT_CODES, WRONG_USE
+from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
 from secure_sccvfl.runs.status.server import LOOPBACK
 from secure_sccvfl.runs.status.watching import Watching
 
@@ -41,6 +42,39 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")
+
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def argument(*names: str, **settings: Any) -> Argument:
+    """An argument of a program, as `argparse` takes it."""
+    return names, settings
+
+
+def program(
+    name: str, run: Callable[[argparse.Namespace], int], *arguments: Argument, json: bool = True
+) -> Callable[[Sequence[str] | None], int]:
+    """The `main` of a program: help from the text of its module, and one-line errors."""
+
+    def main(given: Sequence[str] | None = None) -> int:
+        parser = Parser(sys.modules[run.__module__].__doc__, json=json)
+        for names, settings in arguments:
+            parser.add_argument(*names, **settings)
+        options = parser.parse_args(given)
+        return guarded(name, lambda: run(options), debug=options.debug)
+
+    return main
+
+
+def answer(options: argparse.Namespace, record: Any, *lines: str) -> int:
+    """Print a result: the record with --json, else the lines."""
+    if options.json:
+        print(json.dumps(record))
+    else:
+        for line in lines:
+            say(line)
+    return OK
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -19,20 +19,9 @@ import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
+from launch.arguments import argument, program
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("what", choices=("verify", "log"), help="check the run, or show its log")
-    parser.add_argument("run", type=Path, help="the folder of a finished run")
-    parser.add_argument("--seal", help="the seal noted when the run ended (at least its first 12 characters)")
-    parser.add_argument("--certs", type=Path, help="a host's folder: folder with ca.pem, whose certificates count")
-    parser.add_argument("--config", type=Path, help="a host's folder: the session file that all agreed on")
-    options = parser.parse_args(arguments)
-    return guarded("audit", lambda: run(options), debug=options.debug)
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,6 +74,16 @@ def _log(options: argparse.Namespace) -> int:
     say(f"seal {entries[-1]['hash']}")
     return OK
 
+
+main = program(
+    "audit",
+    run,
+    argument("what", choices=("verify", "log"), help="check the run, or show its log"),
+    argument("run", type=Path, help="the folder of a finished run"),
+    argument("--seal", help="the seal noted when the run ended (at least its first 12 characters)"),
+    argument("--certs", type=Path, help="a host's folder: folder with ca.pem, whose certificates count"),
+    argument("--config", type=Path, help="a host's folder: the session file that all agreed on"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@
     python launch/bench.py width                                  # by rows and columns
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
     python launch/bench.py classes                                # three classes and two
-    python launch/bench.py heads --json results/head-mlp.json     # a network as the head, and the linear one
+    python launch/bench.py heads                                # a network as the head, and the linear one
     python launch/bench.py costs --json results/bench-costs.json  # what `sccvfl plan` estimates from
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over gloo without TLS,
@@ -86,15 +86,6 @@ def _one(options: argparse.Namespace, name: str, usual: int) -> int:
     return int(values[0])
 
 
-def _spu(options: argparse.Namespace) -> tuple[Path | None, str]:
-    """The Python that has SPU, and a note for the reader; or None and the reason."""
-    from secure_sccvfl.research.benchmarks.peers.spu import spu_python
-
-    python, note = spu_python(options.spu)
-    _tell(note)
-    return python, note if python else "SPU was not installed"
-
-
 def _ops(options: argparse.Namespace) -> Result:
     from secure_sccvfl.research.benchmarks.operations import measure
 
@@ -102,11 +93,13 @@ def _ops(options: argparse.Namespace) -> Result:
 
 
 def _step(options: argparse.Namespace) -> Result:
+    from secure_sccvfl.research.benchmarks.peers.spu import spu_python
     from secure_sccvfl.research.benchmarks.step import Size, measure
 
-    usual = Size()
+    usual, (python, note) = Size(), spu_python(options.spu)
     size = Size.of(_one(options, "rows", usual.rows), _one(options, "columns", usual.columns))
-    return measure(options.repeats, options.blocks, _tell, size, *_spu(options))
+    _tell(note)
+    return measure(options.repeats, options.blocks, _tell, size, python, note if python else "SPU was not installed")
 
 
 def _discovery(options: argparse.Namespace) -> Result:
@@ -124,25 +117,18 @@ def _align(options: argparse.Namespace) -> Result:
 def _trainings(options: argparse.Namespace) -> Result:
     from secure_sccvfl.research.benchmarks import trainings
 
-    dataset, blocks = options.dataset or "german", options.blocks
+    dataset = options.dataset or "german"
     if options.what == "run":
-        return trainings.sizes(options.dataset, blocks, _tell)
-    if options.what == "rounds":
-        return trainings.rounds(dataset, blocks, _tell)
-    if options.what == "wan":
-        return trainings.wan(dataset, blocks, _tell, *_spu(options))
-    if options.what == "classes":
-        size = _one(options, "rows", 10_000), _one(options, "columns", 20)
-        return trainings.classes(*size, _tell, *_spu(options))
-    rows, columns = options.rows or [10_000, 30_000, 100_000], options.columns or [20, 40, 60]
-    return trainings.width(rows, columns, _tell, *_spu(options))
-
-
-def _heads(options: argparse.Namespace) -> Result:
-    from secure_sccvfl.api.functions import train
-    from secure_sccvfl.research.benchmarks.trainings import heads
-
-    return heads(_tell, train)
+        points = [trainings.Point(dataset)] if options.dataset else trainings.sizes()
+    elif options.what == "classes":
+        points = trainings.classes(_one(options, "rows", 10_000), _one(options, "columns", 20))
+    elif options.what == "width":
+        points = trainings.width(options.rows or [10_000, 30_000, 100_000], options.columns or [20, 40, 60])
+    elif options.what == "heads":
+        points = trainings.heads()
+    else:
+        points = {"rounds": trainings.rounds, "wan": trainings.wan}[options.what](dataset)
+    return trainings.measure(points, options.blocks, _tell)
 
 
 def _costs(options: argparse.Namespace) -> Result:
@@ -158,10 +144,10 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "align": (_align, "parties lists"),
     "run": (_trainings, "dataset blocks"),
     "rounds": (_trainings, "dataset blocks"),
-    "width": (_trainings, "rows columns"),
+    "width": (_trainings, "rows columns blocks"),
     "wan": (_trainings, "dataset blocks"),
-    "classes": (_trainings, "rows columns"),
-    "heads": (_heads, ""),
+    "classes": (_trainings, "rows columns blocks"),
+    "heads": (_trainings, "blocks"),
     "costs": (_costs, ""),
 }
 """What each benchmark runs, and the options that its results depend on."""

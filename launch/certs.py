@@ -18,37 +18,242 @@ authority's key is never written, so nobody can be added later.
 from __future__ import annotations
 
 import argparse
-import json
+import datetime
+import getpass
+import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from launch.arguments import Parser
-from launch.consortium import certificates
-from secure_sccvfl.runs.console import OK, guarded
+from launch.arguments import Argument, Parser, answer, argument, program
+from protocols.config import ConfigError
+from secure_sccvfl.runs.console import OK, guarded, say
+
+if TYPE_CHECKING:
+    from protocols.net.enrolment import Authority
 
 
-def main(arguments: list[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
-    if given and given[0] in certificates.COMMANDS:
-        return certificates.main(given)
-    parser = Parser(__doc__)
-    parser.add_argument("folder", type=Path, help="a new folder for the set")
-    parser.add_argument("--parties", type=int, default=3, help="number of parties (default 3)")
-    parser.add_argument("--days", type=int, default=365, help="how long they are valid (default 365)")
-    options = parser.parse_args(given)
-    return guarded("certs", lambda: run(options), debug=options.debug)
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] not in COMMANDS:
+        return whole_set(given)
+    about, work, *wanted = COMMANDS[given[0]]
+    parser = Parser(about)
+    parser.prog = f"{parser.prog} {given[0]}"
+    for names, settings in wanted:
+        parser.add_argument(*names, **settings)
+    options = parser.parse_args(given[1:])
+    return guarded(f"certs {given[0]}", lambda: work(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
+    """A whole set of certificates on one machine."""
     from protocols.net.certificates import make_certificates
 
-    places = make_certificates(options.folder, options.parties, options.days)
+    places = [str(place) for place in make_certificates(options.folder, options.parties, options.days)]
+    return answer(options, {"made": places}, *(f"made {place}" for place in places))
+
+
+whole_set = program(
+    "certs",
+    run,
+    argument("folder", type=Path, help="a new folder for the set"),
+    argument("--parties", type=int, default=3, help="number of parties (default 3)"),
+    argument("--days", type=int, default=365, help="how long they are valid (default 365)"),
+)
+
+
+def _request(options: argparse.Namespace) -> int:
+    from protocols.net.enrolment import make_request
+
+    path, key = make_request(options.folder, options.place, options.name, renew=options.renew)
+    return answer(
+        options,
+        {"request": str(path), "key": key},
+        f"made {path}: send it to the authority",
+        f"its key is {key}: tell the authority by voice",
+    )
+
+
+def _authority(options: argparse.Namespace) -> int:
+    from protocols.net.certificates import AUTHORITY, fingerprint, pem
+    from protocols.net.enrolment import Authority
+
+    passphrase = _from_file(options.passphrase_file)
+    if passphrase is None and options.ask:
+        passphrase = _asked("passphrase of the authority's key: ", twice=True)
+    made = Authority.create(options.folder, passphrase, options.days)
+    shown = fingerprint(pem(made.certificate))
+    kept = "encrypted" if made.is_encrypted else "NOT encrypted: whoever reads this folder can sign"
+    return answer(
+        options,
+        {"authority": str(options.folder / AUTHORITY), "fingerprint": shown, "encrypted": made.is_encrypted},
+        f"made {options.folder / AUTHORITY}: {shown}",
+        f"its key stays in {options.folder}, {kept}",
+    )
+
+
+def _sign(options: argparse.Namespace) -> int:
+    from protocols.net.enrolment import Authority
+
+    authority = Authority(options.authority)
+    passphrase = _passphrase(authority, options.passphrase_file)
+    made = authority.sign(options.requests, passphrase, renew=options.renew, days=options.days)
+    lines = [
+        line
+        for m, path in made
+        for line in (
+            f"signed {path}: {m.place}, {m.name}, until {m.end:%F}",
+            f"  certificate {m.fingerprint}",
+            f"  key {m.key}",
+        )
+    ]
+    return answer(options, [{**m.as_record(), "file": str(path)} for m, path in made], *lines)
+
+
+def _install(options: argparse.Namespace) -> int:
+    from protocols.net.enrolment import install
+
+    member = install(options.certificate, options.authority, options.folder)
+    return answer(
+        options,
+        member.as_record(),
+        f"installed in {options.folder / member.place}, until {member.end:%F}: {member.fingerprint}",
+    )
+
+
+def _show(options: argparse.Namespace) -> int:
+    from protocols.net.enrolment import members
+
+    found = members(options.folder)
+    lines = [f"{m.place}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in found]
+    return answer(options, [m.as_record() for m in found], *lines)
+
+
+def _pin(options: argparse.Namespace) -> int:
+    from protocols.net.enrolment import members, pinned
+    from secure_sccvfl.config.session_file import load_session
+
+    add = [member for path in options.certificates for member in members(path)]
+    if len({member.place for member in add}) < len(add):
+        raise ConfigError("two certificates are for the same place: name the one to pin")
+    now = datetime.datetime.now(datetime.UTC)
+    if ended := [member for member in add if not member.valid(now)]:
+        raise ConfigError(f"the certificate of {ended[0].place} is not valid now, but until {ended[0].end:%F}")
+    if not add and not options.drop:
+        raise ConfigError("name the certificates to pin, or --drop a place")
+    text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)
+    if not options.print:
+        part = options.session.with_name(options.session.name + ".part")
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, options.session)
     if options.json:
-        print(json.dumps({"made": [str(place) for place in places]}))
-    else:
-        print("\n".join(f"made {place}" for place in places))
+        return answer(options, {m.place: m.fingerprint for m in add})
+    if options.print:
+        print(text)
+        return OK
+    for m in add:
+        say(f"pinned {m.place}  {m.name}  {m.fingerprint}")
+    try:
+        load_session(options.session)
+    except ConfigError as error:
+        say(f"certs pin: not complete yet: {error}", error=True)
     return OK
 
+
+def _revoke(options: argparse.Namespace) -> int:
+    from protocols.net.enrolment import Authority, members
+
+    authority = Authority(options.authority)
+    given = options.certificate
+    prints = [member.fingerprint for member in members(Path(given))] if Path(given).exists() else [given]
+    revoked = [authority.revoke(print_) for print_ in prints]
+    lines = [
+        text
+        for line in revoked
+        for text in (
+            f"revoked {line['place']} ({line['name']}) {line['fingerprint']}",
+            "  what counts is that every session file loses it: "
+            f"`sccvfl certs pin session.toml --drop {line['place']}`, or pin its new one",
+        )
+    ]
+    return answer(options, revoked, *lines)
+
+
+def _passphrase(authority: Authority, file: Path | None) -> bytes | None:
+    if not authority.is_encrypted:
+        return None
+    return _from_file(file) or _asked("passphrase of the authority's key: ")
+
+
+def _from_file(file: Path | None) -> bytes | None:
+    return None if file is None else file.read_bytes().rstrip(b"\r\n")
+
+
+def _asked(prompt: str, *, twice: bool = False) -> bytes:
+    if not sys.stdin.isatty():
+        raise ConfigError("the authority's key is encrypted: give --passphrase-file, or run this at a terminal")
+    said = getpass.getpass(prompt)
+    if twice and getpass.getpass("once more: ") != said:
+        raise ConfigError("the two passphrases differ")
+    return said.encode()
+
+
+COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argument, ...]]] = {
+    "request": (
+        "Make this host's key, which stays here, and a request for its certificate.",
+        _request,
+        argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
+        argument("--place", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
+        argument("--name", required=True, help="what the certificate calls this member"),
+        argument("--renew", action="store_true", help="make a new key beside the one in use"),
+    ),
+    "authority": (
+        "Make the consortium's authority, at one place.",
+        _authority,
+        argument("folder", type=Path, help="a new folder for the authority; keep it off the parties' hosts"),
+        argument("--days", type=int, default=3650, help="how long it is valid (default 3650)"),
+        argument("--passphrase-file", type=Path, help="encrypt its key with the passphrase in this file"),
+        argument("--ask", action="store_true", help="ask for a passphrase"),
+    ),
+    "sign": (
+        "Sign requests. Compare the key's fingerprint with its holder by voice.",
+        _sign,
+        argument("requests", type=Path, nargs="+", help="requests of members"),
+        argument("--authority", type=Path, required=True, help="the authority's folder"),
+        argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
+        argument("--renew", action="store_true", help="also for places that have a valid certificate"),
+        argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
+    ),
+    "install": (
+        "Put a signed certificate next to its key, if they fit.",
+        _install,
+        argument("certificate", type=Path, help="the signed certificate"),
+        argument("authority", type=Path, help="ca.pem of the authority"),
+        argument("folder", type=Path, help="this host's folder of certificates"),
+    ),
+    "show": (
+        "Places, validity and fingerprints.",
+        _show,
+        argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
+    ),
+    "pin": (
+        "Write the certificates that a session accepts into its file.",
+        _pin,
+        argument("session", type=Path, help="the session file"),
+        argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
+        argument("--drop", action="append", default=[], metavar="PLACE", help="no longer accept this place's"),
+        argument("--print", action="store_true", help="print the session file instead of writing it"),
+    ),
+    "revoke": (
+        "Note that a certificate is revoked; its key is never signed again.",
+        _revoke,
+        argument("certificate", help="the certificate, or its fingerprint"),
+        argument("--authority", type=Path, required=True, help="the authority's folder"),
+    ),
+}
+"""Help, work and arguments of each command."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,24 +12,11 @@ file if it is elsewhere. `--predictions FILE` adds the decision that it received
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
+from launch.arguments import answer, argument, program
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("run", type=Path, help="the folder of a finished run, or one party's own folder")
-    parser.add_argument("--record", required=True, help="the id of the record")
-    parser.add_argument("--party", type=int, help="only what this party (its number, from 0) can see")
-    parser.add_argument("--config", type=Path, help="with --party: the session file, if it is not in the folder")
-    parser.add_argument("--predictions", type=Path, help="with --party: predictions that it received")
-    options = parser.parse_args(arguments)
-    return guarded("explain", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,13 +34,18 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("--config and --predictions are for one party: name it with --party")
     else:
         told = explain(options.run, options.record)
-    if options.json:
-        print(json.dumps(told))
-        return OK
-    for line in walk(told).splitlines():
-        say(line)
-    return OK
+    return answer(options, told, *walk(told).splitlines())
 
+
+main = program(
+    "explain",
+    run,
+    argument("run", type=Path, help="the folder of a finished run, or one party's own folder"),
+    argument("--record", required=True, help="the id of the record"),
+    argument("--party", type=int, help="only what this party (its number, from 0) can see"),
+    argument("--config", type=Path, help="with --party: the session file, if it is not in the folder"),
+    argument("--predictions", type=Path, help="with --party: predictions that it received"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

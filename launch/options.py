@@ -13,19 +13,11 @@ import argparse
 import json
 import sys
 
-from launch.arguments import Parser
+from launch.arguments import argument, program
 from secure_sccvfl.config.fields import json_schema, listing
 from secure_sccvfl.config.sections import OPTIONS, SECTIONS
 from secure_sccvfl.config.session_file import top_level_schema
-from secure_sccvfl.runs.console import OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__, json=False)
-    parser.add_argument("section", nargs="?", choices=SECTIONS, help="this section alone")
-    parser.add_argument("--schema", action="store_true", help="print a JSON Schema")
-    options = parser.parse_args(arguments)
-    return guarded("options", lambda: run(options), debug=options.debug)
+from secure_sccvfl.runs.console import OK, say
 
 
 def run(options: argparse.Namespace) -> int:
@@ -36,6 +28,14 @@ def run(options: argparse.Namespace) -> int:
         say(line)
     return OK
 
+
+main = program(
+    "options",
+    run,
+    argument("section", nargs="?", choices=SECTIONS, help="this section alone"),
+    argument("--schema", action="store_true", help="print a JSON Schema"),
+    json=False,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

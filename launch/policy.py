@@ -29,44 +29,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import Parser
+from launch.arguments import answer, argument, program
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 if TYPE_CHECKING:
     from secure_sccvfl.policy.card import PolicyCard
 
 COMMANDS = ("show", "check", "approve", "verify", "key", "appeal", "review", "status", "diff")
 NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("what", choices=COMMANDS)
-    parser.add_argument("card", nargs="?", help="a card: a file, the folder of a run, or a shipped name")
-    parser.add_argument("newer", nargs="?", help="diff: the other card")
-    parser.add_argument("--as", dest="owner", metavar="NAME", help="approve: the owner who approves")
-    parser.add_argument("--key", type=Path, help="approve, key: file of the owner's private key (Ed25519, PEM)")
-    parser.add_argument("--who", help="appeal, review: who says so")
-    parser.add_argument("--text", help="appeal, review: why")
-    parser.add_argument("--wants", choices=("N", "M", "P"), help="appeal: the role that is asked for")
-    parser.add_argument("--feature", default="", help="appeal, review: the column that it is about")
-    parser.add_argument("--appeal", default="", help="review: the number of the appeal that it answers")
-    parser.add_argument(
-        "--because",
-        choices=("regular", "shift", "schema", "policy"),
-        help="review: its cause, if it answers no appeal (default regular)",
-    )
-    parser.add_argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, the role stays")
-    parser.add_argument("--evidence", action="append", default=[], help='review: "KIND: text"; may be repeated')
-    for note in NOTES:
-        parser.add_argument(f"--{note}", help=f"review: the column's {note} in the feature dictionary")
-    parser.add_argument("--due", default="", help="review: date of the next one (default in a quarter, 91 days)")
-    parser.add_argument("--dataset", help="review: run discovery again on these data; status: compare with these")
-    parser.add_argument("--discovery", type=Path, help="review: the folder of a discovery session made for it")
-    parser.add_argument("--party", type=int, help="status: this party's own columns are checked for a shift")
-    options = parser.parse_args(arguments)
-    return guarded("policy", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -159,12 +130,12 @@ def _key(options: argparse.Namespace) -> int:
     if options.key is None:
         raise ConfigError("key needs --key, the new file that the private key is written to")
     public = make_key(options.key)
-    if options.json:
-        print(json.dumps({"public": public}))
-        return OK
-    say(f"{options.key} holds a private key: keep it, and show it to nobody")
-    say(f'on the card, for its owner: key = "{public}"')
-    return OK
+    return answer(
+        options,
+        {"public": public},
+        f"{options.key} holds a private key: keep it, and show it to nobody",
+        f'on the card, for its owner: key = "{public}"',
+    )
 
 
 def _check(options: argparse.Namespace, card: PolicyCard) -> int:
@@ -174,12 +145,8 @@ def _check(options: argparse.Namespace, card: PolicyCard) -> int:
 
     found = concerns(card, datetime.date.today())
     failed = bool(card.without_evidence) or any(v.problem for v in verdicts(card))
-    if options.json:
-        print(json.dumps({"fails": failed, "concerns": found}))
-    else:
-        say(f"card for {card.dataset}, version {card.version}: {'FAILS' if failed else 'can be followed'}")
-        for line in found:
-            say(f"  {line}")
+    head = f"card for {card.dataset}, version {card.version}: {'FAILS' if failed else 'can be followed'}"
+    answer(options, {"fails": failed, "concerns": found}, head, *(f"  {line}" for line in found))
     return CHECK_FAILED if failed else OK
 
 
@@ -188,14 +155,14 @@ def _verify(options: argparse.Namespace, card: PolicyCard) -> int:
 
     found = verdicts(card)
     broken, held = any(v.problem for v in found), any(v.holds for v in found)
-    if options.json:
-        told = [{"who": v.approval.who, "holds": v.holds, "problem": v.problem, "words": v.words} for v in found]
-        print(json.dumps({"digest": card.digest(), "approved": held and not broken, "approvals": told}))
-    else:
-        for v in found:
-            say(f"{'holds' if v.holds else 'BROKEN' if v.problem else 'earlier'}: {v.words}")
-        state = "approvals are BROKEN" if broken else "approved" if held else "not approved"
-        say(f"version {card.version} ({card.digest()[:12]}): {state}")
+    told = [{"who": v.approval.who, "holds": v.holds, "problem": v.problem, "words": v.words} for v in found]
+    state = "approvals are BROKEN" if broken else "approved" if held else "not approved"
+    answer(
+        options,
+        {"digest": card.digest(), "approved": held and not broken, "approvals": told},
+        *(f"{'holds' if v.holds else 'BROKEN' if v.problem else 'earlier'}: {v.words}" for v in found),
+        f"version {card.version} ({card.digest()[:12]}): {state}",
+    )
     return OK if held and not broken else CHECK_FAILED
 
 
@@ -222,14 +189,13 @@ def _status(options: argparse.Namespace, card: PolicyCard) -> int:
                 told.append(f"no check for a shift: {error}")
     elif options.party is not None:
         raise ConfigError("--party needs --dataset, the new records")
-    if options.json:
-        print(json.dumps({"review_due": card.review_due, "due": due, "shift": shift}))
-        return OK
-    say(f"card for {card.dataset}, version {card.version}, next review {card.review_due or 'not set'}")
-    for line in (*due, *told):
-        say(f"  {line}")
-    say("a review is due" if due else "no review is due")
-    return OK
+    return answer(
+        options,
+        {"review_due": card.review_due, "due": due, "shift": shift},
+        f"card for {card.dataset}, version {card.version}, next review {card.review_due or 'not set'}",
+        *(f"  {line}" for line in (*due, *told)),
+        "a review is due" if due else "no review is due",
+    )
 
 
 def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
@@ -239,15 +205,39 @@ def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
         raise ConfigError("diff needs two cards")
     newer = find_card(options.newer)
     changed = card.diff(newer)
-    if options.json:
-        print(json.dumps({"from": card.version, "to": newer.version, "changed": changed}))
-        return OK
-    say(f"version {card.version} -> {newer.version}: {len(changed)} roles differ")
+    lines = [f"version {card.version} -> {newer.version}: {len(changed)} roles differ"]
     for name, (old, new) in changed.items():
         reason = newer.decisions[name].reason if name in newer.decisions else "no longer on the card"
-        say(f"  {name}: {old or 'none'} -> {new or 'none'}: {reason}")
-    return OK
+        lines.append(f"  {name}: {old or 'none'} -> {new or 'none'}: {reason}")
+    return answer(options, {"from": card.version, "to": newer.version, "changed": changed}, *lines)
 
+
+main = program(
+    "policy",
+    run,
+    argument("what", choices=COMMANDS),
+    argument("card", nargs="?", help="a card: a file, the folder of a run, or a shipped name"),
+    argument("newer", nargs="?", help="diff: the other card"),
+    argument("--as", dest="owner", metavar="NAME", help="approve: the owner who approves"),
+    argument("--key", type=Path, help="approve, key: file of the owner's private key (Ed25519, PEM)"),
+    argument("--who", help="appeal, review: who says so"),
+    argument("--text", help="appeal, review: why"),
+    argument("--wants", choices=("N", "M", "P"), help="appeal: the role that is asked for"),
+    argument("--feature", default="", help="appeal, review: the column that it is about"),
+    argument("--appeal", default="", help="review: the number of the appeal that it answers"),
+    argument(
+        "--because",
+        choices=("regular", "shift", "schema", "policy"),
+        help="review: its cause, if it answers no appeal (default regular)",
+    ),
+    argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, the role stays"),
+    argument("--evidence", action="append", default=[], help='review: "KIND: text"; may be repeated'),
+    *(argument(f"--{note}", help=f"review: the column's {note} in the feature dictionary") for note in NOTES),
+    argument("--due", default="", help="review: date of the next one (default in a quarter, 91 days)"),
+    argument("--dataset", help="review: run discovery again on these data; status: compare with these"),
+    argument("--discovery", type=Path, help="review: the folder of a discovery session made for it"),
+    argument("--party", type=int, help="status: this party's own columns are checked for a shift"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

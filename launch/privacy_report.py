@@ -18,18 +18,9 @@ import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
+from launch.arguments import argument, program
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("run", type=Path, help="the folder of a run, or a ledger")
-    parser.add_argument("--out", type=Path, help="write the report's files to this folder")
-    parser.add_argument("--quiet", action="store_true", help="with --out: write the files, print nothing")
-    options = parser.parse_args(arguments)
-    return guarded("privacy_report", lambda: run(options), debug=options.debug)
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 
 def run(options: argparse.Namespace) -> int:
@@ -58,6 +49,14 @@ def run(options: argparse.Namespace) -> int:
         return CHECK_FAILED
     return OK
 
+
+main = program(
+    "privacy_report",
+    run,
+    argument("run", type=Path, help="the folder of a run, or a ledger"),
+    argument("--out", type=Path, help="write the report's files to this folder"),
+    argument("--quiet", action="store_true", help="with --out: write the files, print nothing"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,20 +13,10 @@ On a host where all jobs ended but the report was not made, it makes the report.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import OK, guarded, say
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("run", type=Path, help="the folder of a finished run")
-    parser.add_argument("--party", type=int, help="make the page of this party (its number, from 0)")
-    options = parser.parse_args(arguments)
-    return guarded("report", lambda: run(options), debug=options.debug)
+from launch.arguments import answer, argument, program
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,14 +39,17 @@ def run(options: argparse.Namespace) -> int:
         path.write_text(page, encoding="utf-8")
         if (options.run / LOG).exists():
             seal = record(options.run, "page", {}, [path])
-    if options.json:
-        print(json.dumps({"written": str(path) if changed else None, "seal": seal or None}))
-        return OK
-    say(f"wrote {path}" if changed else f"{path} is up to date")
-    if seal:
-        say(f"seal, to be kept by every party: {seal}")
-    return OK
+    lines = [f"wrote {path}" if changed else f"{path} is up to date"]
+    lines += [f"seal, to be kept by every party: {seal}"] if seal else []
+    return answer(options, {"written": str(path) if changed else None, "seal": seal or None}, *lines)
 
+
+main = program(
+    "report",
+    run,
+    argument("run", type=Path, help="the folder of a finished run"),
+    argument("--party", type=int, help="make the page of this party (its number, from 0)"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

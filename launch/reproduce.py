@@ -173,13 +173,13 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.reports.dictionary import Dictionary
-    from secure_sccvfl.research.qualitative.methods import of_methods
-    from secure_sccvfl.research.qualitative.results import write_qualitative
+    from secure_sccvfl.reports.results import Description, decode
+    from secure_sccvfl.research.qualitative import of_methods
+    from secure_sccvfl.research.qualitative_tables import write_qualitative
     from secure_sccvfl.runs.description import describe
 
     dataset, split = first_dataset(options), (options.split or ["iid"])[0]
-    words = Dictionary(describe(dataset, benchmark_schema(load(dataset))))
+    words = decode(Description, describe(dataset, benchmark_schema(load(dataset))))
     options.seeds = 1
     found = of_methods(dataset, split, options.first_seed, options.card)
     text = write_qualitative(options.out, found, words, command_of(options, dataset))

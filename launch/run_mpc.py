@@ -66,7 +66,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--selftest", action="store_true", help=hidden)
     parser.add_argument("--size", type=int, default=400, help=hidden)
     parser.add_argument("--repeat", type=int, default=1, help=hidden)
-    parser.add_argument("--transport", choices=("tls", "gloo"), default="tls", help=hidden)
     parser.add_argument("--deadline", type=float, default=60.0, help=hidden)
     parser.add_argument("--certs", type=Path, help=hidden)
     return parser
@@ -82,6 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
     from secure_sccvfl.reports.folders import result_of
+    from secure_sccvfl.reports.results import Report, to_json
+    from secure_sccvfl.reports.run_log import last_seal
     from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
     from secure_sccvfl.runs.local.whole_run import WholeRun
 
@@ -96,12 +97,14 @@ def run(options: argparse.Namespace) -> int:
     config = session_config(folder, job, parties, settings, deadline=options.deadline)
     if settings.get("cap"):
         config = _pinned(config, options.certs)
+    report: Report | None = None
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
             show_concerns(settings)
             ending = whole.train()
-            result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
+            report = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
+            result = None if report is None else {**to_json(report), "seal": last_seal(folder)}
         else:
             ending = run_job(config, folder, options.certs, progress.event, options.debug, options.transcript)
             result = result_of(folder, 0) if (folder / "party-0" / "result.json").exists() else None
@@ -109,8 +112,8 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
         return ending.code
     if result is not None:
-        if job == "train":
-            show_report(result, folder)
+        if report is not None:
+            show_report(report, folder)
         else:
             show_result(job, result, folder)
     if ending.code != OK:
@@ -164,8 +167,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
     """The session with the certificates of this folder: those who may raise a cap."""
     from protocols.config import ConfigError, node_folder
-    from protocols.net.certificates import Credentials
-    from protocols.net.signatures import fingerprint
+    from protocols.net.certificates import Credentials, fingerprint
 
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")

@@ -12,11 +12,10 @@ two secrets apart, membership inference, the retraining attack, model completion
 from scores and gradients, property inference on released tables, PGD on the model. Each has a
 positive control that must succeed. The audit gives an empirical lower bound on the epsilon of every
 kind of release that the run was charged for, and tests the noise that was drawn. The exit code is 0
-only if all promises, targets and controls hold. The program writes security.json, security.md and
-pictures into RUN, and makes its page (report.html) anew.
+only if all promises, targets and controls hold. The program writes security.json and security.md
+into RUN, and makes its page (report.html) again.
 
-It needs data that may be pooled: transcripts of all parties in one place give every secret away. On
-your own pooled data the audit is left out, and the report says why.
+It needs data that may be pooled: transcripts of all parties in one place give every secret away.
 """
 
 from __future__ import annotations
@@ -27,23 +26,10 @@ import json
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
-from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
+from launch.arguments import argument, program
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 _FRESH = ("dataset", "seed", "parties", "mode")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__)
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run made with --transcript")
-    parser.add_argument("--fresh", action="store_true", help="make the run first; RUN must be a new folder")
-    parser.add_argument("--dataset", help="with --fresh: as for run_mpc.py")
-    parser.add_argument("--seed", help="with --fresh: as for run_mpc.py")
-    parser.add_argument("--parties", help="with --fresh: as for run_mpc.py")
-    parser.add_argument("--mode", help="with --fresh: as for run_mpc.py")
-    parser.add_argument("--releases", type=int, default=400, help="releases of each kind for the audit (400)")
-    options = parser.parse_args(arguments)
-    return guarded("security_eval", lambda: evaluate(options), debug=options.debug)
 
 
 def evaluate(options: argparse.Namespace) -> int:
@@ -80,6 +66,18 @@ def _tell(what: str) -> None:
     if sys.stderr.isatty():
         say(what, error=True)
 
+
+main = program(
+    "security_eval",
+    evaluate,
+    argument("run", type=Path, metavar="RUN", help="folder of a run made with --transcript"),
+    argument("--fresh", action="store_true", help="make the run first; RUN must be a new folder"),
+    argument("--dataset", help="with --fresh: as for run_mpc.py"),
+    argument("--seed", help="with --fresh: as for run_mpc.py"),
+    argument("--parties", help="with --fresh: as for run_mpc.py"),
+    argument("--mode", help="with --fresh: as for run_mpc.py"),
+    argument("--releases", type=int, default=400, help="releases of each kind for the audit (400)"),
+)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,1 +1,1 @@
-"""How values are computed in secret: runtime, transport, randomness, dealer, releases."""
+"""MPC substrate: network, dealer, kernels, CrypTen sessions, training steps, record alignment."""

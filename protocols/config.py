@@ -1,7 +1,7 @@
-"""The public settings of one session, the same on every process, and their digest.
+"""The public settings of one session, equal on every process, and their digest.
 
-Nothing here is secret. Paths of one host (certificates, output folders) are not part of it; each process gets them
-separately. All processes compare `SessionConfig.digest()` and `code_digest()` before anything secret is sent.
+Nothing here is secret. Paths of one host (certificates, output folders) are passed to each process separately. All
+processes compare `SessionConfig.digest()` and `code_digest()` before anything secret is sent.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class SessionConfig:
     parties: host:port of each party, by rank. Each listens there; higher ranks and the
       dealer connect to lower ones, so the dealer needs no open port.
     connect: seconds for all processes to start and find each other. A session file that pins certificates and does
-      not say gives ten minutes.
+      not say allows ten minutes.
     deadline: seconds that a process waits for a peer's message before it gives up.
     idle: seconds that the dealer waits for work, since parties may compute locally for long.
     job, options: what runs, and its own settings.
     jobs: what a host runs one after the other, each in a session of its own; `job` alone if empty.
     names: what messages call the parties, by rank.
-    certificates: SHA-256 of the certificate of each place (`party-0`, ..., `dealer`). If any is given, all are, and
+    certificates: SHA-256 of the certificate of each node (`party-0`, ..., `dealer`). If any is given, all are, and
       no other certificate is accepted, whoever signed it.
     approval: `required` if every party must have signed the plan, `none` if not; empty: as certificates are given.
     """
@@ -131,7 +131,7 @@ class SessionConfig:
 
     @property
     def dealer(self) -> int:
-        """The dealer's place: the one after the last party."""
+        """The dealer's node: the one after the last party."""
         return len(self.parties)
 
     def node_name(self, node: int) -> str:
@@ -189,7 +189,7 @@ class SessionConfig:
 
 
 def node_folder(node: int, parties: int) -> str:
-    """The folder name of a place in the session."""
+    """The folder name of a node in the session."""
     return DEALER if node == parties else f"party-{node}"
 
 

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, each as its own type. No message ever carries a key, a seed or a share."""
+"""Error types of a session. No message ever carries a key, a seed or a share."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class UndeclaredRelease(ProtocolError):
 
 
 class CounterReuse(ProtocolError):
-    """A stream was asked for the same random words twice."""
+    """A stream was asked for the same random ring elements twice."""
 
 
 class LocalError(ProtocolError):
-    """An error about a party's own data or ledger. Only people at this party see it; peers hear its kind alone."""
+    """An error about a party's own data or ledger. Only people at this party see it; peers receive its kind alone."""
 
     kind: ClassVar[str] = "its own data, files or ledger do not allow it"
 
@@ -78,9 +78,9 @@ class LedgerError(ProtocolError):
 
 
 def reason_for_peers(error: BaseException | None) -> str:
-    """What peers are told when this process stops: our own errors in full, only the type of others.
+    """What peers are sent when this process stops: our own errors in full, only the type of others.
 
-    A LocalError speaks about a party's own inputs, so peers hear only its kind and type.
+    A LocalError speaks about a party's own inputs, so peers receive only its kind and type.
     """
     name = type(error).__name__
     if isinstance(error, LocalError):

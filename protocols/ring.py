@@ -1,9 +1,8 @@
 """The ring Z/2^64 and fixed-point numbers in it.
 
-A real v is kept as round(v * 2^bits) in an int64, where sums and products wrap as the ring wants. Inputs are
-checked before they are encoded: a value that is not finite or does not fit is an error here, never a wrapped value
-later. Products need |x * y| < 2^30 at 16 bits, because truncation works for magnitudes below 2^62 (see
-protocols/operations/arithmetic.py).
+A real v is stored as round(v * 2^bits) in an int64, where sums and products wrap modulo 2^64. Inputs are checked
+before they are encoded: a value that is not finite or does not fit raises. Products need |x * y| < 2^30 at 16 bits,
+because truncation works for magnitudes below 2^62 (protocols/operations/arithmetic.py).
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ _INNER = 1 << (53 - 2 * _PIECE_BITS)
 _LARGE = 48
 """From this size of all three dimensions on, products of pieces are faster."""
 _TALL = 1 << 12
-"""From so many words on, einsum is faster than matmul for a few columns."""
+"""From so many ring elements on, einsum is faster than matmul for a few columns."""
 
 
 def matmul(a: Words, b: Words) -> Words:
     """Matrix product in the ring.
 
-    numpy has no fast product of whole numbers. Large matrices are cut into pieces of 22 bits, which the fast product
+    numpy has no fast product of integers. Large matrices are cut into pieces of 22 bits, which the fast product
     of floating-point numbers takes exactly. A few columns go through einsum, one at a time: that is 1.5 times as fast
     as matmul, and up to six times for the transpose of a tall matrix.
     """
@@ -83,7 +82,7 @@ def matmul(a: Words, b: Words) -> Words:
     if a.ndim == 2 and b.ndim == 2 and (b.shape[1] == 1 or (a.size >= _TALL and b.shape[1] <= a.shape[1])):
         columns = [np.einsum("ij,j->i", a, column) for column in np.ascontiguousarray(b.T)]
         return np.stack(columns, axis=1) if columns else np.zeros((len(a), 0), np.int64)
-    product: Words = np.asarray(np.matmul(a, b))  # of two vectors NumPy gives a scalar
+    product: Words = np.asarray(np.matmul(a, b))  # of two vectors NumPy returns a scalar
     return product
 
 
@@ -91,14 +90,14 @@ def _matmul_of_pieces(a: Words, b: Words) -> Words:
     """sum over i + j < 3 of 2^(22 (i + j)) a_i b_j. The others have a factor of 2^66, which is 0 in the ring."""
     left, right = _pieces(a), _pieces(b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    found = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.uint64)
+    result = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.uint64)
     for start in range(0, a.shape[-1], _INNER):
         here = slice(start, start + _INNER)
         for i in range(_PIECES):
             for j in range(_PIECES - i):
                 part = np.matmul(left[i][..., here], right[j][..., here, :]).astype(np.uint64)
-                found += part << np.uint64(_PIECE_BITS * (i + j))
-    return found.view(np.int64)
+                result += part << np.uint64(_PIECE_BITS * (i + j))
+    return result.view(np.int64)
 
 
 def _pieces(words: Words) -> list[npt.NDArray[np.float64]]:
@@ -145,7 +144,7 @@ def unpacked(triangles: Words, columns: int) -> Words:
 
 
 def unsigned_quotient(words: Words, divisor: int) -> Words:
-    """words // divisor, with words read as unsigned; a shift where that gives the same."""
+    """words // divisor, with words read as unsigned; a shift where that is equal."""
     unsigned = words.view(np.uint64)
     if divisor.bit_count() == 1:
         return (unsigned >> np.uint64(divisor.bit_length() - 1)).view(np.int64)

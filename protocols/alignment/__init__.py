@@ -1,1 +1,1 @@
-"""Which records do the parties share? Protocols behind one seam: `hidden` (nobody learns it), `revealed`, `exact`."""
+"""Private record alignment: `hidden` (hidden intersection), `revealed` (PSI) and `exact` (pre-aligned lists)."""

@@ -1,17 +1,16 @@
-"""Alignment of lists that are said to be equal: do all parties hold the same records in the same order?
+"""Alignment of pre-aligned lists: do all parties hold the same records in the same order?
 
-Before: each party has its ordered record ids. After: all know, for every party but the first, whether its list
-equals the first one's: one bit each, a declared release. Nothing else is shown, so nobody can try lists of ids
-offline. To find out whether another party holds a certain list, a party must bring that list to a run. It then
-learns that one bit.
+Before: each party has its ordered record ids. After: all know, for every party but the first, whether its list equals
+the first one's: one bit each, a declared release. Nothing else is revealed, so nobody can test lists of ids offline:
+to find out whether another party holds a certain list, a party must bring that list to a run.
 
-Each party hashes its list to 128 bits (SHA-256). The exclusive or of two hashes is shared from the start, since
-each of the two parties holds one hash as its share. All its bits are zero exactly when the hashes are equal. The
-products of their complements are taken in secret, half as many in each round, under masks that are used once
-(protocols/operations/comparison.py). Only the last bit is opened.
+Each party hashes its list to 128 bits (SHA-256). The exclusive or of two hashes is shared from the start, since each
+of the two parties holds one hash as its share. All its bits are zero exactly when the hashes are equal. The products
+of their complements are computed under MPC, half as many in each round (protocols/operations/comparison.py). Only the
+last bit is opened.
 
-Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with chance 2^-128.
-Lists that only partly overlap stop the run here: protocols/alignment/hidden.py and revealed.py are for them.
+Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with probability 2^-128.
+Lists that only partly overlap stop the run; hidden.py and revealed.py are for them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ExactAlignment:
         self._names = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
 
     def align(self, ids: Iterable[str]) -> Aligned:
-        """The places of the own order. Raises AlignmentError at every party unless all lists agree."""
+        """The rows of the own order. Raises AlignmentError at every party unless all lists agree."""
         own = checked(ids)
         _compare(self._session, own, self._names)
         return Aligned(len(own), np.arange(len(own)))

@@ -1,20 +1,20 @@
-"""Ids of records, written alike at every party: a declared rule makes the same text of the same id.
+"""Canonical record ids: a declared rule maps different spellings of an id to the same text at every party.
 
 A rule is public and the same for all parties, part of the description of the data. Each party applies it to its own
-table and checks the result. What it finds (a record without an id, an id that occurs twice) is told to people at this
-party alone, by the numbers of rows. Nothing of it is sent.
+table and checks the result. Findings (a record without an id, an id that occurs twice) are reported to people at this
+party alone, by row numbers. Nothing of it is sent.
 
-Always: a value's type does not matter (7, 7.0 and "7" in a table of numbers or of text are one id), and text is in
-Unicode's composed form. On request, in this order:
+Always: a value's type does not matter (7, 7.0 and "7" are one id), and text is in Unicode's composed form. On
+request, in this order:
 
 | | |
 |---|---|
 | `trim` (on unless turned off) | spaces at both ends are dropped |
-| `case = "lower"` | upper and lower case are alike |
-| `number` | a whole number is written one way: "0012", "12.0" and "1.2e1" are 12; anything else is refused |
+| `case = "lower"` | upper and lower case are equal |
+| `number` | an integer has one spelling: "0012", "12.0" and "1.2e1" are 12; anything else is refused |
 | `zeros = "strip"` | "0012" is "12", also where letters follow |
 
-Several columns are one id. Their texts are joined so that no two lists of texts look alike.
+Several columns are one id. Their texts are joined so that different lists of texts give different ids.
 
 `canonical` is coarser than any of this. Pseudonyms that outlive a session are made of it, so that the same record
 keeps its pseudonym when a file is saved in another way.
@@ -135,7 +135,7 @@ class IdRule:
         return [text for text in read if text is not None]
 
     def _text(self, value: object) -> str | None:
-        """One cell by this rule; "" for a gap, None for what should be a whole number and is none."""
+        """One cell by this rule; "" for a gap, None for what should be an integer and is none."""
         plain = _plain(value)
         if plain is None:
             return None
@@ -190,7 +190,7 @@ def _plain(value: object) -> str | None:
 
 
 def _whole(text: str) -> str | None:
-    """A whole number written one way, or None."""
+    """A integer written one way, or None."""
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -1,8 +1,7 @@
-"""What an alignment gives: a table that all parties have in common, and the rows of a party's own records in it.
+"""The alignment interface: a table that all parties have in common, and the rows of a party's own records in it.
 
-`Alignment` is the seam. `protocols/alignment/hidden.py` and `protocols/alignment/revealed.py` implement it and pass
-the same tests; `protocols/alignment/exact.py` is for lists that are equal. Ids come as text by a declared rule
-(protocols/alignment/ids.py).
+`hidden.py` and `revealed.py` implement `Alignment` and pass the same tests; `exact.py` is for equal lists. Ids come
+as text by a declared rule (ids.py).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from protocols.ring import Words
 
 AlignKind = Literal["exact", "hidden", "revealed"]
 ABSENT = -1
-"""The place of a record that is not in the common table."""
+"""The row of a record that is not in the common table."""
 EQUAL, UNION = "alignment", "alignment: places"
 SIZES, COMMON = "alignment: records of each party", "alignment: common records"
 """Names of the releases: of `exact` the first, of `hidden` the second, of `revealed` the other two."""

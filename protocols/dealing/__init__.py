@@ -1,1 +1,1 @@
-"""Randomness and who holds which part of it: key streams, tuples, the dealer, and a party's end of a session."""
+"""Correlated randomness: key streams, tuples, the dealer, and a party's view of a session."""

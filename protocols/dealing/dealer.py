@@ -1,21 +1,20 @@
 """Both ends of the dealer protocol.
 
 Before: the dealer shares one key with each party. Every party sends its requests (kinds and shapes, see
-protocols/dealing/tuples.py). All parties run the same program, so their requests are the same, byte for byte. The
-dealer serves a request only when all parties have made it. Where requests differ, it stops and names the party.
-Each party expands tuple number c from its own key, at counter c and for this request. The dealer does the same for
-all of them, completes the bound fields, and sends that correction to party c mod m. There is no round between
-parties. The dealer sends one message for each tuple that has bound fields.
+protocols/dealing/tuples.py). All parties run the same program, so their requests are equal, byte for byte. The dealer
+serves a request only when all parties have made it; where requests differ, it stops and names the party. Each party
+expands tuple number c from its own key, at counter c and for this request. The dealer does the same for all of them,
+completes the bound fields, and sends that correction to party c mod m. There is no round between parties. The dealer
+sends one message for each tuple that has bound fields.
 
-Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the first pass and then
-requests all the others at once. A small pass becomes one bundle: one draw, one correction. Requests that are known
-to follow the loop are treated alike. The dealer makes the tuples in order and sends until the receivers' socket
-buffers are full, which bounds its queue. If a party asks for something else before they are used up, the rest is
-cancelled: once all parties have said so, the dealer answers with a marker and the parties throw away what came
-before it. The counters of cancelled tuples are never used again.
+Working ahead: a loop requests the same tuples in every pass. `TupleSource.repeat` records the first pass and then
+requests all the others at once. A small pass becomes one bundle: one draw, one correction. The dealer makes the
+tuples in order and sends until the receivers' socket buffers are full, which bounds its queue. If a party requests
+something else before they are used up, the rest is cancelled: once all parties have cancelled, the dealer answers
+with a marker and the parties discard what came before it. Counters of cancelled tuples are never used again.
 
-Matching: on an order of all parties the dealer also matches tags of records, and deals veils for places that not all
-parties hold (protocols/dealing/matching.py).
+Matching: on an order of all parties the dealer also matches pseudonyms of records, and deals veils for rows that not
+all parties hold (protocols/dealing/matching.py).
 
 The dealer learns kinds, shapes, counts and times. It holds no input and sees no message between parties.
 """
@@ -86,10 +85,10 @@ class Dealer:
         Returns None if `wait` is 0 and some party has not given it yet: there is other work, and slower parties may
         wait for it.
         """
-        for rank, told in enumerate(self._told):
-            if told is None:
+        for rank, message in enumerate(self._told):
+            if message is None:
                 try:
-                    told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+                    message = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
                 except PeerStopped as error:
                     if DEALER not in error.waited_for.split(", "):
                         raise
@@ -97,10 +96,10 @@ class Dealer:
                     raise PeerError(
                         f"party {rank}", _ASKING, f"did not ask for what others wait for; {error}"
                     ) from None
-            if told is None:
+            if message is None:
                 return None
         first, *others = self._told
-        differing = [f"party {rank}" for rank, told in enumerate(others, start=1) if told != first]
+        differing = [f"party {rank}" for rank, message in enumerate(others, start=1) if message != first]
         if differing:
             raise PeerError(", ".join(differing), _ASKING, "asked for something else than party 0")
         self._told = [None] * len(self._told)
@@ -144,14 +143,12 @@ class Dealer:
         parties = range(self._transport.parties)
         receiver = counter % self._transport.parties
         draws = [stream.draw(counter, request.use) for stream in self._streams]
-        shares: list[dict[str, Array]] = [
-            {name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties
-        ]
+        shares = [{name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties]
         totals = {name: field.total([share[name] for share in shares]) for name, field in wanted.free.items()}
         if request.kind == "mask":
             self._masks[counter] = totals["a"]
         try:
-            values = wanted.compute(totals, shares, self._masks)
+            values = wanted.compute(totals, self._masks)
         except KeyError:
             raise ProtocolError("a product was asked for with a mask that was forgotten") from None
         corrections = []
@@ -210,8 +207,8 @@ class TupleSource:
         if counter % self._transport.parties == rank:
             specs = [field.spec for field in wanted.bound.values()]
             dealer = self._transport.parties
-            came = self._transport.exchange(_step(counter), {}, {dealer: specs})[dealer]
-            fields.update(zip(wanted.bound, came, strict=True))
+            received = self._transport.exchange(_step(counter), {}, {dealer: specs})[dealer]
+            fields.update(zip(wanted.bound, received, strict=True))
         else:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
         return counter, fields
@@ -270,9 +267,9 @@ class TupleSource:
         if self._ahead:
             self._cancel()
         self._tell("match tags", {"match": None if bounds is None else bounds.counts})
-        found = matching.ask(self._transport, sent)
-        self._places = found.size
-        return replace(found, places=found.places[: len(tags)])
+        result = matching.ask(self._transport, sent)
+        self._places = result.size
+        return replace(result, places=result.places[: len(tags)])
 
     def veil(self, columns: int) -> Array:
         """This party's shares (places x columns) of a veil for the last match (protocols/dealing/matching.py)."""

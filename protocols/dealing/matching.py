@@ -1,26 +1,25 @@
-"""Which records are the same? The dealer matches tags that mean nothing to it. Both ends of that are here.
+"""Record matching by the dealer, on keyed pseudonyms that mean nothing to it. Both ends of the protocol.
 
-Before: each party has tags of its records, 128 bits each, under a key that the dealer does not have. All parties give
-the dealer the same order. Then each sends its own tags, sorted, so that their order tells nothing. After: each party
-knows how many places there are and the place of each of its own tags. Equal tags have the same place. Each party also
-has an additive share of one bit for each place: whether all parties sent the tag that is there.
+Before: each party has pseudonyms of its records, 128 bits each, under a key that the dealer does not have. All
+parties send the dealer the same order, then their own pseudonyms, sorted, so that their order reveals nothing. After:
+each party knows the number of rows and the row of each of its own pseudonyms; equal pseudonyms have the same row.
+Each party also has an additive share of the membership mask: for each row, whether all parties sent its pseudonym.
 
-The dealer numbers the different tags and maps the numbers to places by a uniformly random order of its own. So the
-places of a party's tags are a uniformly random choice, whatever the others sent. With `bounds` every party sends as
-many tags as its bound, and there are as many places as all bounds together, so that numbers tell nothing either.
+The dealer numbers the distinct pseudonyms and maps the numbers to rows by its own uniformly random permutation. So
+the rows of a party are a uniformly random choice, whatever the others sent. With `bounds` every party sends as many
+pseudonyms as its bound, and there are as many rows as all bounds together, so that counts reveal nothing either.
 
-Shares of the bits of all parties but the first are uniform words of the dealer, and those of the first complete them.
-So any m-1 parties see uniform words. The dealer made the bits from the tags that it was sent. So a party cannot claim
-to hold a record at a place that it sent no tag for.
+Shares of the mask of all parties but the first are uniform elements drawn by the dealer, and those of the first
+complete them. So any m-1 parties see uniform elements. The dealer computes the mask from the pseudonyms that it
+received, so a party cannot claim a row that it sent no pseudonym for.
 
-A veil is for values that are opened to one receiver: shares of 0 at places that all parties hold, and of uniform
-words elsewhere. With it added, an opened value is uniform at all other places, whatever a party that deviates has
-added to its shares before. The dealer deals it on an order of all parties, for the last match.
+A veil is for values that are opened to one receiver: shares of 0 at rows that all parties hold, and of uniform ring
+elements elsewhere. With it added, an opened value is uniform at all other rows, whatever a deviating party has added
+to its shares before. The dealer deals it on an order of all parties, for the last match.
 
-The dealer learns: the number of each party's tags (its bound), and how many tags are common to which parties.
-
-Each party sends 16 bytes a tag and receives 4 bytes a tag and 8 bytes a place; 8 bytes for each word of a veil. There
-is no round between parties.
+The dealer learns the number of each party's pseudonyms (its bound), and how many are common to which parties. Each
+party sends 16 bytes a pseudonym and receives 4 bytes a pseudonym and 8 bytes a row; 8 bytes for each element of a
+veil. There is no round between parties.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from protocols.net.transport import Array, Spec, Transport
 from protocols.ring import Words
 
 Tags = npt.NDArray[np.uint64]
-"""One row of two words for each tag."""
+"""One row of two ring elements for each pseudonym."""
 Places = npt.NDArray[np.int64]
 TAG_BYTES = 16
 MOST = 1 << 28
-"""The most tags of one party."""
+"""The most pseudonyms of one party."""
 _CHUNK = 1 << 16
 MOST_COLUMNS = 1 << 16
 _SENDING, _TOLD, _SHARED = "tags of records", "places of records", "shares of presence"
@@ -50,7 +49,7 @@ _SENDING, _TOLD, _SHARED = "tags of records", "places of records", "shares of pr
 
 @dataclass(frozen=True)
 class Matched:
-    """What a party gets: the number of places, the place of each of its tags, and its shares of the presence bits."""
+    """What a party gets: the number of rows, the row of each of its pseudonyms, its shares of the mask."""
 
     size: int
     places: Places
@@ -59,7 +58,7 @@ class Matched:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How many tags each party sends, by rank, if these numbers are to be public bounds."""
+    """How many pseudonyms each party sends, by rank, if these numbers are to be public bounds."""
 
     counts: tuple[int, ...]
 
@@ -74,12 +73,12 @@ class Bounds:
 
 
 def sorted_rows(tags: Tags) -> npt.NDArray[np.intp]:
-    """The rows in rising order of their tags."""
+    """The rows in rising order of their pseudonyms."""
     return np.lexsort((tags[:, 1], tags[:, 0]))
 
 
 def numbered(lists: Sequence[Tags]) -> tuple[int, list[Places]]:
-    """How many different tags there are, and for each list the number of each tag among them."""
+    """How many different pseudonyms there are, and for each list the number of each pseudonym among them."""
     tags = np.concatenate(lists)
     order = sorted_rows(tags)
     new = np.ones(len(tags), np.bool_)
@@ -91,9 +90,9 @@ def numbered(lists: Sequence[Tags]) -> tuple[int, list[Places]]:
 
 
 def padded(tags: Tags, bounds: Bounds | None, rank: int, draw: Draw) -> Tags:
-    """A party's tags as it will send them, checked before anything is sent.
+    """A party's pseudonyms as it will send them, checked before anything is sent.
 
-    Up to its bound a party adds random tags. They equal no other, and nobody is told which they are.
+    Up to its bound a party adds random pseudonyms. They equal no other, and nobody is sent which they are.
     """
     order = sorted_rows(tags)
     twice = (tags[order[1:]] == tags[order[:-1]]).all(axis=1)
@@ -113,16 +112,16 @@ def ask(transport: Transport, tags: Tags) -> Matched:
     transport.exchange(_SENDING, {dealer: [np.array([len(tags)])]}, {})
     for at in range(0, len(tags), _CHUNK):
         transport.exchange(_SENDING, {dealer: [tags[order[at : at + _CHUNK]]]}, {})
-    size, told = transport.exchange(_TOLD, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(tags),))]})[dealer]
-    if len(told) and int(told.max()) >= int(size[0]):
+    size, rows = transport.exchange(_TOLD, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(tags),))]})[dealer]
+    if len(rows) and int(rows.max()) >= int(size[0]):
         raise PeerError("dealer", _TOLD, "named a place that is not there")
     places = np.empty(len(tags), np.int64)
-    places[order] = told
+    places[order] = rows
     return Matched(int(size[0]), places, receive_shares(transport, int(size[0])))
 
 
 def receive_shares(transport: Transport, count: int) -> Words:
-    """A party's end of `_deal`: its shares of so many words."""
+    """A party's end of `_deal`: its shares of so many ring elements."""
     dealer, shares = transport.parties, [np.zeros(0, np.int64)]
     for at in range(0, count, _CHUNK):
         spec = Spec("<i8", (min(_CHUNK, count - at),))
@@ -137,35 +136,35 @@ def _deal(transport: Transport, rank: int, shares: Words) -> None:
 
 
 def _shared(value: Words, parties: int, draw: Draw) -> list[Words]:
-    """Additive shares of words, by rank: uniform ones of the dealer, and the first completes them."""
+    """Additive shares of ring elements, by rank: uniform ones of the dealer, and the first completes them."""
     others = [draw.words(value.shape) for _ in range(1, parties)]
     return [value - sum(others, np.zeros_like(value)), *others]
 
 
 def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> Words:
-    """The dealer's end, after the order of all parties. Returns the bits: 1 at places that all parties hold."""
+    """The dealer's end, after the order of all parties. Returns the bits: 1 at rows that all parties hold."""
     parties = range(transport.parties)
-    told = transport.exchange(_SENDING, {}, {rank: [Spec("<i8", (1,))] for rank in parties})
-    counts = {rank: int(came[0][0]) for rank, came in told.items()}
+    announced = transport.exchange(_SENDING, {}, {rank: [Spec("<i8", (1,))] for rank in parties})
+    counts = {rank: int(received[0][0]) for rank, received in announced.items()}
     for rank, count in counts.items():
         if count not in (range(MOST + 1) if bounds is None else (bounds.counts[rank],)):
             raise PeerError(f"party {rank}", _SENDING, f"announced {count} tags")
     parts: dict[int, list[Array]] = {rank: [np.zeros((0, 2), np.uint64)] for rank in parties}
     for at in range(0, max(counts.values()), _CHUNK):
         wants = {rank: [Spec("<u8", (min(_CHUNK, counts[rank] - at), 2))] for rank in parties if counts[rank] > at}
-        for rank, came in transport.exchange(_SENDING, {}, wants).items():
-            parts[rank] += came
+        for rank, received in transport.exchange(_SENDING, {}, wants).items():
+            parts[rank] += received
     lists = [np.concatenate(parts[rank]) for rank in parties]
-    found = matched(lists, bounds, draw)
+    result = matched(lists, bounds, draw)
     for rank in parties:
-        answer = [np.array([found[rank].size]), found[rank].places.astype(np.uint32)]
+        answer = [np.array([result[rank].size]), result[rank].places.astype(np.uint32)]
         transport.exchange(_TOLD, {rank: answer}, {})
-        _deal(transport, rank, found[rank].shares)
-    return sum((one.shares for one in found), np.zeros_like(found[0].shares))
+        _deal(transport, rank, result[rank].shares)
+    return sum((one.shares for one in result), np.zeros_like(result[0].shares))
 
 
 def serve_veil(transport: Transport, bits: Words, columns: int, draw: Draw) -> None:
-    """The dealer's end of a veil for the places of these bits, after the order of all parties."""
+    """The dealer's end of a veil for the rows of these bits, after the order of all parties."""
     if not 1 <= columns <= MOST_COLUMNS:
         raise ProtocolError(f"a veil has 1 to {MOST_COLUMNS} columns, not {columns}")
     for rank, share in enumerate(_shared(veil(bits, columns, draw), transport.parties, draw)):
@@ -173,12 +172,12 @@ def serve_veil(transport: Transport, bits: Words, columns: int, draw: Draw) -> N
 
 
 def veil(bits: Words, columns: int, draw: Draw) -> Words:
-    """Zeros at places whose bit is 1, uniform words elsewhere."""
+    """Zeros at rows whose bit is 1, uniform ring elements elsewhere."""
     return draw.words((len(bits), columns)) * (1 - bits)[:, None]
 
 
 def matched(lists: Sequence[Tags], bounds: Bounds | None, draw: Draw) -> list[Matched]:
-    """What each party gets, by rank: places in a random order, and shares of which of them all parties hold."""
+    """What each party gets, by rank: rows in a random order, and shares of which of them all parties hold."""
     different, numbers = numbered(lists)
     for rank, own in enumerate(numbers):
         if len(np.unique(own)) < len(own):

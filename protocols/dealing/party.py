@@ -1,21 +1,28 @@
-"""One party's view of a running session, without CrypTen: keys, zero shares, masked openings.
+"""One party's view of a running session, without CrypTen: keys, zero shares, masked openings, consistency checks.
 
 Set-up. Every pair of processes agrees on a fresh key (X25519 inside the authenticated channel). Keys between two
 parties give zero shares; keys between a party and the dealer give tuples. A local key serves what one party draws
 alone.
 
-Zero shares: every pair (i, j) expands the same words; i adds them, j subtracts them. With m parties the shares of
-any two honest parties still differ by words that the other m-2 do not know. (CrypTen uses a ring of neighbours.
-There the two neighbours of a party would know its zero share, and so could read its summand in an opened sum.)
+Zero shares: every pair (i, j) expands the same ring elements; i adds them, j subtracts them. With m parties the
+shares of any two honest parties still differ by elements that the other m-2 do not know. (CrypTen uses a ring of
+neighbours, where the two neighbours of a party would know its zero share, and so could read its summand in an opened
+sum.)
 
 Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform and used once, so the
 opened value is uniform whatever x is. This is the only opening besides a declared release.
 
-Before a release the parties check two things, in one round and with one small tuple (`confirm`). First, they heard
-the same: every two parties compare what the others said to all (protocols/dealing/heard.py). A party that told
-different things to different parties is noticed. Second, all asked the dealer for the same: the dealer knows two
-secret words of each party and shares them out. Each party gets its own words back from the others' shares, which
-nobody can make up (chance 2^-128). Only then does a party send its share of what is opened.
+Before a release the parties check two things, in one round and with one small tuple (`confirm`):
+
+1. All received the same broadcasts. A party that sent different arrays to two honest parties would make them compute
+   with different numbers, and could read secrets off the result. So each pair (i, j) keeps a running Poly1305 tag of
+   everything that any third party k broadcast, under a one-time key that only i and j know, and compares it over its
+   own link, which k cannot touch. k does not know the key, so different arrays have the same tag only with
+   probability 2^-103 times the number of 16-byte blocks (2^-77 for a gigabyte). Every comparison starts a fresh key.
+2. All sent the dealer the same requests: the dealer knows two secret elements of each party and shares them out. Each
+   party gets its own elements back from the others' shares, which nobody can make up (probability 2^-128).
+
+Only then does a party send its share of what is opened.
 """
 
 from __future__ import annotations
@@ -26,13 +33,14 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from protocols.config import SessionConfig
 from protocols.dealing.dealer import TupleSource
-from protocols.dealing.heard import TAG, Heard
-from protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
+from protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
 from protocols.dealing.tuples import Request
 from protocols.errors import PeerError
+from protocols.net.link import as_bytes
 from protocols.net.transport import Array, Spec, Transport
 from protocols.records.releases import Admission
 from protocols.ring import Words
@@ -45,13 +53,13 @@ def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, byte
     own = KeyAgreement()
     peers = [node for node in range(transport.parties + 1) if node != transport.node]
     public = np.frombuffer(own.public, dtype=np.uint8)
-    came = transport.exchange(
+    received = transport.exchange(
         "key agreement", {peer: [public] for peer in peers}, {peer: [Spec.of(public)] for peer in peers}
     )
     keys = {}
     for peer in peers:
         low, high = sorted((peer, transport.node))
-        keys[peer] = own.agree(came[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+        keys[peer] = own.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
     return keys
 
 
@@ -87,45 +95,47 @@ class Party:
     def broadcast(
         self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
-        """One round: send the same arrays to all others and hear what some of them say to all; kept for `confirm`."""
-        came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
-        self._heard.add(came)
-        return came
+        """One round: send the same arrays to all others, receive some broadcasts; recorded for `confirm`."""
+        received = self.transport.exchange(
+            step, {peer: own for peer in self.others} if own is not None else {}, theirs
+        )
+        self._heard.add(received)
+        return received
 
     def compared(
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
-        """A round with every other party that also checks that both heard the same so far; raises if not."""
+        """A round with every other party that also checks that both received the same so far; raises if not."""
         tags = self._heard.tags()
-        came = self.transport.exchange(
+        received = self.transport.exchange(
             step,
             {peer: [*send.get(peer, ()), tags[peer]] for peer in self.others},
             {peer: [*receive.get(peer, ()), TAG] for peer in self.others},
         )
-        differing = [f"party {peer}" for peer in self.others if not np.array_equal(came[peer].pop(), tags[peer])]
+        differing = [f"party {peer}" for peer in self.others if not np.array_equal(received[peer].pop(), tags[peer])]
         if differing:
             raise PeerError(", ".join(differing), step, "heard something else: a party told others different things")
-        return came
+        return received
 
     def confirm(self, step: str) -> None:
-        """Raise unless all heard the same and asked the dealer for the same. One round, 32 bytes to each."""
+        """Raise unless all received the same and asked the dealer for the same. One round, 32 bytes to each."""
         words = self.take("confirmation", self.parties)
         shares = words["c"]
         specs = [Spec.of(shares[self.rank])]
-        came = self.compared(
+        received = self.compared(
             step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
         )
-        back = shares[self.rank] + sum(arrays[0] for arrays in came.values())
+        back = shares[self.rank] + sum(arrays[0] for arrays in received.values())
         if not np.array_equal(back, words[f"t{self.rank}"]):
             raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
 
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""
         specs = [Spec.of(share) for share in shares]
-        came = self.broadcast(step, shares, {peer: specs for peer in self.others})
+        received = self.broadcast(step, shares, {peer: specs for peer in self.others})
         join = np.add if how == "add" else np.bitwise_xor
-        totals = came[self.others[0]]
-        for arrays in (shares, *(came[peer] for peer in self.others[1:])):
+        totals = received[self.others[0]]
+        for arrays in (shares, *(received[peer] for peer in self.others[1:])):
             for total, array in zip(totals, arrays, strict=True):
                 join(total, array, out=total)
         return totals
@@ -138,10 +148,10 @@ class Party:
         bounds = [masked.size * k // self.parties for k in range(self.parties + 1)]
         slices = [slice(low, high) for low, high in pairwise(bounds)]
         own = masked[slices[self.rank]].copy()
-        came = self.transport.exchange(
+        received = self.transport.exchange(
             step, {k: [masked[slices[k]]] for k in self.others}, {k: [Spec.of(own)] for k in self.others}
         )
-        for arrays in came.values():
+        for arrays in received.values():
             own += arrays[0]
         lengths = [part.stop - part.start for part in slices]
         signs = np.packbits(own < 0)
@@ -183,11 +193,40 @@ class Party:
         specs = [Spec.of(total) for total in totals]
         theirs = {peer: specs for peer in self.others if specs and (among is None or peer in among)}
         if all(len(admission.release.receivers) == self.parties for admission, _ in admitted):
-            came = self.broadcast(step, shares_for(self.rank) if adds else None, theirs)
+            received = self.broadcast(step, shares_for(self.rank) if adds else None, theirs)
         else:
-            came = self.transport.exchange(step, send, theirs)
-        for arrays in came.values():
+            received = self.transport.exchange(step, send, theirs)
+        for arrays in received.values():
             for total, array in zip(totals, arrays, strict=True):
                 total += array
         mine = iter(totals)
         return [next(mine) if self.rank in a.release.receivers else None for a, _ in admitted]
+
+
+TAG = Spec("|u1", (16,))
+
+
+class Heard:
+    """What one party received, by the peer with which it will compare."""
+
+    def __init__(self, streams: Mapping[int, Stream]) -> None:
+        self._streams = streams
+        self._running = {peer: _fresh(stream) for peer, stream in streams.items()}
+
+    def add(self, said: Mapping[int, Sequence[Array]]) -> None:
+        """Add what others said to all in one round; the others compare this party's own words."""
+        for rank in sorted(said):
+            for view in map(as_bytes, said[rank]):
+                for peer, running in self._running.items():
+                    if peer != rank:
+                        running.update(view)
+
+    def tags(self) -> dict[int, npt.NDArray[np.uint8]]:
+        """For each peer, the tag of what it should have received too; then a new key starts."""
+        tags = {peer: np.frombuffer(running.finalize(), np.uint8) for peer, running in self._running.items()}
+        self._running = {peer: _fresh(stream) for peer, stream in self._streams.items()}
+        return tags
+
+
+def _fresh(stream: Stream) -> Poly1305:
+    return Poly1305(stream.draw().words((KEY_BYTES,), np.uint8).tobytes())

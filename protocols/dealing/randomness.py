@@ -1,12 +1,10 @@
-"""Every mask, share and tuple comes from here: ChaCha20 streams with 256-bit keys.
+"""ChaCha20 streams with 256-bit keys: the source of every mask, share and tuple.
 
-Two processes agree on a key with X25519, afresh for each session and inside the authenticated channel. HKDF-SHA256
+Two processes agree on a key with X25519, freshly for each session and inside the authenticated channel. HKDF-SHA256
 splits it into one key per label. A label's stream is cut into draws: draw number c is the ChaCha20 key stream with
-nonce c, so both ends find the same words from (label, c) alone. A draw may be bound to its use: a process that
-describes the use differently finds unrelated words. Counters only go up. Asking for an old one raises, because two
-secrets under one mask would tell their difference.
-
-Objects here never show their key: not in repr, not in a pickle.
+nonce c, so both ends derive the same elements from (label, c) alone. A draw may be bound to its use: a process that
+describes the use differently derives unrelated elements. Counters only go up; an old one raises, because two secrets
+under one mask would reveal their difference. Objects here never show their key: not in repr, not in a pickle.
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ class Stream(_Unshown):
 
 
 class Draw(_Unshown):
-    """Random words read from the front, as often as wanted; no word is given out twice."""
+    """Random ring elements read from the front, as often as wanted; no element is used twice."""
 
     __slots__ = ("_cipher",)
 
@@ -111,7 +109,7 @@ class Draw(_Unshown):
         return np.unpackbits(packed, count=count).reshape(shape)
 
     def order(self, count: int) -> npt.NDArray[np.int64]:
-        """The numbers below `count` in a random order, all orders alike: sorted by words that differ."""
+        """The numbers below `count` in a random order, each equally likely: sorted by ring elements that differ."""
         while True:
             words = self.words((count,), np.uint64)
             order = np.argsort(words)

@@ -1,14 +1,14 @@
-"""Correlated randomness: what each kind of tuple holds, written once for dealer and parties.
+"""Correlated randomness: the fields of each kind of tuple, defined once for dealer and parties.
 
-A tuple has *free* and *bound* fields. Every party expands its share of a free field from the key that it shares
-with the dealer. A bound field is a function of the free ones. All parties but one expand a random share of it too.
-That one, the receiver (the counter modulo m), gets its share from the dealer as a correction. So the dealer sends
-one share of the bound fields per tuple, and nothing for the rest.
+A tuple has *free* and *bound* fields. Every party expands its share of a free field from the key that it shares with
+the dealer. A bound field is a function of the free ones. All parties but one expand a random share of it too. That
+one, the receiver (the counter modulo m), gets its share from the dealer as a correction. So the dealer sends one
+share of the bound fields per tuple, and nothing for the rest.
 
-Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and the dealer know. The
+Why it is secure: a party's expanded randomness is a ChaCha20 stream under a key that only it and the dealer know. The
 correction is the bound value minus at least one such stream unknown to the receiver. So any m-1 parties see uniform
-words. Words are bound to the whole request: if the dealer were told another kind, shape, deviation or owner than a
-party has in mind, its words and that party's would be unrelated. The dealer sees only requests: kinds, shapes and
+ring elements. The streams are bound to the whole request: if the dealer were given another kind, shape, deviation or
+owner than a party, its stream and that party's would be unrelated. The dealer sees only requests: kinds, shapes and
 the rank that owns a mask.
 
 A field with an owner is random at that party and zero elsewhere: the owner knows the whole value (the mask of its
@@ -28,15 +28,15 @@ import numpy as np
 from protocols import ring
 from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import Draw
-from protocols.dealing.waves import waves
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array, Spec
 from protocols.ring import Shape
 
 Band = tuple[int, tuple[tuple[int, int], ...]]
 """The number of rows, and for each block its mask's number and its columns."""
-Shares = list[dict[str, Array]]
-"""Field values of every party, by rank; only the dealer holds them."""
+Fields = dict[str, Array]
+Masks = dict[int, Array]
+"""Masks that the dealer stores for later products, by counter."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ class Field:
 
     def correction(self, value: Array, others: Iterable[Array]) -> Array:
         """The share that completes `others` to `value`; takes one of them after the other."""
-        found = np.array(value, self.dtype)  # also of a product without dimensions, which NumPy gives as a scalar
+        result = np.array(value, self.dtype)  # also of a product without dimensions, which NumPy gives as a scalar
         for other in others:
-            (np.subtract if self.how == "add" else np.bitwise_xor)(found, other, out=found)
-        return found
+            (np.subtract if self.how == "add" else np.bitwise_xor)(result, other, out=result)
+        return result
 
 
 @dataclass(frozen=True)
 class Request:
-    """A kind of tuple and its public arguments: all that the dealer is told."""
+    """A kind of tuple and its public arguments: all that the dealer is sent."""
 
     kind: str
     arguments: tuple[Any, ...]
@@ -86,7 +86,7 @@ class Request:
 
     @cached_property
     def use(self) -> bytes:
-        """A description of what this tuple's words are for, the same at dealer and parties."""
+        """A description of what this tuple's ring elements are for, the same at dealer and parties."""
         return json.dumps(self.to_json()).encode()
 
     @classmethod
@@ -100,8 +100,8 @@ class Recipe:
 
     free: dict[str, Field]
     bound: dict[str, Field]
-    compute: Callable[[dict[str, Array], Shares, dict[int, Array]], dict[str, Array]]
-    """(totals of the free fields, shares by rank, kept masks by counter) -> bound values."""
+    compute: Callable[[Fields, Masks], Fields]
+    """From the totals of the free fields to the values of the bound ones; run by the dealer."""
 
 
 @lru_cache(maxsize=256)
@@ -120,31 +120,31 @@ def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()] = ()) -
     return Recipe(
         {"a": Field(shape_a), "b": Field(shape_b)},
         {"c": Field(out)},
-        lambda free, shares, masks: {"c": ring.apply(op, free["a"], free["b"])},
+        lambda free, masks: {"c": ring.apply(op, free["a"], free["b"])},
     )
 
 
 def scaled_bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()], divisor: int) -> Recipe:
-    """For a product that is divided at once: m = op(a, b) + r, and the fields that `truncation` gives for r."""
+    """For a product that is divided at once: m = op(a, b) + r, and the fields of `truncation` for r."""
     out = ring.shape_of(op, shape_a, shape_b)
     divided = truncation(out, divisor)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         r = free["m"] - ring.apply(op, free["a"], free["b"])
-        return divided.compute({"r": r}, shares, masks)
+        return divided.compute({"r": r}, masks)
 
     return Recipe({"a": Field(shape_a), "b": Field(shape_b), "m": Field(out)}, divided.bound, compute)
 
 
 def square(shape: Shape) -> Recipe:
     """b = a * a."""
-    return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, shares, masks: {"b": free["a"] * free["a"]})
+    return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, masks: {"b": free["a"] * free["a"]})
 
 
 def bit_and(shape: Shape) -> Recipe:
     """c = a & b on single bits."""
     field = Field(shape, "|u1", "xor", bits=True)
-    return Recipe({"a": field, "b": field}, {"c": field}, lambda free, shares, masks: {"c": free["a"] & free["b"]})
+    return Recipe({"a": field, "b": field}, {"c": field}, lambda free, masks: {"c": free["a"] & free["b"]})
 
 
 def bit(shape: Shape) -> Recipe:
@@ -152,7 +152,7 @@ def bit(shape: Shape) -> Recipe:
     return Recipe(
         {"b": Field(shape, "|u1", "xor", bits=True)},
         {"a": Field(shape)},
-        lambda free, shares, masks: {"a": free["b"].astype(np.int64)},
+        lambda free, masks: {"a": free["b"].astype(np.int64)},
     )
 
 
@@ -164,7 +164,7 @@ def truncation(shape: Shape, divisor: int) -> Recipe:
     power = divisor & (divisor - 1) == 0
     top = Field(shape, "<u2" if power and divisor <= 1 << 16 else "<u4" if power and divisor <= 1 << 32 else "<i8")
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         return {"q": ring.unsigned_quotient(free["r"], divisor), "top": ring.unsigned_quotient(free["r"], 1 << 63)}
 
     return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": top}, compute)
@@ -176,7 +176,7 @@ def comparison(count: int) -> Recipe:
     The top digit leaves out the highest bit of r, which is shared on its own.
     """
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         r = free["r"].view(np.uint64)
         low = r & np.uint64((1 << 63) - 1)
         shifts = np.arange(60, -4, -4, dtype=np.uint64)
@@ -200,14 +200,14 @@ def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str
     return Recipe(
         {"t": Field((count,), word)},
         {"cos": wave, "sin": wave},
-        lambda free, shares, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
+        lambda free, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
     )
 
 
 def lifting(count: int) -> Recipe:
     """A word b of 32 bits, and shares modulo 2^64 of it, and modulo 2^32 of its top bit."""
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         return {"whole": free["b"].astype(np.int64), "top": free["b"] >> np.uint32(31)}
 
     shape = (count,)
@@ -216,7 +216,7 @@ def lifting(count: int) -> Recipe:
 
 def mask(shape: Shape, owner: int | None) -> Recipe:
     """A mask that the dealer keeps for later products; an owner knows all of it."""
-    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
+    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, masks: {})
 
 
 def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
@@ -227,7 +227,7 @@ def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transpose
     """
     outputs = shape_b[1]
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         b, parts, at = free["b"], [], 0
         for rows, blocks in bands:
             part, left = np.zeros((columns if transposed else rows, outputs), np.int64), 0
@@ -250,7 +250,7 @@ def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
     """c = the upper triangle of A^T @ A over every `together` bands of a tall matrix under kept masks."""
     starts = range(0, len(bands), together)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         sums = np.zeros((len(starts), columns, columns), np.int64)
         for at, (_, blocks) in enumerate(bands):
             whole = np.concatenate([masks[counter] for counter, _ in blocks], axis=1)
@@ -261,14 +261,14 @@ def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
 
 
 def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
-    """m = (a @ a, b @ a) + r for symmetric a and b, and the fields that `truncation` gives for r; upper triangles."""
+    """m = (a @ a, b @ a) + r for symmetric a and b, and the fields of `truncation` for r; upper triangles."""
     shape = (matrices, columns * (columns + 1) // 2)
     divided = truncation((2, *shape), divisor)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         a, b = ring.unpacked(free["a"], columns), ring.unpacked(free["b"], columns)
         r = free["m"] - ring.packed(np.stack([ring.matmul(a, a), ring.matmul(b, a)]))
-        return divided.compute({"r": r}, shares, masks)
+        return divided.compute({"r": r}, masks)
 
     return Recipe({"a": Field(shape), "b": Field(shape), "m": Field((2, *shape))}, divided.bound, compute)
 
@@ -277,7 +277,7 @@ def stack_matmul(mask_counter: int, columns: int, places: tuple[int, ...]) -> Re
     """c[:, g] = A_k @ b[:, g] with k = places[g], for square matrices below each other under one kept mask."""
     shape = (columns, len(places))
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         kept = masks[mask_counter].reshape(-1, columns, columns)[list(places)]
         return {"c": np.einsum("gij,jg->ig", kept, free["b"])}
 
@@ -289,7 +289,7 @@ def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> 
     return Recipe(
         {"a": Field((rows, groups, columns), owner=owner), "b": Field((rows, groups), owner=holder)},
         {"c": Field((rows, columns))},
-        lambda free, shares, masks: {"c": np.einsum("ng,ngc->nc", free["b"], free["a"])},
+        lambda free, masks: {"c": np.einsum("ng,ngc->nc", free["b"], free["a"])},
     )
 
 
@@ -303,7 +303,7 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     free = {f"a{rank}": Field((rows, width), dtype, owner=rank) for rank, width in enumerate(widths) if width}
     free["b"] = Field((rows, groups), dtype, owner=holder)
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
         return {"c": np.concatenate(blocks)}
 
@@ -312,20 +312,20 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
 
 def noise(shape: Shape, sigma: float) -> Recipe:
     """e: discrete Gaussian noise that no party knows."""
-    return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
+    return Recipe({}, {"e": Field(shape)}, lambda free, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
 def confirmation(parties: int) -> Recipe:
-    """c[p] = t_p: two words for every party, which it alone knows. Opened to it, they are the dealer's word.
+    """c[p] = t_p: two ring elements for every party, which it alone knows. Opened to it, they confirm the request.
 
-    Nobody else finds a party's row of c without the dealer. The dealer gives it only if all parties asked for the
+    Nobody else finds a party's row of c without the dealer. The dealer provides it only if all parties asked for the
     same.
     """
     free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
     return Recipe(
         free,
         {"c": Field((parties, 2))},
-        lambda free, shares, masks: {"c": np.stack([free[f"t{rank}"] for rank in range(parties)])},
+        lambda free, masks: {"c": np.stack([free[f"t{rank}"] for rank in range(parties)])},
     )
 
 
@@ -335,16 +335,16 @@ def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
     return Recipe(
         {**free, "b": Field((rows, 1))},
         {f"c{rank}": Field((width, 1)) for rank, width in enumerate(widths)},
-        lambda free, shares, masks: {
-            f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))
-        },
+        lambda free, masks: {f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))},
     )
 
 
 def sampled(rows: int, chance: int) -> Recipe:
-    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked weight."""
+    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked
+    weight.
+    """
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         taking = (free["u"] < chance).astype(np.int64)
         return {"b": taking, "ab": free["a"] * taking}
 
@@ -359,14 +359,9 @@ def bundle(*parts: tuple[Any, ...]) -> Recipe:
     def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {f"{number} {name}": field for number, some in enumerate(fields) for name, field in some.items()}
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        views = [unbundle(share, len(recipes)) for share in shares]
-        return joined(
-            [
-                one.compute(totals, [view[number] for view in views], masks)
-                for number, (one, totals) in enumerate(zip(recipes, unbundle(free, len(recipes)), strict=True))
-            ]
-        )
+    def compute(free: Fields, masks: Masks) -> Fields:
+        parts = unbundle(free, len(recipes))
+        return joined([one.compute(totals, masks) for one, totals in zip(recipes, parts, strict=True)])
 
     return Recipe(joined([one.free for one in recipes]), joined([one.bound for one in recipes]), compute)
 
@@ -424,22 +419,22 @@ def split_step(
             "dy": Field((columns, outputs)),
         }
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+    def compute(free: Fields, masks: Masks) -> Fields:
         low = (1 << dither_bits) - 1
-        made = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
-        made["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
-        made["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
+        output = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
+        output["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
+        output["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
         for rank, width in enumerate(widths):
             here = slice(starts[rank], starts[rank] + width)
-            made["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
-            made["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
+            output["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
+            output["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
             if directions and rank in editing:
-                made["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
-                made["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
+                output["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
+                output["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
         if directions:
             one_hot = np.concatenate([free[f"s{a}"] for a in range(len(attributes))], axis=1)
-            made["sv"] = one_hot[:, :, None] * free["v"]
-        return made
+            output["sv"] = one_hot[:, :, None] * free["v"]
+        return output
 
     return Recipe(free, bound, compute)
 
@@ -456,3 +451,23 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
 
 def _frozen(item: Any) -> Any:
     return tuple(_frozen(part) for part in item) if isinstance(item, list) else item
+
+
+_AT_ONCE = 1 << 13
+"""So many values at a time stay in the cache."""
+
+
+def waves(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
+    """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., where 2^period_bits is one period; of this dtype."""
+    output = {name: np.empty((terms, t.size), f"<i{word[2]}") for name in ("cos", "sin")}
+    for start in range(0, t.size, _AT_ONCE):
+        here = slice(start, start + _AT_ONCE)
+        angle = (t[here] & ((1 << period_bits) - 1)).astype(np.float64)
+        step = np.exp(2j * np.pi * angle / (1 << period_bits))
+        turn = step * (1 << fraction_bits)
+        step *= step
+        for k in range(terms):
+            np.rint(turn.real, out=output["cos"][k, here], casting="unsafe")
+            np.rint(turn.imag, out=output["sin"][k, here], casting="unsafe")
+            turn *= step
+    return {name: wave.view(word) for name, wave in output.items()}

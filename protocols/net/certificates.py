@@ -1,13 +1,21 @@
-"""Certificates of one consortium, and what a process needs to prove its place.
+"""X.509 certificates of a consortium, signatures with their keys, and checks of validity periods.
 
-A certificate has one subject alternative name: a place in the session (`urn:sccvfl:party:2`, `urn:sccvfl:dealer`).
-On several hosts each makes its own key (`enrolment`) and an authority signs (`authority`). `make_certificates` makes
-a whole set on one machine, keys included. Its authority's key lives in memory alone, so nobody can be added later.
+A certificate has one subject alternative name: a node of the session (`urn:sccvfl:party:2`, `urn:sccvfl:dealer`). On
+several hosts each member makes its own key and an authority signs it (protocols/net/enrolment.py).
+`make_certificates` makes a whole set on one machine, keys included; its authority's key lives in memory alone, so
+nobody can be added later.
+
+A signature (ECDSA with SHA-256) covers its purpose ("plan", "heads"), a zero byte and the message, so a signature
+made for one purpose is invalid for another. OpenSSL reports only that a certificate is not valid now; messages here
+also show the validity period and the local clock, because most often a wrong clock is the reason.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime
+import hashlib
 import os
 import re
 import ssl
@@ -16,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -26,7 +34,7 @@ from protocols.config import ConfigError, node_folder
 _PREFIX = "urn:sccvfl:"
 _PLACE = re.compile(r"dealer|party-(?:0|[1-9][0-9]{0,3})")
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
-"""Files of a member: the authority's certificate in its folder; its own certificate and key in that of its place."""
+"""Files of a member: the authority's certificate in its folder; its own certificate and key in that of its node."""
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -41,11 +49,11 @@ class Credentials:
     @classmethod
     def of(cls, folder: Path, node: str) -> Credentials:
         """The files of `node` ('party-0', 'dealer') in a folder of certificates."""
-        found = cls(folder / AUTHORITY, folder / node / CERTIFICATE, folder / node / KEY)
-        for path in (found.authority, found.certificate, found.key):
+        result = cls(folder / AUTHORITY, folder / node / CERTIFICATE, folder / node / KEY)
+        for path in (result.authority, result.certificate, result.key):
             if not path.is_file():
                 raise ConfigError(f"no certificate file {path}; `sccvfl certs --help` tells how to get one")
-        return found
+        return result
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """TLS 1.3 only; both sides must show a certificate of our authority."""
@@ -66,7 +74,7 @@ class Credentials:
 
 
 def certified_node(certificate: dict[str, Any], parties: int) -> int | None:
-    """The place that a verified peer certificate names, or None."""
+    """The node that a verified peer certificate names, or None."""
     names = certificate.get("subjectAltName", ())
     uris = [value for kind, value in names if kind == "URI"]
     if len(uris) != 1 or not uris[0].startswith(_PREFIX):
@@ -77,20 +85,20 @@ def certified_node(certificate: dict[str, Any], parties: int) -> int | None:
 
 
 def check_place(place: str) -> str:
-    """A place as folders and messages name it, or ConfigError."""
+    """A node as folders and messages name it, or ConfigError."""
     if not _PLACE.fullmatch(place):
         raise ConfigError(f"a place is party-0, party-1, ... or dealer, not {place!r}")
     return place
 
 
 def alternative_name(place: str) -> x509.SubjectAlternativeName:
-    """The one name of a certificate: its place."""
+    """The one name of a certificate: its node."""
     role = check_place(place).replace("-", ":")
     return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(_PREFIX + role)])
 
 
 def place_named(extensions: x509.Extensions) -> str | None:
-    """The place that a certificate or a request names, or None if it names none, several, or something else."""
+    """The node that a certificate or a request names, or None if it names none, several, or something else."""
     try:
         names = list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
@@ -121,7 +129,7 @@ def make_certificates(folder: Path, parties: int, days: int = 365) -> list[Path]
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = self_signed("sccvfl consortium", authority_key, days)
     (folder / AUTHORITY).write_bytes(pem(authority))
-    made = []
+    output = []
     for node in range(parties + 1):
         name, key = node_folder(node, parties), ec.generate_private_key(ec.SECP256R1())
         certificate = certify(authority, authority_key, key.public_key(), name, f"sccvfl {name}", days)
@@ -129,8 +137,8 @@ def make_certificates(folder: Path, parties: int, days: int = 365) -> list[Path]
         place.mkdir(mode=0o700)
         (place / CERTIFICATE).write_bytes(pem(certificate))
         write_key(place / KEY, key)
-        made.append(place)
-    return made
+        output.append(place)
+    return output
 
 
 def self_signed(name: str, key: Key, days: int) -> x509.Certificate:
@@ -152,7 +160,7 @@ def certify(
     name: str,
     days: int,
 ) -> x509.Certificate:
-    """A member's certificate: for this key and place, to speak TLS and to sign."""
+    """A member's certificate: for this key and node, to speak TLS and to sign."""
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     identity = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
@@ -236,3 +244,104 @@ def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+_CONTEXT = b"sccvfl signature 1\0"
+
+
+def fingerprint(certificate: bytes) -> str:
+    """SHA-256 of a certificate (PEM), in hexadecimal digits: what a session file pins."""
+    return hashlib.sha256(_loaded(certificate).public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+def sign(credentials: Credentials, purpose: str, message: bytes) -> str:
+    """This member's signature, in base64."""
+    key = read_key(credentials.key)
+    return base64.b64encode(key.sign(_covered(purpose, message), ec.ECDSA(hashes.SHA256()))).decode()
+
+
+def is_signed(certificate: bytes, purpose: str, message: bytes, signature: str) -> bool:
+    """Whether the holder of a certificate (PEM) signed this message for this purpose."""
+    key = _loaded(certificate).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        key.verify(base64.b64decode(signature, validate=True), _covered(purpose, message), ec.ECDSA(hashes.SHA256()))
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True
+
+
+def is_issued(certificate: bytes, authority: bytes) -> bool:
+    """Whether an authority (PEM) issued a certificate (PEM). Dates do not matter: a signature outlives them."""
+    try:
+        _loaded(certificate).verify_directly_issued_by(_loaded(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def place_in(certificate: bytes, parties: int) -> int | None:
+    """The node in a session that a certificate (PEM) names, or None."""
+    try:
+        names = _loaded(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return certified_node({"subjectAltName": [("URI", uri) for uri in uris]}, parties)
+
+
+def _loaded(certificate: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(certificate)
+    except ValueError:
+        raise ConfigError("this is not a certificate in PEM form") from None
+
+
+def _covered(purpose: str, message: bytes) -> bytes:
+    return _CONTEXT + purpose.encode() + b"\0" + message
+
+
+_NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's numbers of these two findings
+
+
+def check_own_clock(credentials: Credentials) -> None:
+    """Raise unless this process's certificate and its authority's are valid by the clock of this host."""
+    for path in (credentials.certificate, credentials.authority):
+        result = _readable(path)
+        if result is not None and not result.not_valid_before_utc <= _now() <= result.not_valid_after_utc:
+            raise ConfigError(
+                f"the clock of this host says {_said(_now())}, but {path} is {_period(result)}: "
+                "set the clock, or get a new certificate"
+            )
+
+
+def clock_words(error: Exception) -> str:
+    """What to add to the reason why a peer's certificate was not accepted, if that was about time."""
+    timely = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in (_NOT_YET_VALID, _EXPIRED)
+    return f"; the clock here says {_said(_now())}: compare the clocks of both hosts" if timely else ""
+
+
+def own_period(credentials: Credentials) -> str:
+    """When this process's certificate is valid, and the clock, in words."""
+    result = _readable(credentials.certificate)
+    return f"{_period(result)}, and the clock here says {_said(_now())}" if result is not None else "not readable"
+
+
+def _readable(path: Path) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:  # OpenSSL says what is wrong with it
+        return None
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _period(certificate: x509.Certificate) -> str:
+    return f"valid from {_said(certificate.not_valid_before_utc)} to {_said(certificate.not_valid_after_utc)}"
+
+
+def _said(moment: datetime.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

@@ -1,9 +1,9 @@
-"""One authenticated connection, as frames.
+"""One authenticated connection, as frames, and the state of all connections for people who watch a run.
 
 A frame: kind (1 byte), length of the description (2), sequence number (8), length of the payload (8), description,
 payload. The description names the step and the types and shapes that follow. It must equal, byte for byte, what the
-receiver expects. So a wrong shape, a replayed or missing frame, or two programs out of step are seen before a byte
-of payload is read. While nothing is expected, at most one header is read ahead. That is how a process notices a
+receiver expects. So a wrong shape, a replayed or missing frame, or two programs out of step are detected before a
+byte of payload is read. While nothing is expected, at most one header is read ahead: that is how a process notices a
 dead peer or an abort wherever it waits.
 """
 
@@ -14,13 +14,13 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from protocols.errors import PeerError, PeerStopped, ProtocolError
-from protocols.net.transport import Array
+from protocols.net.transport import Array, Cost, Meter
 
 HEADER = struct.Struct(">BHQQ")
 DATA, MESSAGE, ABORT, GOODBYE = 1, 2, 3, 4
@@ -63,7 +63,7 @@ class Frame:
 
 @dataclass
 class Want:
-    """What a link waits for; `begin` checks the header and description and gives the buffers."""
+    """What a link waits for; `begin` checks the header and description and returns the buffers."""
 
     step: str
     kind: int
@@ -148,7 +148,7 @@ class Link:
         return bool(self._unread) or self.sock.fileno() < 0 or self.sock.pending() > 0
 
     def read(self, step: str) -> None:
-        """Advance the incoming frame by what the socket gives."""
+        """Advance the incoming frame by what the socket has."""
         self._step = step
         try:
             if self.want is not None and self._untouched and self._take_whole(self.want, step):
@@ -295,3 +295,59 @@ def why(error: Exception) -> str:
     if isinstance(error, OSError):
         return (error.strerror or type(error).__name__).lower()
     return type(error).__name__
+
+
+@dataclass(frozen=True)
+class PeerSeen:
+    """One peer: whether it is connected, seconds since its last word, and the step that it owes an answer to."""
+
+    name: str
+    connected: bool
+    silent: float | None
+    awaited: str
+
+
+class Activity:
+    """The links of one process, as they are."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._links: dict[int, Link] = {}
+        self._until: float | None = None
+        self._meter, self._past = Meter(), Cost()
+        self.facts: dict[str, float] = {}
+        """Public numbers that a job wants people to see, such as what the privacy budget has come to."""
+
+    def connecting(self, names: Mapping[int, str], until: float) -> None:
+        """A session begins: who is expected, and until when (`time.monotonic`)."""
+        self._past, self._meter = self.cost, Meter()
+        self._links, self._names, self._until = {}, dict(names), until
+
+    def joined(self, link: Link) -> None:
+        """A peer is connected."""
+        self._links[link.node] = link
+
+    def running(self, meter: Meter) -> None:
+        """All peers are connected; the session counts here."""
+        self._meter, self._until = meter, None
+
+    @property
+    def connect_left(self) -> float | None:
+        """Seconds in which the missing peers must connect; None while none is missing."""
+        return None if self._until is None else max(0.0, self._until - time.monotonic())
+
+    @property
+    def cost(self) -> Cost:
+        """Rounds and bytes of all sessions so far."""
+        now = self._meter.total
+        return Cost(**{f.name: getattr(self._past, f.name) + getattr(now, f.name) for f in fields(Cost)})
+
+    def peers(self) -> list[PeerSeen]:
+        """Every peer, in the order of nodes."""
+        now, seen = time.monotonic(), []
+        for node, name in sorted(self._names.items()):
+            link = self._links.get(node)
+            want = link.want if link is not None else None
+            silent = None if link is None else max(0.0, now - link.heard)
+            seen.append(PeerSeen(name, link is not None, silent, want.step if want is not None else ""))
+        return seen

@@ -86,14 +86,14 @@ class Mesh:
         return bytes(body)
 
     def skip_to(self, peer: int, step: str) -> None:
-        found = False
+        result = False
 
         def begin(description: bytes, payload: int) -> list[memoryview]:
-            nonlocal found
-            found = description == describe(step, [])
+            nonlocal result
+            result = description == describe(step, [])
             return [memoryview(bytearray(payload))]
 
-        while not found:
+        while not result:
             self._expect(peer, Want(step, DATA, begin))
             self._run(step, self.deadline)
 

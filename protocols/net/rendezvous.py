@@ -1,14 +1,14 @@
-"""How the processes of a session find and check each other: the one module that opens sockets.
+"""How the processes of a session connect and authenticate: the one module that opens sockets.
 
-The process at place i dials all lower places, and all higher ones dial it (the dealer has the highest, so it needs
-no open port). After the TLS handshake both sides send a fixed-size hello: their place, the digest of the
-configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. If
-not, both say which key differs (protocols/net/differences.py). A caller without a certificate of our authority is
-turned away, and waiting goes on. A member of the session who contradicts itself stops the session. Who notices it
-tells the others, also those that come within the next minute: they would wait for two that are gone. One that cannot
-take part meets the others all the same, only to tell them so (`refuse`).
+Node i dials all lower nodes, and all higher ones dial it (the dealer has the highest number, so it needs no open
+port). After the TLS handshake both sides send a fixed-size hello: their node, the digest of the configuration and of
+the code. The node must be the one in the peer's certificate, and the digests must be equal. If not, both sides send
+what the digests cover, key by key (public settings; long values are cut and carry a digest), name the keys that
+differ, and stop. A caller without a certificate of our authority is turned away, and waiting goes on. A member that
+contradicts itself stops the session, and whoever notices tells the others, also those that connect within the next
+minute. A process that cannot take part still meets the others, only to tell them so (`refuse`).
 
-A session file may pin the certificate of every place. Then no other one is accepted, even if the authority signed it:
+A session file may pin the certificate of every node. Then no other one is accepted, even if the authority signed it:
 a process that dials stops and says so, and a caller is turned away like any stranger.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import logging
 import queue
 import socket
@@ -24,18 +25,22 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from protocols.config import ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
-from protocols.errors import PeerError, ProtocolError, reason_for_peers
-from protocols.net.activity import Activity
-from protocols.net.certificates import Credentials, certified_node
-from protocols.net.clocks import check_own_clock, clock_words, own_period
-from protocols.net.differences import exchanged, settings_by_key, told
+from protocols.config import SOURCES, ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
+from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
+from protocols.net.certificates import (
+    Credentials,
+    certified_node,
+    check_own_clock,
+    clock_words,
+    fingerprint,
+    own_period,
+)
 from protocols.net.enrolment import SHOWN
-from protocols.net.link import Link, why
-from protocols.net.signatures import fingerprint
+from protocols.net.link import Activity, Link, why
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,7 @@ _HELLO = struct.Struct(">8sHH32s32s")
 _MAGIC = b"sccvfl01"
 _MAX_PENDING_CALLERS = 32
 _LOOK_SECONDS = 0.2
-_SAY_SECONDS = 10.0  # how often people hear for whom this process waits
+_SAY_SECONDS = 10.0  # how often people receive for whom this process waits
 _TELL_SECONDS = 60.0  # how long one that has met a contradiction stays to tell those who come later
 _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
@@ -112,21 +117,21 @@ class Rendezvous:
         self._begin()
         try:
             while len(links) < len(self.peers):
-                came = self._next()
-                if came is None:
+                received = self._next()
+                if received is None:
                     if time.monotonic() > self.end:
                         raise self._missing(links)
                     self._say_who_is_missing(links)
                     for link in links.values():
                         link.read("connect")  # a peer that has given up says so
                     continue
-                if isinstance(came, Exception):
-                    self._tell_all(links, came)
-                    raise came
-                if came.node in links:
-                    raise PeerError(came.name, "connect", "connected twice")
-                links[came.node] = came
-                self.activity.joined(came)
+                if isinstance(received, Exception):
+                    self._tell_all(links, received)
+                    raise received
+                if received.node in links:
+                    raise PeerError(received.name, "connect", "connected twice")
+                links[received.node] = received
+                self.activity.joined(received)
         except BaseException as error:
             self._give_up(reason_for_peers(error))
             self._abort(links, error)
@@ -138,7 +143,7 @@ class Rendezvous:
     def refuse(self, reason: str) -> list[str]:
         """Meet the others only to tell them why this process does not take part; returns who was told.
 
-        It ends when every other place was told or has given up, at the latest when the time to connect is over.
+        It ends when every other node was told or has given up, at the latest when the time to connect is over.
         """
         self._begin()
         try:
@@ -147,14 +152,14 @@ class Rendezvous:
             self._end()
 
     def _tell(self, reason: str, known: int, end: float) -> list[str]:
-        """Tell every place that comes until then; so many know it already. Returns who was told."""
+        """Tell every node that comes until then; so many know it already. Returns who was told."""
         met: list[str] = []
         while len(met) + known < len(self.peers) and time.monotonic() < end:
-            came = self._next()
-            if isinstance(came, Link):
-                came.abort(reason)
-                met.append(came.name)
-            elif came is not None:
+            received = self._next()
+            if isinstance(received, Link):
+                received.abort(reason)
+                met.append(received.name)
+            elif received is not None:
                 known += 1
         return met
 
@@ -181,12 +186,12 @@ class Rendezvous:
     def _next(self) -> Link | Exception | None:
         """Who came, or why one will not; None if nobody came for a moment."""
         try:
-            came = self.found.get(timeout=_LOOK_SECONDS)
+            received = self.found.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
             return None
-        if isinstance(came, Exception):
-            return came
-        return self._link(*came)
+        if isinstance(received, Exception):
+            return received
+        return self._link(*received)
 
     def _end(self) -> None:
         self.stop.set()
@@ -307,7 +312,7 @@ class Rendezvous:
     def _give_up(self, reason: str) -> None:
         """Stop, and tell the reason to peers that have connected but were not taken from the queue yet.
 
-        A handshake that is under way may take a little longer, so that its peer hears the reason too.
+        A handshake that is under way may take a little longer, so that its peer receives the reason too.
         """
         with self.giving:
             self.reason = reason
@@ -340,7 +345,7 @@ class Rendezvous:
         return secure
 
     def _unpinned(self, shown: str, node: int) -> str:
-        """Why a certificate is not the one that the session file pins for a place; empty if it is, or none is."""
+        """Why a certificate is not the one that the session file pins for a node; empty if it is, or none is."""
         place = node_folder(node, self.config.dealer)
         pin = self.config.certificates.get(place, shown)
         if shown == pin:
@@ -356,13 +361,13 @@ class Rendezvous:
         if other := self._unpinned(_shown(sock), expected):
             raise PeerError(name, "connect", other)
         sock.sendall(self.hello)
-        came = b""
-        while len(came) < _HELLO.size:
-            part = sock.recv(_HELLO.size - len(came))
+        received = b""
+        while len(received) < _HELLO.size:
+            part = sock.recv(_HELLO.size - len(received))
             if not part:
                 raise PeerError(name, "connect", "closed the connection during the handshake")
-            came += part
-        magic, node, parties, configuration, code = _HELLO.unpack(came)
+            received += part
+        magic, node, parties, configuration, code = _HELLO.unpack(received)
         if magic != _MAGIC:
             raise PeerError(name, "connect", "does not speak this protocol")
         if node != expected:
@@ -390,3 +395,68 @@ def _reason(error: Exception) -> str:
 def _shown(sock: ssl.SSLSocket) -> str:
     """The fingerprint of the certificate that a peer has shown."""
     return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
+
+
+MOST_BYTES = 1 << 18
+"""The longest list of settings that is read from a peer."""
+_SHOWN, _KEYS, _SECONDS = 60, 3, 3.0
+_LENGTH = struct.Struct(">I")
+_ABSENT = "not set"
+
+
+def settings_by_key(config: SessionConfig) -> dict[str, str]:
+    """Every setting by its key, tables flattened (`options.seed`), each as a short text that stands for its value."""
+    result: dict[str, str] = {}
+    for key, value in asdict(config).items():
+        entries = (
+            {f"{key}.{name}": inner for name, inner in value.items()} if isinstance(value, dict) else {key: value}
+        )
+        for name, inner in entries.items():
+            text = json.dumps(inner, sort_keys=True)
+            if len(text) > _SHOWN:
+                text = f"{text[: _SHOWN - 20]}... (digest {hashlib.sha256(text.encode()).hexdigest()[:12]})"
+            result[name] = text
+    return result
+
+
+def told(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
+    """The error about a peer that has another configuration or other code, with the keys that differ."""
+    keys = [] if theirs is None else [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
+    shown = [_difference(_clean(key), own.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
+    if len(keys) > _KEYS:
+        shown.append(f"and {len(keys) - _KEYS} more")
+    return ConfigurationMismatch(name, "connect", f"{what}: {'; '.join(shown)}" if shown else what)
+
+
+def _difference(key: str, here: str | None, there: str | None) -> str:
+    if key.startswith(SOURCES):
+        return f"other {key}"
+    return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
+
+
+def exchanged(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
+    """Send our list and read the peer's; None if it sends none that can be read."""
+    try:
+        sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words
+        text = json.dumps(dict(own)).encode()
+        sock.sendall(_LENGTH.pack(len(text)) + text)
+        (size,) = _LENGTH.unpack(_received(sock, _LENGTH.size))
+        received = json.loads(_received(sock, size)) if size <= MOST_BYTES else None
+    except (OSError, ValueError, struct.error, RecursionError):
+        return None
+    if not isinstance(received, dict) or not all(isinstance(value, str) for value in received.values()):
+        return None
+    return received
+
+
+def _received(sock: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size and (part := sock.recv(min(size - len(received), 1 << 16))):
+        received += part
+    return bytes(received)
+
+
+def _clean(text: str) -> str:
+    """What a peer says, as one short piece of printable text."""
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return printable if len(printable) <= 2 * _SHOWN else printable[: 2 * _SHOWN] + "..."

@@ -87,7 +87,7 @@ class Meter:
 
 
 class Transport(Protocol):
-    """Authenticated links to every other place of the session."""
+    """Authenticated links to every other node of the session."""
 
     node: int
     parties: int

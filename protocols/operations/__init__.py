@@ -1,1 +1,1 @@
-"""Single operations on shares: products, truncation, comparison, choices, series, noise."""
+"""Kernels on bare shares: products, truncation, comparison, selection, series, noise."""

@@ -1,8 +1,8 @@
 """Products and truncation on additive shares. All parties run every function together.
 
-| step | before | rounds | words to each peer | learned |
+| step | before | rounds | ring elements to each peer | learned |
 |---|---|---|---|---|
-| product, matmul, convolution | shares of x, y | 1 | size of x and y | nothing |
+| product, matmul | shares of x, y | 1 | size of x and y | nothing |
 | square | shares of x | 1 | size of x | nothing |
 | mask (owned block) | x at its owner | 1, once | owner: size of x; others: 0 | nothing |
 | divide by a public integer (or several, by several) | shares of x | 1 | size of x | nothing |
@@ -14,9 +14,8 @@ mask may serve many products of the *same* secret, since it is opened once.
 Division. Let X = x + h with h a multiple of the divisor d near 2^62, so 0 <= X < 2^63 for |x| < 2^62 - d. With r
 uniform in [0, 2^64), open c = X + r mod 2^64. A wrap happened exactly when the top bit of r is 1 and the top bit of
 c is 0, which is linear in the shared top bit. So X = c - r + wrap * 2^64 over the integers, and X // d is c // d -
-r // d + wrap * round(2^64 / d), off by at most 1 (d a power of two) or 2 units. Nothing depends on how large the
-shares are, so no value is ever garbage, for any number of parties. The error is random rounding: unbiased for
-powers of two.
+r // d + wrap * round(2^64 / d), off by at most 1 (d a power of two) or 2 units. The error does not depend on the
+magnitude of the shares, for any number of parties. It is random rounding: unbiased for powers of two.
 """
 
 from __future__ import annotations
@@ -139,12 +138,12 @@ def mask_blocks(party: Party, own: Sequence[Words], widths: Sequence[int]) -> li
     mine = owners.index(party.rank) if party.rank in owners else None
     sent = None if mine is None else [x - row[mine][1]["a"] for x, row in zip(own, taken, strict=True)]
     specs = {rank: [Spec("<i8", (len(block), widths[rank])) for block in own] for rank in owners}
-    came = party.broadcast("masked block", sent, {rank: specs[rank] for rank in owners if rank != party.rank})
+    received = party.broadcast("masked block", sent, {rank: specs[rank] for rank in owners if rank != party.rank})
     if sent is not None:
-        came[party.rank] = sent
+        received[party.rank] = sent
     return [
         tuple(
-            Masked(counter, shape, came[rank][at], rank, own[at] if rank == party.rank else None, None)
+            Masked(counter, shape, received[rank][at], rank, own[at] if rank == party.rank else None, None)
             for rank, shape, (counter, _) in zip(owners, shapes[at], taken[at], strict=True)
         )
         for at in range(len(own))

@@ -1,6 +1,6 @@
 """Matrices under masks: tall ones that parties hold side by side, stacks of square ones, and products with them.
 
-Before: each party holds its own columns of a tall matrix X, or all hold shares of it. After masking: X is kept in
+Before: each party holds its own columns of a tall matrix X, or all hold shares of it. After masking: X is stored in
 bands of rows. In each band every party's block lies under a mask that its owner shares with the dealer (or, of a
 shared matrix, under a mask that nobody knows). The masked block was sent once. The mask serves all products of that
 block and no other secret. Nobody learns anything.
@@ -9,16 +9,16 @@ block and no other secret. Nobody learns anything.
 |---|---|---|
 | `mask_columns` | 1 for each 2^21 ring elements | own columns x rows |
 | `mask_rows` | 1 for each band | columns x rows |
-| `product`: X w | 1 | size of w |
-| `transposed_products`: X_i^T r_i for every band i | 1 | size of r |
+| `multiplication`: X w | 1 | size of w |
+| `transposition`: X_i^T r_i for every band i | 1 | size of r |
 | `gram_sums`: X^T X | 0 | 0 |
 | `weighted_grams`: X^T D X of k diagonals | 2 for each 2^21 ring elements | (1 + k) x size of X |
 | `stack_product`: matrix g times column g | 1 | size of the columns |
 | `doubled`: E E and P E of symmetric matrices | 2 | 4 triangles for each matrix |
 
 Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
-belongs to one secret. X^T X = O^T O + O^T M + M^T O + M^T M for X = O + M with O open. Who knows columns of the mask
-M multiplies them, and the dealer gives shares of M^T M. So every view is uniform whatever the data are.
+belongs to one secret. X^T X = O^T O + O^T M + M^T O + M^T M for X = O + M with O open. The parties that know columns
+of the mask M multiply them, and the dealer provides shares of M^T M. So every view is uniform whatever the data are.
 
 A band of 2^11 rows of magnitude 2^6 with 16 fractional bits, times residuals below 1 with 28, stays below 2^62, where
 truncation is exact (protocols/operations/arithmetic.py). So products of bands are truncated before they are added.
@@ -102,7 +102,7 @@ def check_columns(own: Words) -> None:
 def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatrix:
     """Every party puts its own columns under its masks; `own` has widths[rank] columns.
 
-    All send at once: one round for each 2^21 words of the matrix.
+    All send at once: one round for each 2^21 ring elements of the matrix.
     """
     check_columns(own)
     starts = range(0, len(own), BAND_ROWS)
@@ -121,7 +121,7 @@ def mask_square(party: Party, shares: Words) -> BandedMatrix:
 def mask_rows(party: Party, shares: Words) -> BandedMatrix:
     """A shared tall matrix, band by band under masks that nobody knows; one round and its size for each band."""
     bands = [mask_square(party, shares[start : start + BAND_ROWS]) for start in range(0, len(shares), BAND_ROWS)]
-    return BandedMatrix(tuple(band for made in bands for band in made.bands), shares.shape[1])
+    return BandedMatrix(tuple(band for output in bands for band in output.bands), shares.shape[1])
 
 
 def shares_of(party: Party, tall: BandedMatrix) -> Words:
@@ -135,14 +135,8 @@ def shares_of(party: Party, tall: BandedMatrix) -> Words:
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
 
-def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
-    """Shares of X @ vector, not truncated; one round."""
-    masked, finish = multiplication(party, tall, vector)
-    return finish(*party.open_masked("head product", [masked]))
-
-
 def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
-    """`product` in two halves, for a round that opens other values too: what to open, and the step that follows."""
+    """Shares of X @ vector, not truncated, in two halves: what to open (one round), and the step that follows."""
     pair = party.take("band_matmul", tall.layout, tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
 
@@ -206,7 +200,7 @@ def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed:
 def gram_sums(party: Party, tall: BandedMatrix) -> Words:
     """Shares of X^T X, as upper triangles of its sum over every 2^16 rows; 2 FRACTION_BITS. No round.
 
-    X = opened + mask. Who knows columns of the mask multiplies them, and the dealer gives shares of mask^T mask.
+    X = opened + mask. Who knows columns of the mask multiplies them, and the dealer provides shares of mask^T mask.
     """
     total: Words = party.take("band_grams", tall.layout, tall.columns, _GRAM_BANDS)["c"]
     for at, band in enumerate(tall.bands):
@@ -264,7 +258,8 @@ def _pieces(matrices: Sequence[Words], each: int) -> Iterator[Words]:
 
 
 def gram(party: Party, matrices: Sequence[Words]) -> Words:
-    """Shares of X^T X of shared matrices below each other, not truncated; a round for each 2^21 words, or 2^16 rows.
+    """Shares of X^T X of shared matrices below each other, not truncated; a round for each 2^21 ring elements, or
+    2^16 rows.
 
     Owners have checked their columns (`check_gram`).
     """
@@ -280,7 +275,7 @@ def gram(party: Party, matrices: Sequence[Words]) -> Words:
 
 
 def rows_at_once(words: int) -> int:
-    """How many rows of this many words go into one round."""
+    """How many rows of this many ring elements go into one round."""
     return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
 
 
@@ -297,15 +292,15 @@ def stack_product(
     opened, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
 
     def finish(d: Words) -> Words:
-        found: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)
-        return found + _each(opened, d) if party.rank == 0 else found
+        result: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)
+        return result + _each(opened, d) if party.rank == 0 else result
 
     return vectors - pair["b"], finish
 
 
 def _each(matrices: Words, vectors: Words) -> Words:
-    found: Words = np.einsum("gij,jg->ig", matrices, vectors)
-    return found
+    result: Words = np.einsum("gij,jg->ig", matrices, vectors)
+    return result
 
 
 def doubled(

@@ -1,15 +1,14 @@
-"""Is a shared value negative? Six rounds and a few bytes, instead of adding shares as circuits.
+"""Comparison with zero in six rounds, instead of adding shares as binary circuits.
 
 Before: shares of x. After: arithmetic shares of the bit [x < 0]. Nobody learns anything.
 
-1. Open c = x + r for a uniform word r (1 round, 8 bytes a value). Then x = c - r mod 2^64. Its top bit is
+1. Open c = x + r for a uniform r (1 round, 8 bytes a value). Then x = c - r mod 2^64. Its top bit is
    top(c) xor top(r) xor [low(c) < low(r)], where low means the other 63 bits.
 2. The dealer has shared each hexadecimal digit of low(r) as a one-hot row of 16 bits. For a public digit v of c,
-   [v < digit] and [v = digit] are exclusive ors of entries of that row: 16 pairs (less, equal) without
-   communication.
+   [v < digit] and [v = digit] are exclusive ors of entries of that row: 16 pairs (less, equal) without communication.
 3. Neighbouring digits are joined, (l, e) o (l', e') = (l xor e l', e e'), four times: 16 to 1. Each time takes one
    round of bit products: 4, 2, 1 and 1/4 bytes a value.
-4. The bit is opened under a random bit that is shared both ways. This turns it into an arithmetic share (1 round,
+4. The bit is opened under a random bit that is shared both ways, which turns it into an arithmetic share (1 round,
    1/8 byte).
 
 Together this takes 6 rounds and about 15.4 bytes a value to each peer. Everything opened is under a fresh uniform

@@ -1,21 +1,20 @@
-"""Sums of the parties' columns by the groups that one party holds, on shares.
+"""Contingency tables on shares: sums of the parties' columns by the groups that one party holds.
 
-Before: each party p has a block X_p (rows x its columns) of integers. The holder h has the one-hot S (rows x
-groups). After: every party has a share of the table X^T S (all columns x groups), nothing else.
+Before: each party p has a block X_p (rows x its columns) of integers. The holder h has the one-hot S (rows x groups).
+After: every party has a share of the table X^T S (all columns x groups), nothing else.
 
-For each chunk of rows the dealer gives p a mask A_p and h a mask B, each known to its receiver alone, and shares C
+For each chunk of rows the dealer sends p a mask A_p and h a mask B, each known to its receiver alone, and shares C
 of A^T B. p sends E_p = X_p - A_p to h *only*. h sends D = S - B to the parties with columns. Since X^T S = X^T D +
-E^T B + A^T B, the shares are X_p^T D + C_p at p, E^T B + C_h at h, C_k elsewhere. The holder's own columns need no
-message: it multiplies them in the clear.
+E^T B + A^T B, the shares are X_p^T D + C_p at p, E^T B + C_h at h, C_k elsewhere. The holder multiplies its own
+columns in the clear, without a message.
 
-Why it is secure: p sees D, h sees every E_p. Both are a secret minus a uniform mask. The mask serves this secret
-and this product alone, and is unknown to everyone but its owner and the dealer. C is shared afresh. So any m-1
-parties see uniform ring elements. The dealer learns the shapes.
+Why it is secure: p sees D, h sees every E_p. Both are a secret minus a uniform mask that serves this secret and this
+product alone and is unknown to everyone but its owner and the dealer. C is a fresh sharing. So any m-1 parties see
+uniform ring elements. The dealer learns the shapes.
 
-Cost per chunk: one round. p sends its block once, and h sends its block once to each party with columns, instead of
-every block to everyone. The chunk bounds memory, at the dealer too. 32-bit ring elements suffice for counts (the
-caller decides), which halves bytes and time; `lifted` turns them into shares of 64 bits. Everything is exact: no
-truncation. `tensor.group_sums` (protocols/session/tensors.py) is the operator that calls this kernel.
+Cost per chunk: one round. p sends its block once, and h sends its block once to each party with columns. The chunk
+bounds memory, at the dealer too. 32-bit shares suffice for counts (the caller decides), which halves bytes and time;
+`lifted` turns them into shares of 64 bits. Everything is exact. The operator is `tensor.group_sums`.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def group_table(
     one_hot: Rows | None,
     wide: bool,
 ) -> Array:
-    """Shares of X^T S, columns in order of rank; 64-bit words if `wide`, else modulo 2^32."""
+    """Shares of X^T S, columns in order of rank; 64-bit ring elements if `wide`, else modulo 2^32."""
     if (one_hot is None) == (party.rank == holder):
         raise ProtocolError("the holder, and nobody else, gives the groups of the records")
     dtype = "<i8" if wide else "<i4"
@@ -75,18 +74,18 @@ def group_table(
         fields = party.tuples.take(request)[1]
         if one_hot is not None:
             senders = [rank for rank, width in enumerate(sent) if width]
-            came = party.transport.exchange(
+            received = party.transport.exchange(
                 "group table",
                 {rank: [secret - fields["b"]] for rank in senders},
                 {rank: [Spec(dtype, (size, sent[rank]))] for rank in senders},
             )
             for rank in senders:
-                table[bounds[rank] : bounds[rank + 1]] += ring.cross(came[rank][0], fields["b"])
+                table[bounds[rank] : bounds[rank + 1]] += ring.cross(received[rank][0], fields["b"])
         elif sent[party.rank]:
             masked = own - fields[f"a{party.rank}"]
             spec = Spec(dtype, (size, groups))
-            came = party.transport.exchange("group table", {holder: [masked]}, {holder: [spec]})
-            mine += ring.cross(own, came[holder][0])
+            received = party.transport.exchange("group table", {holder: [masked]}, {holder: [spec]})
+            mine += ring.cross(own, received[holder][0])
         others = np.concatenate([np.arange(bounds[r], bounds[r + 1]) for r, width in enumerate(sent) if width])
         table[others] += fields["c"]
     return table
@@ -100,7 +99,7 @@ def lifted(table: Array) -> tuple[Words, int]:
 
 
 def _padded(values: Array, size: int, width: int, dtype: str) -> Array:
-    """The rows as words; rows of zeros fill the last chunk."""
+    """The rows as ring elements; rows of zeros fill the last chunk."""
     if values.shape[1:] != (width,) or len(values) > size:
         raise ProtocolError(f"a block of width {width} was declared, not {values.shape[1:]}")
     words = np.zeros((size, width), dtype)

@@ -1,20 +1,20 @@
-"""Noise on a shared statistic, made in secret. All parties run every function together.
+"""Distributed discrete Gaussian noise on a shared statistic. All parties run every function together.
 
 Before: shares of an integer statistic. Each column has a holder: the holder of the protected attribute that the
 column is about. After: shares of the same statistic plus independent discrete Gaussian noise. Each contributor adds
-a copy at *full scale*. A differential-privacy event counts the copies that stay hidden.
+an independent noise contribution at *full scale*; a differential-privacy event counts those that stay hidden.
 
 | kind | who adds | hidden from parties without the attribute | hidden from a dealer who reads what was opened |
 |---|---|---|---|
-| `dealer+holder` | the dealer, the holder | both copies | the holder's |
-| `dealer` | the dealer | its copy | none |
-| `all-parties` | every party | one copy at least, of the party that is not among them | every copy |
+| `dealer+holder` | the dealer, the holder | both contributions | the holder's |
+| `dealer` | the dealer | its contribution | none |
+| `all-parties` | every party | at least one, of the party that is not among them | every contribution |
 
-Parties that hold the attribute know their own copy: `dealer+holder` leaves one copy against them, about others'
-columns. Nothing is left against the dealer and a holder (or all parties) that put their views together: the dealer
-colludes with nobody, as everywhere in this package. A contributor knows its own noise; nobody learns anything else.
-The dealer learns sigma and the shape. Rounds: none. Bytes: one share of the dealer's copy, to one party. A party
-adds its own copy to its share. Shares are made fresh before they are opened, which hides it.
+Parties that hold the attribute know their own contribution: `dealer+holder` leaves one against them, about others'
+columns. Nothing is left against the dealer and a holder (or all parties) that collude: the dealer must collude with
+nobody, as everywhere in this package. The dealer learns sigma and the shape. Rounds: none. Bytes: one share of the
+dealer's contribution, to one party. A party adds its own contribution to its share; shares are re-randomised before
+they are opened, which hides it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Selection: of values that one party knows for every group, those of the group that another party knows.
 
 Before: `owner` holds a[i, g, :] for every record i and group g; `holder` holds the one-hot s[i, :]. After: shares of
-a[i, s_i, :], and nothing else. The two send each other one message, for each 2^21 ring elements: a minus a mask that
-the owner knows, and s minus a mask that the holder knows. Both masks are uniform and used once. The dealer gives
-shares of the product of the masks. A party that is owner and holder computes alone.
+a[i, s_i, :], and nothing else. The two exchange one message for each 2^21 ring elements: a minus a mask that the
+owner knows, and s minus a mask that the holder knows. Both masks are uniform and used once. The dealer gives shares
+of the product of the masks. A party that is owner and holder computes alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def select(
 ) -> Words:
     """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`.
 
-    Each of the two sends one message to the other, for each 2^21 words. A party that is both computes alone.
+    Each of the two sends one message to the other, for each 2^21 ring elements. A party that is both computes alone.
     """
     rows, groups, columns = shape
     out = np.zeros((rows, columns), np.int64)
@@ -58,11 +58,13 @@ def _select(
     share: Words = fields["c"]
     if party.rank == owner and choices is not None:
         # s a = (s - b) a + b (a - m) + b m, where the last is c
-        came = party.transport.exchange(
+        received = party.transport.exchange(
             "selection", {holder: [choices - fields["a"]]}, {holder: [Spec("<i8", (rows, groups))]}
         )
-        share += np.einsum("ng,ngc->nc", came[holder][0], choices)
+        share += np.einsum("ng,ngc->nc", received[holder][0], choices)
     elif party.rank == holder and one_hot is not None:
-        came = party.transport.exchange("selection", {owner: [one_hot - fields["b"]]}, {owner: [Spec("<i8", shape)]})
-        share += np.einsum("ng,ngc->nc", fields["b"], came[owner][0])
+        received = party.transport.exchange(
+            "selection", {owner: [one_hot - fields["b"]]}, {owner: [Spec("<i8", shape)]}
+        )
+        share += np.einsum("ng,ngc->nc", fields["b"], received[owner][0])
     return share

@@ -1,28 +1,26 @@
 """Sigmoid, tanh and log-cosh of a bounded shared value in one round, by a Fourier series.
 
-Before: shares of x with |x| <= bound; the caller has made sure of the bound. After: shares of f(x) with the
-requested fraction. Nobody learns anything. x may have a longer fraction than 16 bits, as a product before
-truncation has. This saves the round that would truncate it.
+Before: shares of x with |x| <= bound; the caller ensures the bound. After: shares of f(x) with the requested
+fraction. Nobody learns anything. x may have more than 16 fractional bits, as a product before truncation has, which
+saves the round that would truncate it.
 
 Take the sum of sigmoids that alternate in sign at every half period P/2. Its series is
     1/2 + sum over odd k of b_k sin(2 pi k x / P),    b_k = (4 pi / P) / sinh(2 pi^2 k / P).
 It differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is below 1e-4 for |x| <=
-22. The integral of its waves is
+22. The integral of its terms is
     c - sum of b_k / (2 pi k / P) cos(2 pi k x / P) = log(2 cosh(x / 2)) = log(1 + exp(x)) - x / 2,
 the even part of the logistic loss, with c such that it is log 2 at 0. The dealer shares, for t uniform over one
 period, the sines and cosines of k w t. The parties open c = x + t modulo the period (1 round, 4 bytes a value, or 8
 for long fractions: c is uniform). Then
     sin(k w x) = sin(k w c) cos(k w t) - cos(k w c) sin(k w t)
-is linear in the shared sines and cosines, and so is the cosine of k w x. (The trick is the one of SHAFT, NDSS
-2025.)
+is linear in the shared sines and cosines, and so is the cosine of k w x (as in SHAFT, NDSS 2025).
 
-Every party multiplies its share, a random word, by sin(k w c) and cos(k w c). So these must be equal at all parties
-to the last bit. They are computed with integers alone, from tables made with integers alone. Floating point differs
-between machines.
+Every party multiplies its share by sin(k w c) and cos(k w c), so these must be equal at all parties to the last bit.
+They are computed with integers alone, from tables made with integers alone: floating point differs between machines.
 
-The ring forgets multiples of the period. So a value beyond half the period would come back as another value's
-result. That is why the caller promises the bound. Without a promise protocols/session/runtime.py clamps first, at
-the price of a range check.
+The ring forgets multiples of the period, so a value beyond half the period would return another value's result. That
+is why the caller ensures the bound; otherwise protocols/session/runtime.py clamps first, at the price of a
+comparison.
 """
 
 from __future__ import annotations

@@ -1,30 +1,31 @@
-"""The sigmoid of a bounded shared value by small words: for steps of training, where most of the dealer's words go.
+"""The sigmoid of a bounded shared value on 32-bit shares: for training steps, which dominate the dealer's traffic.
 
-Before: shares of x with |x| <= 22; the caller has made sure of the bound. After: shares of sigmoid(x) with 28
-fractional bits. Nobody learns anything. The series is that of protocols/operations/series.py, with 13 waves. What it
-leaves out adds up to less than 2.2e-4: b_k falls by exp(-.617) from one odd k to the next, and b_27 is 9.5e-5.
+Before: shares of x with |x| <= 22; the caller ensures the bound. After: shares of sigmoid(x) with 28 fractional bits.
+Nobody learns anything. The series is that of protocols/operations/series.py, with 13 Fourier terms. The omitted terms
+add up to less than 2.2e-4: b_k falls by exp(-.617) from one odd k to the next, and b_27 is 9.5e-5.
 
-1. Open the angle x + t, 24 bits of it. A share of x is cut below 2^-18 by its party alone. So the sum of the cut
+1. Open the angle x + t, 24 bits of it. Each party cuts its share of x below 2^-18 locally. So the sum of the cut
    shares is short of x by less than one unit for each party, and no wrap is lost: the period is a power of two.
-2. Add up the waves in words of 32 bits. The sum y is the sigmoid modulo 2^32, moved to (0, 2) at 28 bits. So the
-   dealer gives words of 4 bytes for waves, not of 8.
-3. Lift y to 64 bits. Open c = y + b modulo 2^32 for a uniform b. As 0 < y < 2^31, the sum wrapped exactly if the top
-   bit of b is 1 and that of c is 0. So y = c - b + 2^32 top(b) [c < 2^31] is linear in the shares of b and top(b).
+2. Add up the Fourier terms in 32-bit shares. The sum y is the sigmoid modulo 2^32, moved to (0, 2) at 28 bits. So the
+   dealer sends 4 bytes for each sine and cosine, not 8.
+3. Extend y to 64 bits. Open c = y + b modulo 2^32 for a uniform b. As 0 < y < 2^31, the sum wrapped exactly if the
+   top bit of b is 1 and that of c is 0. So y = c - b + 2^32 top(b) [c < 2^31] is linear in the shares of b and
+   top(b).
 
-| | rounds | words |
+| | rounds | bytes a value |
 |---|---|---|
-| to each peer | 2 | 4 bytes for the angle, 4 to lift |
-| from the dealer, to one party | | 26 x 4 bytes of waves, 12 to lift (by 16 waves of 8 bytes: 256) |
+| to each peer | 2 | 4 for the angle, 4 for the ring extension |
+| from the dealer, to one party | | 26 x 4 for sines and cosines, 12 for the extension (64-bit, 16 terms: 256) |
 
 Why it is secure: t and b are uniform over what they mask, and are used once.
 
-`fine_sigmoid` is precise to 1e-7 for |x| <= 46, in two rounds for each 2^17 values. The angle is opened whole, sines
-and cosines have 30 fractional bits, the period is 128, and there are 52 of them. It takes 8 bytes for the angle and
-8 to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
-head, by either of the two (protocols/steps/second_order.py). It opens two angles for each value, so the first lines
-count twice, and the lift once. The derivative of a coarse one is another sum of the same waves; what the series
-leaves out of it adds up to less than 7e-4. Public coefficients must be equal at all parties: those of a private head
-come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds alike.
+`fine_sigmoid` is precise to 1e-7 for |x| <= 46, in two rounds for each 2^17 values: the whole angle is opened, sines
+and cosines have 30 fractional bits, the period is 128, and there are 52 terms. It takes 8 bytes for the angle and 8
+to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
+head, by either of the two (protocols/steps/second_order.py). It opens two angles for each value and extends once. The
+derivative of the coarse one is another sum of the same terms; what the series omits of it adds up to less than 7e-4.
+Public coefficients must be equal at all parties: those of a private head come from floating point, rounded to 28 or
+32 bits, which every IEEE machine rounds in the same way.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ def sigmoid_and_slope(party: Party, x: Words, bits: int, *, sloped: bool = True)
     chosen = series("sigmoid", BOUND)
     waves = chosen.coefficients[:_TERMS]
     sums = [[(waves, False)], [(_steeper(waves, 1.0), True)]]
-    found = _coarse(party, [x], bits, sums if sloped else sums[:1])
+    result = _coarse(party, [x], bits, sums if sloped else sums[:1])
     if party.rank == 0:
-        found[0] += 1 << (SIGMOID_BITS - 1)
-    return found
+        result[0] += 1 << (SIGMOID_BITS - 1)
+    return result
 
 
 def capped_slope(party: Party, logits: Words, label: Words, bits: int, *, fine: bool) -> Words:
@@ -145,13 +146,13 @@ def _coarse(party: Party, xs: Sequence[Words], bits: int, sums: Sequence[Sequenc
     (angle,) = party.open_masked("sigmoid", [((flat >> cut).astype(np.uint32) + fields["t"]) & modulus])
     angles = np.split(angle & modulus, len(xs))
     cosines, sines = (np.split(fields[name], len(xs), axis=1) for name in ("cos", "sin"))
-    found = np.zeros((len(sums), xs[0].size), np.uint32)
-    for one, waves in zip(found, sums, strict=True):
+    result = np.zeros((len(sums), xs[0].size), np.uint32)
+    for one, waves in zip(result, sums, strict=True):
         for at, (coefficients, even) in enumerate(waves):
             one += _summed(angles[at], cosines[at], sines[at], coefficients, even)
     if party.rank == 0:
-        found += np.uint32(1 << SIGMOID_BITS)
-    lifted = _lifted(party, found.reshape(-1)).reshape(len(sums), *xs[0].shape)
+        result += np.uint32(1 << SIGMOID_BITS)
+    lifted = _lifted(party, result.reshape(-1)).reshape(len(sums), *xs[0].shape)
     if party.rank == 0:
         lifted -= 1 << SIGMOID_BITS
     return list(lifted)

@@ -71,8 +71,8 @@ class SplitKernel:
             peer: [*(Spec("<i8", shape) for shape in shapes[peer].values()), *(Spec.of(m) for m in masked)]
             for peer in party.others
         }
-        came = party.broadcast("split activations", [*hidden.values(), *masked], receive)
-        for peer, arrays in came.items():
+        received = party.broadcast("split activations", [*hidden.values(), *masked], receive)
+        for peer, arrays in received.items():
             hidden |= zip(shapes[peer], arrays[:-2], strict=True)
             for total, array in zip(masked, arrays[-2:], strict=True):
                 total += array
@@ -124,7 +124,7 @@ class SplitKernel:
         return self._transposed("h", residual, self._fields["r"], self._fields["hr"])
 
     def pull(self, chosen: Words) -> tuple[list[Words], Finish]:
-        """Shares of the sum over directions of D^T y (columns x outputs), for y as `selection` gives it."""
+        """Shares of the sum over directions of D^T y (columns x outputs), for y as `selection` returns it."""
         zero = np.zeros((sum(self._shape.widths), self._shape.outputs), np.int64)
         return self._transposed("d", chosen, self._fields["y"], self._fields.get("dy", zero))
 

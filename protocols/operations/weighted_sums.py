@@ -1,8 +1,4 @@
-"""Products of rows that their owners know with one shared column, and a column under a secret sample.
-
-Callers use tensors (protocols/session/products.py). What each protocol is for, and why it is secure, stands in
-protocols/steps/weighted_sums.py and protocols/steps/sampling.py.
-"""
+"""Kernels of protocols/steps/weighted_sums.py: owned rows times a shared column, and a secret sample."""
 
 from __future__ import annotations
 
@@ -24,9 +20,9 @@ def weighted_sums(party: Party, own: Words, widths: Sequence[int], weight: Words
     fields = party.take("weighted_sums", rows, tuple(widths))
     hidden, shift = own - fields[f"a{rank}"], weight - fields["b"]
     specs = {peer: [Spec("<i8", (rows, widths[peer])), Spec.of(shift)] for peer in party.others}
-    came = party.broadcast("weighted sums", [hidden, shift], specs)
-    known = {rank: hidden} | {peer: arrays[0] for peer, arrays in came.items()}
-    for arrays in came.values():
+    received = party.broadcast("weighted sums", [hidden, shift], specs)
+    known = {rank: hidden} | {peer: arrays[0] for peer, arrays in received.items()}
+    for arrays in received.values():
         shift = shift + arrays[1]
     sums = []
     for owner in range(party.parties):

@@ -1,1 +1,1 @@
-"""What is written down: hash-chained logs, declared releases, transcripts, files of one owner."""
+"""Records on disk: hash-chained logs, declared releases, transcripts, owner-only files."""

@@ -1,8 +1,7 @@
-"""An append-only log in which every line carries the hash of all before it.
+"""An append-only hash-chained log: every line carries the hash of all before it.
 
-A line is JSON with `index`, `previous` and `hash`; the hash covers the line without itself.
-Changing, dropping, adding or swapping a line breaks the chain. Lines reach the disk before
-`append` returns.
+A line is JSON with `index`, `previous` and `hash`; the hash covers the line without itself. Changing, dropping,
+adding or swapping a line breaks the chain. Lines reach the disk before `append` returns.
 """
 
 from __future__ import annotations
@@ -63,11 +62,11 @@ class HashChain:
 
 def unused_name(path: Path) -> Path:
     """The first of NAME, NAME-1, NAME-2, ... that is free: a run that resumes adds to what is there."""
-    taken, found = 0, path
-    while found.exists():
+    taken, result = 0, path
+    while result.exists():
         taken += 1
-        found = path.with_stem(f"{path.stem}-{taken}")
-    return found
+        result = path.with_stem(f"{path.stem}-{taken}")
+    return result
 
 
 def read_chain(path: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
-"""Which secrets may become plain values, for whom and why: declared first, recorded before opening.
+"""Declared releases: which secrets may be opened, to whom and why. Recorded before they are opened.
 
 A plan lists every release of a run and is part of what the processes compare before they start. `ReleaseDesk.admit`
-is asked before each opening. A release that is not in the plan, has another shape, or comes more often than
-declared raises on every party, because all run the same program. A release that a differential-privacy event pays
-for needs the receipt of its charge, and a receipt pays once. Admitted releases go to a hash-chained log without the
-value itself (only its receivers may know it). The parties compare the heads of their logs at the end.
+is called before each opening. A release that is not in the plan, has another shape, or comes more often than declared
+raises on every party, because all run the same program. A release that a differential-privacy event pays for needs
+the receipt of its charge, and a receipt pays once. Admitted releases go to a hash-chained log without the value
+itself (only its receivers may know it). The parties compare the digests of their logs at the end.
 """
 
 from __future__ import annotations

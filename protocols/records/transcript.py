@@ -1,14 +1,12 @@
-"""What a process saw of a session, on disk, for a security evaluation. Off unless asked for.
+"""A process's view of a session on disk, for a security evaluation. Off unless requested.
 
-`Recording` stands between a process and its transport. It writes down, in order, every array and message that
-crosses it, both ways. A session adds the values of the releases it received. This is an adversary's view at that
-place, apart from its own inputs and random words. **It holds shares**: a folder of transcripts of *all* parties
-gives every secret away. So it is for data that may be pooled, and readable by its owner only. Corrections of tuples
-that were cancelled before use are not written.
+`Recording` wraps the transport of a process and records, in order, every array and message, both ways. A session adds
+the values of the releases it received. This is an adversary's view at that node, apart from its own inputs and
+randomness. **It holds shares**: the transcripts of *all* parties together reveal every secret. So it is for data that
+may be pooled, and readable by its owner only. Corrections of tuples that were cancelled before use are not recorded.
 
-Two files: `index.jsonl` (one line per frame: way, peers, kind, step, types and shapes, where its bytes begin) and
-`words.bin` (the bytes). Nothing is written beyond `LIMIT`; the session stops instead, since half a view would look
-like a safe one.
+Two files: `index.jsonl` (one line per frame: direction, peers, kind, step, types and shapes, offset of its bytes) and
+`words.bin` (the bytes). Beyond `LIMIT` the session stops, since half a view would look like a safe one.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ class Transcript:
             self._words.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
     def release(self, name: str, words: Array) -> None:
-        """A value that a declared release opened to this party, as ring words."""
+        """A value that a declared release opened to this party, as ring elements."""
         self.note("in", [], "release", name, [words])
 
     def close(self) -> None:
@@ -91,10 +89,10 @@ class Recording:
     ) -> dict[int, list[Array]]:
         for peers, arrays in _alike(send):
             self._transcript.note("out", peers, "data", step, arrays)
-        came = self._transport.exchange(step, send, receive)
-        for peer, arrays in came.items():
+        received = self._transport.exchange(step, send, receive)
+        for peer, arrays in received.items():
             self._transcript.note("in", [peer], "data", step, arrays)
-        return came
+        return received
 
     def send_message(self, peer: int, step: str, message: bytes) -> None:
         self._transcript.note("out", [peer], "message", step, [np.frombuffer(message, np.uint8)])

@@ -1,1 +1,1 @@
-"""`Session`: everything below behind CrypTen's tensors, and how a process joins one."""
+"""`Session`: CrypTen tensors on our kernels, and how a process joins a session."""

@@ -390,7 +390,7 @@ def _backward(function: Callable[..., None]) -> Any:
 
 
 def _item_backward(ctx: Any, grad_output: Any) -> Any:
-    """An element that was taken twice gets both gradients; CrypTen's own gives it one."""
+    """An element that was taken twice gets both gradients; in CrypTen it gets one."""
     size, index = ctx.saved_tensors
     at = np.arange(size.numel()).reshape(tuple(size))[index].reshape(-1)
     total = np.zeros(size.numel(), np.int64)

@@ -1,22 +1,20 @@
-"""Signed heads: at the end of a session every party signs what every party says that it has on record.
+"""Signed log digests: at the end of a session every party signs the log digests of all parties.
 
-Before: each party has its own records of the session, and its own heads: digests that stand for these records. A head
-that must hide something (a file that its owner alone may read) is a salted digest. After: each party has one
-statement with the heads of all, and a signature of every party on that same statement.
+Before: each party has its own records of the session, and digests that stand for them ("heads"). A digest of
+something that its owner alone may read is salted. After: each party has one statement with the digests of all, and a
+signature of every party on that same statement.
 
 | step | who | what each learns |
 |---|---|---|
 | name | every party commits to 32 random bytes, then sends them | a name that nobody chose: no old statement fits |
-| heads | every party sends its heads to all | digests: public ones, and salted ones that tell nothing |
-| signatures | every party sends its certificate and its signature on the joint statement | that all heard the same |
+| heads | every party sends its digests to all | digests: public ones, and salted ones that reveal nothing |
+| signatures | every party sends its certificate and signature on the joint statement | that all received the same |
 
-Six rounds; about one kilobyte to each peer, and two with certificates. Why it holds: a signature covers the heads of
-all parties. So a party that rewrites its records later, and makes its own heads and signature anew, lacks the others'
-signatures on them. A party that tells two parties different heads is found at once: the signatures that these two
-send do not fit the statement of the other. Who deviates from the start can sign what it likes about itself: the
+Six rounds; about one kilobyte to each peer, and two with certificates. Why it holds: a signature covers the digests
+of all parties. So a party that rewrites its records later, with new digests and its own new signature, lacks the
+others' signatures on them. A party that sends two parties different digests is detected at once: the signatures of
+these two do not fit each other's statement. A party that lies from the start can sign anything about itself: the
 statement says what a party had on record at that moment, not that it is true.
-
-With a transport without certificates there are no signatures, and a statement is only a note.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ from typing import Any
 
 from protocols.config import SessionConfig, node_folder
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import fingerprint, is_issued, is_signed, place_in, sign
+from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, place_in, sign
 from protocols.session.runtime import Session
 
 PURPOSE = "heads"
@@ -48,25 +45,25 @@ def exchange_heads(
     about: what all say about the session, the same at each. own: this party's heads.
     """
     name = session.agree_on_name()
-    told = session.swap_texts("heads", covered({"about": about, "heads": own}))
+    texts = session.swap_texts("heads", covered({"about": about, "heads": own}))
     heads = {}
-    for rank, text in enumerate(told):
-        found = _read(config.node_name(rank), text)
-        if found.get("about") != dict(about):
+    for rank, text in enumerate(texts):
+        result = _read(config.node_name(rank), text)
+        if result.get("about") != dict(about):
             raise ConfigurationMismatch(config.node_name(rank), "heads", "ends another session")
-        heads[node_folder(rank, session.parties)] = found.get("heads")
+        heads[node_folder(rank, session.parties)] = result.get("heads")
     statement = {"name": name, **about, "heads": heads}
-    made: dict[str, Any] = {"statement": statement, "signatures": {}}
+    output: dict[str, Any] = {"statement": statement, "signatures": {}}
     if credentials is None:
-        return made
+        return output
     signature = sign(credentials, PURPOSE, covered(statement))
     mine = {"certificate": credentials.certificate.read_text(), "signature": signature}
     for rank, text in enumerate(session.swap_texts("signatures", covered(mine))):
-        made["signatures"][node_folder(rank, session.parties)] = _read(config.node_name(rank), text)
-    wrong = list(broken_signatures(made, session.parties, config.certificates, credentials.authority.read_bytes()))
+        output["signatures"][node_folder(rank, session.parties)] = _read(config.node_name(rank), text)
+    wrong = list(broken_signatures(output, session.parties, config.certificates, credentials.authority.read_bytes()))
     if wrong:
         raise ProtocolError(f"signed heads: {wrong[0]}")
-    return made
+    return output
 
 
 def broken_signatures(
@@ -80,18 +77,18 @@ def broken_signatures(
     statement = covered(signed["statement"])
     for rank in range(parties):
         place = node_folder(rank, parties)
-        found = signed["signatures"].get(place)
-        if not isinstance(found, dict) or not {"certificate", "signature"} <= found.keys():
+        result = signed["signatures"].get(place)
+        if not isinstance(result, dict) or not {"certificate", "signature"} <= result.keys():
             yield f"{place} has not signed"
             continue
-        certificate = str(found["certificate"]).encode()
+        certificate = str(result["certificate"]).encode()
         if place_in(certificate, parties) != rank:
             yield f"the certificate beside the signature of {place} is not that of {place}"
         elif pins and fingerprint(certificate) != pins.get(place):
             yield f"the signature of {place} is by another certificate than the session file names"
         elif authority is not None and not is_issued(certificate, authority):
             yield f"the signature of {place} is by a certificate of another authority"
-        elif not is_signed(certificate, PURPOSE, statement, str(found["signature"])):
+        elif not is_signed(certificate, PURPOSE, statement, str(result["signature"])):
             yield f"{place} has signed other heads"
 
 

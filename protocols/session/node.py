@@ -13,8 +13,8 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.dealer import Dealer
 from protocols.dealing.party import agree_on_keys
 from protocols.errors import reason_for_peers, waited_for
-from protocols.net.activity import Activity
 from protocols.net.certificates import Credentials
+from protocols.net.link import Activity
 from protocols.net.mesh import Mesh
 from protocols.net.rendezvous import Rendezvous
 from protocols.net.transport import Transport

@@ -1,6 +1,6 @@
 """Products of tensors that share one tuple of the dealer: weighted sums of owners' rows, secret samples, split steps.
 
-Each function takes CrypTen tensors and gives tensors. The rounds are those of the kernels in protocols/operations.
+Each function takes CrypTen tensors and returns tensors. The rounds are those of the kernels in protocols/operations.
 A result that says so waits for a round, like every product (protocols/session/tensors.py).
 """
 
@@ -41,7 +41,7 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
 
 
 def sampled_rows(weight: Any, threshold: int) -> Any:
-    """A column where each row is in a secret sample with chance threshold / 2^16, else 0; waits for a round."""
+    """A column where each row is in a secret sample with probability threshold / 2^16, else 0; waits for a round."""
     current().operations["sampled_rows"] += 1
     words = words_in(weight)
     if words.ndim != 2 or words.shape[1] != 1:
@@ -126,7 +126,7 @@ def _own_block(value: Any, rank: int) -> Words:
     """What the party of this rank knows."""
     if not isinstance(value, Owned):
         raise ProtocolError("this takes blocks that their owners know")
-    found = [words for owner, words, _ in value.blocks if owner == rank and words is not None]
-    if len(found) != 1:
-        raise ProtocolError(f"party {rank} must know one block, not {len(found)}")
-    return found[0]
+    result = [words for owner, words, _ in value.blocks if owner == rank and words is not None]
+    if len(result) != 1:
+        raise ProtocolError(f"party {rank} must know one block, not {len(result)}")
+    return result[0]

@@ -1,18 +1,17 @@
-"""CrypTen on our dealer, randomness, transport and releases: the one module that imports crypten.
+"""`Session`: CrypTen on our dealer, randomness, transport and releases. The one module that imports crypten.
 
-`Session` is a context manager: public configuration in, shares and counters out. Inside it, shared values are
-CrypTen's `MPCTensor`s and CrypTen's operations work on them, except those that docs/crypten.md lists, which raise.
-CrypTen's internals are replaced where they are unsafe, wrong or slow:
+Inside a session (a context manager), secret-shared values are CrypTen's `MPCTensor`s; docs/crypten.md lists the
+functions that are available. CrypTen's internals are replaced where they are unsafe, wrong or slow:
 
 - its generators by ChaCha20 streams, its ring of zero shares by one over all pairs;
 - its tuple provider by our dealer (TFP and TTP cannot be reached, whatever its configuration);
 - its products, truncation, comparison, sigmoid and tanh by those of this package;
 - every way to a plain value (`get_plain_text`, `reveal`, printing, pickling, the communicator's collectives) by an
-error. `Session.open(value, release)` is the only one left.
+  error. `Session.open(value, release)` is the only one left.
 
 The replacements are installed once per process and find their session in a context variable. So sessions may follow
-each other, or run in different threads, without touching each other. `stock_crypten` gives CrypTen untouched, for
-the benchmark and for tests, in a process that never opens a session.
+each other, or run in different threads. `stock_crypten` returns CrypTen unchanged, for the benchmark and for tests,
+in a process that never opens a session.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from protocols.errors import (
     reason_for_peers,
     waited_for,
 )
-from protocols.net.activity import Activity
+from protocols.net.link import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
 from protocols.operations import arithmetic, comparison, noise, series, sigmoid
 from protocols.operations.noise import NoiseKind
@@ -254,8 +253,8 @@ class Session:
     ) -> torch.Tensor | None:
         """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
 
-        The release is on disk before a share is sent. Shares are made fresh first, so that they tell nothing beyond
-        their sum. Before that the parties check that they heard the same and asked the dealer for the same
+        The release is on disk before a share is sent. Shares are made fresh first, so that they reveal nothing beyond
+        their sum. Before that the parties check that they received the same and asked the dealer for the same
         (`Party.confirm`). A release that an event pays for needs the receipt of that charge. `among`: the parties
         whose shares add up to the value; the others send none.
         """
@@ -304,17 +303,17 @@ class Session:
                 raise ProtocolError(f"release {release.name!r}: a number to announce is not finite")
             size, others = np.array([names.size, numbers.size]), self.party.others
             specs = {rank: [Spec.of(size)] for rank in others}
-            came = self.party.compared(release.name, {rank: [size] for rank in others}, specs)
-            sizes = [size if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+            received = self.party.compared(release.name, {rank: [size] for rank in others}, specs)
+            sizes = [size if rank == self.rank else received[rank][0] for rank in range(self.parties)]
             if any(not 0 <= int(length) <= _LONGEST_ANNOUNCEMENT for size in sizes for length in size):
                 raise ProtocolError(f"release {release.name!r}: an announcement is too long")
             self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
             wanted = {
                 rank: [Spec("|u1", (int(sizes[rank][0]),)), Spec("<f8", (int(sizes[rank][1]),))] for rank in others
             }
-            came = self.party.broadcast(release.name, [names, numbers], wanted)
-            parts = [[names, numbers] if rank == self.rank else came[rank] for rank in range(self.parties)]
-        told: dict[str, float] = {}
+            received = self.party.broadcast(release.name, [names, numbers], wanted)
+            parts = [[names, numbers] if rank == self.rank else received[rank] for rank in range(self.parties)]
+        announced: dict[str, float] = {}
         for rank, (text, figures) in enumerate(parts):
             try:
                 keys = [str(key) for key in json.loads(text.tobytes())]
@@ -324,17 +323,17 @@ class Session:
                 readable = False
             if not readable:
                 raise PeerError(f"party {rank}", release.name, "announced what cannot be read")
-            if told.keys() & part.keys():
+            if announced.keys() & part.keys():
                 raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
-            told.update(part)
-        return told
+            announced.update(part)
+        return announced
 
     # operations of our own
 
     def sigmoid(self, value: Any, bound: float | None = None, bits: int | None = None) -> Any:
         """Sigmoid to within 5e-4. One round if |value| <= bound is certain; otherwise values are clamped first.
 
-        A long value with a bound takes two rounds: up to 22 by small words, up to 46 to within 1e-7
+        A long value with a bound takes two rounds: up to 22 by small ring elements, up to 46 to within 1e-7
         (protocols/operations/sigmoid.py). The result has 28 fractional bits then, otherwise 32; products of usual
         values bring it back to 16. With `bits` the result has this fraction and waits for one round, whatever the
         fraction of the value: the series takes it as it is. It is not part of CrypTen's autograd; `value.sigmoid()`
@@ -383,7 +382,7 @@ class Session:
             raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
 
     def all_ones(self, bits: Array) -> Any:
-        """Whether all bits of a row are 1, where the exclusive or of the parties' bits is meant; whole numbers.
+        """Whether all bits of a row are 1, where the exclusive or of the parties' bits is meant; integers.
 
         A round for each halving of the row, and one more (protocols/operations/comparison.py).
         """
@@ -407,8 +406,8 @@ class Session:
 
     def tell_all(self, step: str, flag: int) -> list[int]:
         """One public number below 256 from each party to all, by rank: for agreeing on the next step."""
-        came = self._to_all(step, np.array([flag], np.uint8))
-        return [flag if rank == self.rank else int(came[rank][0]) for rank in range(self.parties)]
+        received = self._to_all(step, np.array([flag], np.uint8))
+        return [flag if rank == self.rank else int(received[rank][0]) for rank in range(self.parties)]
 
     def barrier(self) -> None:
         """Wait until every party is here."""
@@ -416,8 +415,8 @@ class Session:
 
     def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
         """Public bytes of every party, the same number from each, by rank."""
-        came = self._to_all(step, np.frombuffer(own, np.uint8))
-        return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
+        received = self._to_all(step, np.frombuffer(own, np.uint8))
+        return [own if rank == self.rank else received[rank].tobytes() for rank in range(self.parties)]
 
     def swap_texts(self, step: str, own: bytes) -> list[bytes]:
         """Public bytes of every party, of any length, by rank. Two rounds, or one if all are empty."""
@@ -431,20 +430,21 @@ class Session:
         return [text[:size] for text, size in zip(padded, sizes, strict=True)]
 
     def agree_on_name(self) -> str:
-        """A public name that no party chooses: a hash of random words of all parties. Two rounds, 80 bytes to each.
+        """A public name that no party chooses: a hash of random ring elements of all parties. Two rounds, 80 bytes to
+        each.
 
-        Every party first sends a hash commitment of its words, then the words. A party that waits for the others'
-        words is bound to its own by then, so the name is uniform if one party is honest. The second round also
-        compares what was heard, so that all honest parties have received the same commitments.
+        Every party first sends a hash commitment of its ring elements, then the ring elements. A party that waits for
+        the others' ring elements is bound to its own by then, so the name is uniform if one party is honest. The
+        second round also compares what was received, so that all honest parties have received the same commitments.
         """
         own, others = np.frombuffer(fresh_key(), np.uint8), self.party.others
         promised = self._to_all("commitment to the name of the run", _commitment(self.rank, own))
         specs = {rank: [Spec.of(own)] for rank in others}
-        came = self.party.compared("name of the run", {rank: [own] for rank in others}, specs)
+        received = self.party.compared("name of the run", {rank: [own] for rank in others}, specs)
         for rank in others:
-            if not np.array_equal(_commitment(rank, came[rank][0]), promised[rank]):
+            if not np.array_equal(_commitment(rank, received[rank][0]), promised[rank]):
                 raise PeerError(f"party {rank}", "name of the run", "sent other words than it had committed to")
-        words = [own if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+        words = [own if rank == self.rank else received[rank][0] for rank in range(self.parties)]
         return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 
     def declared(self, name: str) -> Release:
@@ -553,14 +553,14 @@ class Session:
         others = [rank for rank in range(self.parties) if rank != self.rank]
         send, receive = [own], {rank: [Spec.of(own)] for rank in others}
         if self._party is not None:
-            came = self._party.broadcast(step, send, receive)
+            received = self._party.broadcast(step, send, receive)
         else:
-            came = self._transport.exchange(step, {rank: send for rank in others}, receive)
-        return {rank: came[rank][0] for rank in others}
+            received = self._transport.exchange(step, {rank: send for rank in others}, receive)
+        return {rank: received[rank][0] for rank in others}
 
 
 def _commitment(rank: int, words: Array) -> Array:
-    """A hash that binds a party to random words and, since they have 256 bits, hides them."""
+    """A hash that binds a party to random ring elements and, since they have 256 bits, hides them."""
     return np.frombuffer(hashlib.sha256(f"commitment of party {rank} ".encode() + words.tobytes()).digest(), np.uint8)
 
 

@@ -1,10 +1,14 @@
-"""This party's share of a tensor as an array for a file, and back: the only way of a share out of a session.
+"""The only ways of a share out of a session: files of its owner, and the share-distinguishing game.
 
-A saved share is as secret as the share itself. It is uniform, so it tells nothing without those of all other parties;
-whoever has the files of all parties has the value. Files are written with the owner's permissions alone
-(protocols/records/private.py). CrypTen's own `save`, pickling and printing of tensors raise.
+A saved share is as secret as the share itself. It is uniform, so it reveals nothing without those of all other
+parties; whoever has the files of all parties has the value. Files are written with owner-only permissions
+(protocols/records/private.py). CrypTen's own `save`, pickling and printing of tensors raise. The number of fractional
+bits is not part of the array: the caller that restores it names the same number. Nothing is sent.
 
-The fraction is not part of the array: who restores it names the same number of fractional bits. Nothing is sent.
+`views_of_a_square` serves the security evaluation alone (secure_sccvfl/audit/share_probe.py), whose secrets are
+constants that everybody knows, so the views reveal nothing about any other secret. The secrets of the game are
+shared, masked, opened and squared by the kernels that serve every secret, so the game tests the protocol that runs
+use.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from protocols.errors import ProtocolError
+from protocols.operations import arithmetic
 from protocols.ring import Words, decode
-from protocols.session.runtime import bits_of, tensor_of, words_of
+from protocols.session.binding_tensors import words_in
+from protocols.session.runtime import Session, bits_of, tensor_of, words_of
 
 
 def save_share(tensor: Any) -> Words:
@@ -44,3 +50,19 @@ def combined(tensors: Sequence[Any]) -> npt.NDArray[np.float64]:
         raise ProtocolError("shares of one value have one shape and one fraction")
     total: Words = np.sum(shares, axis=0, dtype=np.int64)
     return decode(total, fractions.pop())
+
+
+def views_of_a_square(session: Session, values: Any, owner: int, count: int) -> dict[str, Words]:
+    """What a party holds of `count` secrets of the owner and of their squares. One round.
+
+    values: at the owner, else None. The kernel is that of every square: it opens the secret under a mask, for which
+    the dealer has shared its square.
+    """
+    party = session.party
+    share = words_in(session.share(values, owner=owner, shape=(count,)))
+    masked, finish = arithmetic.squaring(party, share)
+    mask = share - masked[0]
+    (opened,) = party.open_masked("share probe", masked)
+    result = finish([opened])
+    square = result - 2 * opened * mask - (opened * opened if session.rank == 0 else 0)
+    return {"share": share, "mask": mask, "square of the mask": square, "opened": opened, "result": result}

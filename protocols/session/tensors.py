@@ -1,4 +1,4 @@
-"""What a CrypTen tensor of a session may be besides a share: a value that waits for a round, or is kept otherwise.
+"""Values behind a CrypTen tensor that are not plain shares: waiting for a round, known to owners, or under masks.
 
 | kind | what it is | rounds |
 |---|---|---|
@@ -13,15 +13,15 @@ order in which it was written. Tuples are taken then too, in this order: the ord
 parties and dealer, so all parties must run the same program, and no party may look at a share that another does not.
 What still waits at the end of a session is never sent.
 
-Fractions. A tensor has any number of fractional bits. A product has those of both factors. A factor or divisor that
-is public costs nothing: it becomes a coefficient of a `Sum`. `rescale(bits)` truncates every term by a divisor of its
-own, all of them in one round, and adds them up: for a term x p / q with b bits that is 2^(b - bits) q / p, rounded,
-or, where that is below 2^14 and p is not 1, x times p at 2^16 over 2^(b - bits + 16) q. A product that is rescaled at
-once is one operation with the truncation inside (`arithmetic.scaled_bilinear`). Products of a transposed tall matrix
-come band by band, and each band is truncated before they are added, so that none leaves the range of a truncation.
+Fractions. A product has the fractional bits of both factors. A public factor or divisor costs nothing: it becomes a
+coefficient of a `Sum`. `rescale(bits)` truncates every term by its own divisor, all of them in one round, and adds
+them up: for a term x p / q with b bits that is 2^(b - bits) q / p, rounded, or, where that is below 2^14 and p is not
+1, x times p at 2^16 over 2^(b - bits + 16) q. A product that is rescaled at once is one operation with the truncation
+inside (`arithmetic.scaled_bilinear`). Products of a transposed tall matrix come band by band, and each band is
+truncated before they are added, so that none leaves the range of a truncation.
 
-Why it is secure: nothing is opened here but by the kernels of protocols/operations, each of which opens a secret
-minus a uniform tuple value that is used once. Opening several of them in one round sends the same values.
+Why it is secure: only the kernels of protocols/operations open values, each of them a secret minus a uniform tuple
+value that is used once. Opening several of them in one round sends the same values.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def current() -> Session:
 
 
 class Value:
-    """A secret value; `words` gives this party's share of it, with `bits` fractional bits."""
+    """A secret value; `words` returns this party's share of it, with `bits` fractional bits."""
 
     shape: Shape
     bits: int
@@ -86,7 +86,7 @@ class Value:
 
     @property
     def long(self) -> bool:
-        """Whether products with it, and public factors of it, keep the whole fraction: all but usual ones do."""
+        """Whether products with it, and public factors of it, keep the whole fraction: all but regular ones do."""
         return self.bits not in USUAL or self.parts > 1
 
 
@@ -101,7 +101,7 @@ class Held(Value):
 
 
 class Exact(Held):
-    """A share whose products keep the whole fraction, although its own is a usual one."""
+    """A share whose products keep the whole fraction, although its own is a regular one."""
 
     @property
     def long(self) -> bool:
@@ -167,8 +167,8 @@ class Parts(Value):
         self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
 
     def divided(self) -> Words:
-        found: Words = self._words if self.parts > 1 else self._words[0]
-        return found
+        result: Words = self._words if self.parts > 1 else self._words[0]
+        return result
 
     def words(self) -> Words:
         if self.parts > 1:
@@ -197,7 +197,7 @@ class Product(Late):
 
 class Sum(Value):
     """Terms x p / q. p: a number, or one for each place of the last axis. Used without `rescale`, it is exact if all
-    coefficients are whole numbers; otherwise it has FRACTION_BITS.
+    coefficients are integers; otherwise it has FRACTION_BITS.
     """
 
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
@@ -217,10 +217,10 @@ class Sum(Value):
     def words(self) -> Words:
         if self._made is None:
             if self._exact:
-                made: Words = np.zeros(self.shape, np.int64)
+                output: Words = np.zeros(self.shape, np.int64)
                 for term, p, _ in self.terms:
-                    made = made + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
-                self._made = made
+                    output = output + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
+                self._made = output
             else:
                 self._made = rescale(self, FRACTION_BITS).words()
         return self._made
@@ -273,7 +273,9 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
 
 
 def _pieces(value: Value, p: Any) -> list[tuple[Words, float, Any]]:
-    """The words of a term with one factor each, and the places of the last axis that they belong to (None: all)."""
+    """The ring elements of a term with one factor each, and the places of the last axis that they belong to (None:
+    all).
+    """
     words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
     if _number(p):
         return [(words, p, None)]
@@ -293,8 +295,8 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     if len(terms) == 1 and isinstance(term, Product) and term.found is None and _number(p):
         factor, divisor = division(term.bits, bits, p, q)
         if factor == 1 and divisor > 1:
-            made = term.scaled(divisor)
-            return Held(made if p > 0 else -made, bits)
+            output = term.scaled(divisor)
+            return Held(output if p > 0 else -output, bits)
     work: list[tuple[Words, int]] = []
     places: list[tuple[int, bool, Any]] = []
     exact: list[tuple[Words, Any]] = []
@@ -313,8 +315,8 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     def assembled(quotients: Sequence[Words]) -> Words:
         if len(quotients) == 1 and not exact and places[0][2] is None:
             sign, several, _ = places[0]
-            found = quotients[0].sum(axis=0) if several else quotients[0]
-            return found if sign > 0 else -found
+            result = quotients[0].sum(axis=0) if several else quotients[0]
+            return result if sign > 0 else -result
         total = np.zeros(value.shape, np.int64)
         for (sign, several, at), quotient in zip(places, quotients, strict=True):
             part = quotient.sum(axis=0) if several else quotient
@@ -342,7 +344,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
 class Owned(Value):
     """Blocks side by side (last axis), each known to its owner: `blocks` are owner, its values there, and width.
 
-    Values are ring elements, or whole numbers of fewer bytes that stand for them.
+    Values are ring elements, or integers of fewer bytes that stand for them.
     """
 
     def __init__(self, lead: Shape, blocks: Sequence[tuple[int, Array | None, int]], bits: int) -> None:
@@ -371,7 +373,7 @@ class Owned(Value):
         return Owned(self.lead, [block for part in (self, *others) for block in part.blocks], self.bits)
 
     def pinned(self, together: int) -> Pinned:
-        """Every owner masks its columns and sends them once. Whole numbers are never truncated: all bands add up."""
+        """Every owner masks its columns and sends them once. Integers are never truncated: all bands add up."""
         party = current().party
         if self.bits not in (0, FRACTION_BITS):
             raise ProtocolError("only columns of whole numbers, or with the usual fraction, can be pinned")
@@ -551,11 +553,11 @@ def square(value: Value) -> Late:
 def multiplied(op: str, x: Value, y: Value) -> Value:
     """A product of two shared values of which one is long, with the whole fraction; or with a pinned matrix.
 
-    A pinned matrix times a usual value has the usual fraction; of whole numbers, none.
+    A pinned matrix times a regular value has FRACTION_BITS; of integers, none.
     """
     if op == "matmul" and isinstance(x, Pinned):
-        found = x.times(y)
-        return found if x.long or y.long or found.bits == 0 else rescale(found, FRACTION_BITS)
+        result = x.times(y)
+        return result if x.long or y.long or result.bits == 0 else rescale(result, FRACTION_BITS)
     if op not in ("mul", "matmul"):
         raise ProtocolError(f"{op} takes tensors with a usual fraction: rescale them first")
     if not x.shape or not y.shape or (op == "matmul" and len(x.shape) == len(y.shape) == 1):
@@ -565,8 +567,8 @@ def multiplied(op: str, x: Value, y: Value) -> Value:
 
 def slopes(logits: Value) -> tuple[Held, Held]:
     """The sigmoid and its derivative, from the same openings (protocols/operations/sigmoid.py)."""
-    found = sigmoid.sigmoid_and_slope(current().party, logits.words(), logits.bits)
-    return Held(found[0], sigmoid.SIGMOID_BITS), Held(found[1], sigmoid.SIGMOID_BITS)
+    result = sigmoid.sigmoid_and_slope(current().party, logits.words(), logits.bits)
+    return Held(result[0], sigmoid.SIGMOID_BITS), Held(result[1], sigmoid.SIGMOID_BITS)
 
 
 def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
@@ -574,6 +576,6 @@ def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
     if label.bits != 0:
         raise ProtocolError("the label of a class is a whole number")
     party, given = current().party, (logits.words(), label.words(), logits.bits)
-    found = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
-    found = sigmoid.capped_slope_and_bend(party, *given) if found is None else found
-    return [Held(one, sigmoid.SIGMOID_BITS) for one in found]
+    result = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
+    result = sigmoid.capped_slope_and_bend(party, *given) if result is None else result
+    return [Held(one, sigmoid.SIGMOID_BITS) for one in result]

@@ -1,1 +1,1 @@
-"""Whole protocols made of operations: the head, split learning, statistics, sums, sampling, alignment."""
+"""Protocols written with CrypTen tensors: training steps, split learning, aggregation, choices."""

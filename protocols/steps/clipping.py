@@ -1,24 +1,24 @@
-"""Tables of counts scaled to one length, under MPC: c becomes c S / |c|, the paper's clipping of a sketch.
+"""Clipping of contingency tables under MPC: c becomes c S / |c|, the paper's clipping.
 
-Before: the tables of all features are a CrypTen tensor of whole numbers. The number of records N, the length S and
-the sizes of the tables are public. After: each table scaled to length S is a tensor, in whole units of S 2^-20.
-Nobody learns anything: products and divisions open masked values alone (protocols/operations/arithmetic.py).
+Before: the tables of all features are a CrypTen tensor of integers. The number of records N, the length S and the
+sizes of the tables are public. After: each table scaled to length S is a tensor, in integer units of S 2^-20. Nobody
+learns anything: products and divisions open masked values alone (protocols/operations/arithmetic.py).
 
-The paper scales by min(1, S / |c|). A table of one attribute with K cells and n records has n / sqrt(K) <= |c| <=
-n. So if S is at most the smallest length of a table of N / 2 records, every table is longer than S, and the minimum
-is S / |c| without a comparison. A larger S is refused: hardly a table would be scaled.
+The paper scales by min(1, S / |c|). A table of one attribute with K cells and n records has n / sqrt(K) <= |c| <= n.
+So if S is at most the smallest length of a table of N / 2 records, every table is longer than S, and the minimum is
+S / |c| without a comparison. A larger S is refused: hardly any table would be scaled.
 
-*One over a root.* Let L be a public lower bound of |c|^2 / N^2 (the least for N / 2 records), and z = |c|^2 / (N^2
-L), between 1 and a public M. Newton's w <- w (3 - z w^2) / 2 goes to 1 / sqrt(z). With u = w sqrt(z) it is u <-
-g(u) = u (3 - u^2) / 2, whatever z is. It starts at w = sqrt(2 / M), so u lies between sqrt(2 / M) and sqrt(2). g
-rises on (0, 1) to g(1) = 1, the largest value on (0, sqrt(3)), and g(sqrt(2)) = .707. So after one step u <= 1, and
-a lower bound of u follows from its last one: low <- g(low). The number of steps depends on M alone.
+*Inverse square root.* Let L be a public lower bound of |c|^2 / N^2 (the least for N / 2 records), and z = |c|^2 /
+(N^2 L), between 1 and a public M. Newton's w <- w (3 - z w^2) / 2 converges to 1 / sqrt(z). With u = w sqrt(z) it is
+u <- g(u) = u (3 - u^2) / 2, whatever z is. It starts at w = sqrt(2 / M), so u lies between sqrt(2 / M) and sqrt(2). g
+rises on (0, 1) to g(1) = 1, the largest value on (0, sqrt(3)), and g(sqrt(2)) = .707. So after one step u <= 1, and a
+lower bound of u follows from its last one: low <- g(low). The number of steps depends on M alone.
 
 *Rounding.* All numbers have 26 fractional bits. In each step z w is off by one unit, (z w) w by two (w <= 1), w (3
 - z w^2) / 2 by w + 1: u is off by (u + sqrt(z)) units, at most rho = (2 + sqrt(M)) 2^-26. So low <- g(low) - rho,
-which ends near 1 - rho: `Clipping.error` runs this recursion and adds what rounding z and the public factors
-leaves. The error does not add up, since every step starts from z itself. The last product is divided by a public
-number, off by at most two units of S 2^-20 in each cell.
+which ends near 1 - rho: `Clipping.error` runs this recursion and adds the rounding of z and of the public factors.
+Errors do not accumulate, since every step starts from z itself. The last product is divided by a public number, off
+by at most two units of S 2^-20 in each cell.
 
 *Sensitivity.* A scaled table is off by at most `Clipping.distance` (l2 norm), for every data set of N / 2 to N
 records. So between two neighbours it moves by at most twice that more than the exact one (`accounting.paper`).
@@ -172,5 +172,5 @@ def clip(session: Session, tables: Any, widths: Sequence[int], clipping: Clippin
 
 
 def divided(whole: Any, divisor: int) -> Any:
-    """A tensor of whole numbers over a public one, off by at most two units; 1 or 2 rounds."""
+    """A tensor of integers over a public one, off by at most two units; 1 or 2 rounds."""
     return (whole.exact() / divisor).rescale(0, sliced=True)

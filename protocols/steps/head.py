@@ -1,28 +1,23 @@
-"""The fused head in secret: tall matrices that parties hold side by side, and one training step on them.
+"""The fused linear head under MPC: tall matrices that parties hold side by side, and one training step on them.
 
 Before: each party holds its own columns (encodings, which it has scaled). One party holds the labels. Head and
-velocity are shares. After: shares of the new head and velocity. Nobody learns anything.
+velocity are shares. After: shares of the new head and velocity. Nobody learns anything. A tall matrix X is stored in
+bands of rows under masks (protocols/operations/banded.py).
 
-A tall matrix X is kept in bands of rows. In each band every party's block lies under a mask that its owner shares
-with the dealer. The owner sent the masked block once. The mask serves all products of that block and no other
-secret.
-
-| step of training | rounds | words to each peer |
+| step of training | rounds | ring elements to each peer |
 |---|---|---|
 | open w - b: shares of X w and of H w | 1 | columns |
-| open X w + t modulo the period, and lift: shares of the residual r | 2 | rows |
+| open X w + t modulo the period, and extend: shares of the residual r | 2 | rows |
 | open r - b': shares of X^T r, band by band | 1 | rows |
 | truncate, with rate and momentum as the divisors | 1 | columns x (bands + 2) |
 
 Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
 belongs to one secret. So every view is uniform whatever the data are.
 
-Edits are selected by protocols/operations/selection.py.
-
 Rows that s has selected (mode `aware`) are shares of all columns, and no owner's. They are scaled by a product with
-the shared factors and go under a mask of nobody, once per descent. A step on them has the same rounds and words.
-So do rows that are zero where not all parties have a record (protocols/alignment/presence.py): their bias is the
-weight of one more column, which is 1 where all have one.
+the shared factors and masked once per descent, by a mask that nobody knows. A step on them has the same rounds and
+sizes. So do rows that are zero where not all parties have a record (protocols/alignment/presence.py): their bias is
+the weight of one more column, which is 1 where all have one.
 
 Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28. So a band of 2^11 rows of magnitude 2^6 stays
 below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
@@ -97,7 +92,7 @@ def check_reach(reach: np.ndarray) -> None:
 
 
 def headroom(logits: Any, bound: float = LOGIT_BOUND) -> Any:
-    """bound + u and bound - u, as whole numbers: both are positive while the logit u is inside the range."""
+    """bound + u and bound - u, as integers: both are positive while the logit u is inside the range."""
     flat = logits.reshape(-1)
     return (crypten.cat([flat, -flat]) + bound).with_fraction(0)
 
@@ -110,8 +105,8 @@ def largest_squares(choices: np.ndarray) -> np.ndarray:
     largest = np.zeros((len(choices), choices.shape[2]))
     for group in range(choices.shape[1]):
         np.maximum(largest, ring.encode(choices[:, group]).astype(np.float64) ** 2, out=largest)
-    found: np.ndarray = largest.sum(axis=0)
-    return found
+    result: np.ndarray = largest.sum(axis=0)
+    return result
 
 
 def check_gram(squares: np.ndarray) -> None:

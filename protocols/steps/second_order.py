@@ -1,12 +1,12 @@
-"""Second-order steps in secret: heads of a grid of lambda descend along the inverse of their curvature, together.
+"""Second-order steps under MPC: heads of a grid of lambda descend together along the inverse of their curvature.
 
 Before: a tall matrix X under masks (protocols/steps/head.py), its last column ones; shares of the Gram matrix G of
-the edits; and of vectors of which each party knows the part of its own columns: scale s, ridge, and guard directions
-u. Weights of the heads are public. After `inverse_curvatures`: of every head its penalty H = ridge + lambda G + guard
-u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one), in columns scaled by s, shared and
-under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in the place of C X^T X / n, where D is
-the curvature of the loss at some heads, and the gradient there. After `move`: shares of the heads (columns x heads)
-after a step. Nobody learns anything.
+the counterfactual shifts; and of vectors of which each party knows the part of its own columns: scale s, ridge, and
+guard directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
+penalty H = ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
+in columns scaled by s, shared and under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in
+the place of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
+shares of the heads (columns x heads) after a step. Nobody learns anything.
 
 | part | rounds | ring elements to each peer |
 |---|---|---|
@@ -15,37 +15,35 @@ after a step. Nobody learns anything.
 | truncate H and, as E = I - a A, penalties and X^T X | 1 | t (g + k + one for each 2^16 rows) |
 | a doubling: P <- c P (I + E), E <- (1 - c) I + c E^2 | 2 | 4 t k |
 | mask H and P | 1 | m^2 (g + k) |
-| at some heads: open w; slope and D, lifted; open r, truncate D | 4 | g (m + 4 rows) + k sample |
+| at some heads: open w; slope and D, extended; open r, truncate D | 4 | g (m + 4 rows) + k sample |
 | D X; X^T D X | 2 for each 2^21 elements | k x sample x m, and sample x m |
 | truncate E and the gradient; doublings; mask H and P | 2 and the doublings | t k (bands) + m g; as above |
-| a step: open w; sigmoid and lift; open r; truncate; open the gradient; truncate | 7 | g (2 rows + m (bands + 6)) |
+| a step: open w; sigmoid, extend; open r; truncate; open the gradient; truncate | 7 | g (2 rows + m (bands + 6)) |
 | the first step at some heads: open the gradient; truncate | 2 | 3 m g |
 
 There are m columns with the bias, g heads, k inverses, and t = m (m + 1) / 2 elements to a triangle. Scaling 2^15
 elements or more takes a third round, and fewer elements.
 
-Doublings. E = I - a A has eigenvalues between low - 1 and 1 - low if those of A are between `least` and 1 times
-their bound. Squares of them are between 0 and (1 - low)^2. With c = 2 / (1 + 2 low - low^2), (1 - c) I + c E^2 has
+Doublings. E = I - a A has eigenvalues between low - 1 and 1 - low if those of A are between `least` and 1 times their
+bound. Squares of them are between 0 and (1 - low)^2. With c = 2 / (1 + 2 low - low^2), (1 - c) I + c E^2 has
 eigenvalues in an interval around 0 again, with 2 - c, nearly 4 low, in the place of low; c = 1 would only double it.
-This is the recursion of Chebyshev's polynomials. P A = I - E holds throughout, so a small E makes P an inverse, if
-only about: it decides how fast steps converge, never where to. An eigenvalue of A below `least` is stretched by 2 c
-in each doubling, and gets to the optimum in more steps. The number of doublings follows from public numbers.
+This is the recursion of Chebyshev's polynomials. P A = I - E holds throughout, so a small E makes P an approximate
+inverse: it determines how fast steps converge, never where to. An eigenvalue of A below `least` is stretched by 2 c
+in each doubling, and converges in more steps. The number of doublings follows from public numbers.
 
-Why twice. The bound C = 1/4 of the curvature of a logistic loss is far above it where labels are rare or columns tell
-them apart: then steps along P are short, and many. So after some steps P is made again from the curvature at the
-heads. Its estimate needs no more rows than a few bands. D is at most C, so ranges hold as they are for P of the
-bound, if owners' scales bound the mean squares of these bands too. Only the bound of a step below is not proven for
-this P. Should a step wrap, logits or what is left to the minimum are out of range, and the run stops. In the end one
-more product gives q^T P q, twice what is left to the minimum (`room_to_settle`), and a head with too much of it stops
-the run.
+Why twice. The bound C = 1/4 of the curvature of a logistic loss is far above it where labels are rare or columns
+separate them: then steps along P are short, and many. So after some steps P is made again from the curvature at the
+heads, estimated on a few bands. D is at most C, so the ranges of P hold, if owners' scales bound the mean squares of
+these bands too. Only the bound of a step below is not proven for this P. Should a step wrap, logits or the distance
+to the minimum are out of range, and the run stops. In the end one more product gives q^T P q, twice the distance to
+the minimum (`room_to_settle`), and a head with too much of it stops the run.
 
 Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
-belongs to one secret. X^T X = O^T O + O^T M + M^T O + M^T M for X = O + M with O open. Who knows columns of the mask
-M multiplies them, and the dealer gives shares of M^T M. So every view is uniform whatever the data are.
+belongs to one secret (protocols/operations/banded.py). So every view is uniform whatever the data are.
 
 Ranges. By the rules of the scales the trace of A, so each eigenvalue, is at most `span`, and all entries of G, u u^T
 and of the mean of D x x^T are at most max(1, lambda, guard): a positive semidefinite matrix has none above its
-largest diagonal. Eigenvalues of E are in (-1, 1], since 1 <= c < 2. E is kept times g <= 2 (`Plan.scaled`) with 29
+largest diagonal. Eigenvalues of E are in (-1, 1], since 1 <= c < 2. E is stored times g <= 2 (`Plan.scaled`) with 29
 bits, so its square is below 2^60. Rounding adds at most m 2^-29 in a doubling, and each later one multiplies it by 2
 c g' / g^2 <= 4 at most: entries stay in range while m times the product of all 2 c is at most 2^26 (`Plan.check`). P
 is at most a times that product, and has so many bits that c P (I + E) stays below 2^61. X^T D X is not truncated on
@@ -58,17 +56,17 @@ two near its weight, and multiplied back by the divisor of a truncation.
 
 A head that leaves columns out has its own matrix, with zeros in their rows and columns, and so has its inverse: its
 steps are 0 there. Which columns these are is public. Zeroing shares is local, and keeps a matrix positive
-semidefinite: all ranges hold. It adds a head and a matrix, and no round.
+semidefinite. It adds a head and a matrix, and no round.
 
-Private heads (objective perturbation). The gradient of each head has a noise vector b of its own, which the dealer
-deals (`noise_of_heads`); it is scaled in the rounds that scale G. Scales s and the rounding of rows follow from
-public bounds and released tables, so that a row depends on its own record alone. Sums of gradients of short rows are
-added before they are truncated (`added_bands`). At heads of zero the slope of the loss is 1/2 or -1/2, linear in the
-label: the first gradient takes one round, before the inverse. The last steps and the check have the precise sigmoid.
-At the end the mean gradient must be short (`tolerance_of`), and the weights so short that no logit of a row of the
-public radius leaves the range of that sigmoid (`room_of_private`, then a comparison and the opening of one bit). The
-second follows from the private head. The first is true of every data set for which the fixed number of steps
-converges. Noise on the finished head covers what that leaves (secure_sccvfl/releases/heads.py).
+Private heads (objective perturbation). The gradient of each head has its own noise vector b, which the dealer deals
+(`noise_of_heads`); it is scaled in the rounds that scale G. Scales s and the rounding of rows follow from public
+bounds and released tables, so that a row depends on its own record alone. Sums of gradients of short rows are added
+before they are truncated. At heads of zero the slope of the loss is 1/2 or -1/2, linear in the label: the first
+gradient takes one round, before the inverse. The last steps and the check use the precise sigmoid. At the end the
+mean gradient must be short (`tolerance_of`), and the weights so short that no logit of a row of the public radius
+leaves the range of that sigmoid (`room_of_private`, then a comparison and the opening of one bit). The second follows
+from the private head. The first is true of every data set for which the fixed number of steps converges. Noise on the
+finished head covers what that leaves (secure_sccvfl/releases/heads.py).
 """
 
 from __future__ import annotations
@@ -153,10 +151,10 @@ class Plan:
     @cached_property
     def scaled(self) -> tuple[float, ...]:
         """g of E before each doubling and after the last: it makes all constants of a doubling sums (`_inverted`)."""
-        found = [1.0]
+        result = [1.0]
         for c in reversed(self.doublings):
-            found.insert(0, sqrt(c * found[0]))
-        return tuple(found)
+            result.insert(0, sqrt(c * result[0]))
+        return tuple(result)
 
     @property
     def first(self) -> float:
@@ -207,11 +205,11 @@ def relaxations(least: float, left: float) -> tuple[float, ...]:
     For matrices with eigenvalues from `least` times their bound up to the bound: those of E = I - a A are between
     low - 1 and 1 - low. c maps their squares to such an interval again, with nearly four times that low.
     """
-    found, low = [], FIRST * min(least, 2 / FIRST - 1)
+    result, low = [], FIRST * min(least, 2 / FIRST - 1)
     while 1 - low > left:
-        found.append(2 / (1 + 2 * low - low**2))
-        low = 2 - found[-1]
-    return tuple(found)
+        result.append(2 / (1 + 2 * low - low**2))
+        low = 2 - result[-1]
+    return tuple(result)
 
 
 def _magnitude(weights: tuple[float, float]) -> int:
@@ -236,7 +234,7 @@ class Curved:
 class Scales:
     """Vectors over all columns with the bias: s, guards (rows), ridge * s^2.
 
-    VECTOR_BITS but for the ridge, which has RIDGE_BITS. The guards are scaled by s. weight: a factor of ridge and
+    VECTOR_BITS except for the ridge, which has RIDGE_BITS. The guards are scaled by s. weight: a factor of ridge and
     guards, near 1, VECTOR_BITS; None for 1.
     """
 
@@ -306,8 +304,8 @@ def _scaled_by(gram: Shared, both: Shared, noise: Shared | None, scale: Shared) 
         return (gram * both).rescale(MATRIX_BITS), None
     whole = crypten.cat([gram.with_fraction(0), noise.with_fraction(0).reshape(-1)])
     each = scale.with_fraction(_OUTER_BITS).unsqueeze(1).expand(*noise.size()).reshape(-1)
-    found = (whole * crypten.cat([both, each])).rescale(0)
-    edits, drawn = found[: gram.size(0)], found[gram.size(0) :].reshape(*noise.size())
+    result = (whole * crypten.cat([both, each])).rescale(0)
+    edits, drawn = result[: gram.size(0)], result[gram.size(0) :].reshape(*noise.size())
     return edits.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
 
 
@@ -350,7 +348,7 @@ def slopes_of(logits: Shared, label: Shared) -> tuple[Shared, Shared]:
 
 
 def slopes_of_capped(logits: Shared, label: Shared) -> tuple[Shared, Shared]:
-    """Of the capped loss of a private head; the label is a whole number."""
+    """Of the capped loss of a private head; the label is an integer."""
     slope, steep = logits.capped_slope_and_bend(label)
     return slope, steep
 
@@ -419,11 +417,11 @@ def _inverted(session: Session, error: Shared, columns: int, plan: Plan) -> Shar
     """
     scaled, identity = plan.scaled, _identity(columns)
     start = np.broadcast_to(plan.factor * plan.inverse_first * identity, error.size())
-    made = session.public(start, plan.inverse_bits)
+    output = session.public(start, plan.inverse_bits)
     for at in session.repeat(len(plan.doublings)):
-        error, made = error.doubled(made, columns, scaled[at])
+        error, output = error.doubled(output, columns, scaled[at])
         error = error - torch.from_numpy(scaled[at + 1] * (plan.doublings[at] - 1) * identity)
-    return made
+    return output
 
 
 def look(fused: Shared, stack: Shared, heads: Shared, start: int) -> tuple[Shared, Shared]:
@@ -496,7 +494,7 @@ def room_of_private(
 class Gradients:
     """What the gradient of the mean objective of some heads, from number `start` on, is made of.
 
-    sums: X^T r (FRACTION_BITS + RESIDUAL_BITS). pulls: as `look` gives them. tilt: of private heads.
+    sums: X^T r (FRACTION_BITS + RESIDUAL_BITS). pulls: as `look` returns them. tilt: of private heads.
     """
 
     sums: Shared

@@ -1,12 +1,12 @@
-"""One step of split learning in secret: encoders at the parties, head, labels and s nowhere in the clear.
+"""One step of split learning under MPC: encoders at the parties; head, labels and s are secret-shared.
 
-Before: party p holds its activations h_p of the rows of this step. If it edits mediators, it also holds how far
-every hypothesised edit moves them (`deltas`, one for each group a record may be in). The holder of each protected
-attribute holds its one-hot s. Head, velocity and label are shares. After: shares of the new head and velocity, and
-of what is opened to each party about its own activations. Activations change in every step, so every step masks
-them anew.
+Before: party p holds its activations h_p of the rows of this step. If it edits mediators, it also holds how far every
+hypothesised counterfactual moves them (`deltas`, one for each group a record may be in). The holder of each protected
+attribute holds its one-hot s. Head, velocity and label are shares. After: shares of the new head and velocity, and of
+what is opened to each party about its own activations. Activations change in every step, so every step masks them
+again.
 
-| round | opened | words to each peer |
+| round | opened | ring elements to each peer |
 |---|---|---|
 | 1 | h - A and deltas - D by their owner, s - S by its holder, w - b | rows x width x (1 + groups), columns |
 | 2 | logits u + t modulo the period, shifts v - b_v: then residuals r and y = s v | rows x (1 + groups) |
@@ -14,25 +14,23 @@ them anew.
 | 4 | truncation of the update with rate and momentum as divisors; c - b_c | columns x 3 + 2, rows |
 | 5, 6 | what precedes every release; to each owner alone: its gradient (see below) | (rows + width) x probes |
 
-Why the first four rounds tell nothing: each opened value is a secret plus a uniform tuple value used once.
+The first four rounds reveal nothing: each opened value is a secret plus a uniform tuple value used once.
 
-What round 6 tells. The gradient of the loss in h_p is G = c w_p^T, of rank `outputs`. Its owner gets G V and Q^T G
-for public sign matrices V and Q with a few columns more than the rank. It finds G = (G V) (Q^T G V)^+ (Q^T G). So
-it gets a few vectors instead of a matrix, and both are functions of G. They carry a uniform dither of one unit in
-the last place (2^-16). The exact integers would tell more, since their common divisors are the head's weights. G
-itself gives away every label of the step (attacks/labels.py) and the direction of w_p; that is what `split` means.
+What round 6 reveals. The gradient of the loss in h_p is G = c w_p^T, of rank `outputs`. Its owner gets G V and Q^T G
+for public sign matrices V and Q with a few columns more than the rank, and computes G = (G V) (Q^T G V)^+ (Q^T G). So
+it gets a few vectors instead of a matrix, and both are functions of G. They carry a uniform dither of one unit in the
+last place (2^-16): the exact integers would reveal more, since their common divisors are the head's weights. G itself
+reveals every label of the step (attacks/labels.py) and the direction of w_p; that is the leakage of mode `split`.
 
-What round 6 does not tell. The consistency gradient in the *edited* activations is zero in every direction but the
-record's own: it would hand s to every party. So the counterfactual logit is a target: c pulls the original towards
-it, and edited activations get no gradient. The head is trained on the whole loss, in secret. c still holds one
-number for each record that depends on s where edits shift the logit. Over many steps that tells s to a party that
-knows it of other records (tests/contract/test_split_paper.py measures it). So `split` does not keep s private.
+What round 6 does not reveal. The consistency gradient in the *edited* activations is zero in every direction but the
+record's own: it would reveal s to every party. So the counterfactual logit is a target: c pulls the original towards
+it, and edited activations get no gradient. The head is trained on the whole loss, under MPC. c still holds one number
+for each record that depends on s where counterfactuals shift the logit. Over many steps that reveals s to a party
+that knows it of other records (tests/contract/test_split_paper.py measures it). So `split` does not keep s private.
 
-Fractions: activations 12 bits, head 18, logits 30, residual 28, c 20. With |h| <= 16, |u| and |v| <= 22 and 2^11
-rows all sums stay below 2^62, where truncation is exact.
-
-The step is written with tensors. Its products come from one tuple (protocols/session/products.py), so that the masks
-of activations and of the head serve every product of the step.
+Fractions: activations 12 bits, head 18, logits 30, residual 28, c 20. With |h| <= 16, |u| and |v| <= 22 and 2^11 rows
+all sums stay below 2^62, where truncation is exact. The products come from one tuple (protocols/session/products.py),
+so that the masks of activations and of the head serve every product of the step.
 """
 
 from __future__ import annotations

@@ -25,9 +25,8 @@ from secure_sccvfl.data.files import (
     absent,
     check_description,
     check_table,
-    key_text,
+    description_text,
     read_whole,
-    toml,
 )
 
 Entry = Mapping[str, Any]
@@ -141,7 +140,7 @@ def _label_entry(tables: Tables, label: Holder, task: str | None, read_off: list
 def _column(tables: Tables, entry: Entry) -> pd.Series:
     party, column = entry.get("party"), entry.get("column")
     if party not in tables.tables:
-        raise DataError(f"{party!r} holds {column!r} but has no frame; there is {', '.join(tables.tables)}")
+        raise DataError(f"{party!r} holds {column!r} but has no frame; available: {', '.join(tables.tables)}")
     if column not in tables.tables[party]:
         raise DataError(f"the frame of {party!r} has no column {column!r}")
     return tables.tables[party][column]
@@ -225,20 +224,14 @@ def _short(values: np.ndarray) -> np.ndarray:
 
 def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", label: str = "y") -> str:
     """The description of a data set as TOML, for tables of these files."""
-    head = {"name": data.name, "task": data.task, "id": id}
     target: dict[str, Any] = {"party": data.label.holder, "column": label, "meaning": data.label.meaning}
     target |= {"classes": list(data.label.classes)} if data.label.classes else {"low": 0.0, "high": 1.0}
-    lines = [f"{key} = {toml(value)}" for key, value in head.items()]
-    lines += ["", f"label = {toml(target)}", "protected = ["]
-    for attribute in data.protected:
-        entry = {"party": attribute.holder, "column": attribute.name, "groups": list(attribute.groups)}
-        lines.append(f"  {toml({**entry, 'meaning': attribute.meaning})},")
-    lines.append("]")
-    for table in data.parties:
-        lines += ["", f"[parties.{key_text(table.name)}]", f"file = {toml(files[table.name])}", "features = ["]
-        lines += [f"  {toml(feature.entry())}," for feature in table.features]
-        lines.append("]")
-    return "\n".join(lines) + "\n"
+    protected = [
+        {"party": a.holder, "column": a.name, "groups": list(a.groups), "meaning": a.meaning} for a in data.protected
+    ]
+    parties = {t.name: {"file": files[t.name], "features": [f.entry() for f in t.features]} for t in data.parties}
+    spec = {"name": data.name, "task": data.task, "id": id, "label": target, "protected": protected}
+    return description_text({**spec, "parties": parties})
 
 
 def write_files(data: Dataset, folder: Path, id: str = "id", label: str = "y") -> Path:

@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.heads import default_epsilon
+from secure_sccvfl.releases.mechanisms import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes import gradient_mode
@@ -176,7 +176,7 @@ def train(
     The records are split by `seed` into training, validation and test part; a private model is trained with the first
     two. Statistics of s and the head get noise for `epsilon` from a seeded generator, so a result can be made again;
     it shows what noise costs, and protects nothing. Without `epsilon` the number of training records decides
-    (`releases.heads.default_epsilon`). `private_model=False` trains a head without noise, and then all of `lambdas`.
+    (`default_epsilon`). `private_model=False` trains a head without noise, and then all of `lambdas`.
     `card`: a policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode
     `aware` of a run; the card must declare that, and `predict` then needs the column of s. Further settings, as for
     `run_local`: refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method,
@@ -270,6 +270,6 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
     """Settings in the form of a run in secret, checked in the same place."""
     if unknown := sorted(set(settings) - set(known)):
-        raise ConfigError(f"no setting {unknown[0]!r}; there is {', '.join(sorted((*known, *given)))}")
+        raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})
     return options.changed(dataset=data.dataset.name)

@@ -28,6 +28,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.reports.figures import interval
 from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.reports.results import REPORT, Report, read
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
 from secure_sccvfl.runs.local.whole_run import WholeRun, with_usual_epsilon
@@ -52,20 +53,20 @@ class Run:
         self.folder = folder
 
     def __repr__(self) -> str:
-        return f"<Run {self.report['run'][:12]} of {self.report['dataset']} in {self.folder}>"
+        return f"<Run {self.report.run[:12]} of {self.report.dataset} in {self.folder}>"
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
         """The run of this folder; ConfigError if none has finished."""
         path = Path(folder).resolve()
-        if not (path / "report.json").is_file():
+        if not (path / REPORT).is_file():
             raise ConfigError(f"{folder} is not the folder of a finished run: it has no report.json")
         return cls(path)
 
     @cached_property
-    def report(self) -> dict[str, Any]:
-        """All results as data: report.json."""
-        return dict(json.loads((self.folder / "report.json").read_text(encoding="utf-8")))
+    def report(self) -> Report:
+        """All results as a tree of dataclasses: what report.json holds."""
+        return read(self.folder)
 
     @property
     def page(self) -> Path:
@@ -75,7 +76,7 @@ class Run:
     @property
     def roles(self) -> dict[str, str]:
         """The role of every column: M (edited with s), P (a proxy) or N (held fixed)."""
-        return dict(sorted(self.report["roles"].items()))
+        return dict(sorted(self.report.roles.items()))
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -84,7 +85,7 @@ class Run:
         Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
         one.
         """
-        found, others = self.report["metrics"], self.report["baselines"]
+        found, others = self.report.metrics, self.report.baselines
         beside = {name: others[name] for name in ("majority", "drop_m") if name in others}
         rows = []
         for name in (name for name in SHOWN if name in found):
@@ -97,7 +98,7 @@ class Run:
     def baselines(self) -> pd.DataFrame:
         """The same figures of the baselines: of pooled data many, trained in plaintext with the roles of the run; of
         your own the majority and a model without mediators and proxies, with noise."""
-        return pd.DataFrame(self.report["baselines"]).reindex(self.metrics.index).round(4)
+        return pd.DataFrame(self.report.baselines).reindex(self.metrics.index).round(4)
 
     def privacy(self) -> dict[str, Any]:
         """What was released about the records and what it cost.
@@ -144,12 +145,12 @@ class Run:
 
     def predict_proba(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Probability of each class, from calibrated logits that are opened to the label's holder."""
-        label = self.report["data"]["label"]
-        if not label["classes"]:
+        data = self.report.data
+        if not data.label.classes:
             raise ValueError("a regression has no probabilities; use predict")
         found = self._predicted(frame, scores=True)
         logits = found.filter(like="logit ").to_numpy(dtype=float)
-        return pd.DataFrame(probabilities(logits, self.report["data"]["task"]), found.index, label["classes"])
+        return pd.DataFrame(probabilities(logits, data.task), found.index, data.label.classes)
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
         folder = RunFolder.of(self.folder)

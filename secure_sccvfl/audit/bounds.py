@@ -1,12 +1,16 @@
-"""Lower bounds on the epsilon of a mechanism from samples of its output on two neighbouring data sets.
+"""Lower bounds on epsilon from samples of a mechanism on two neighbouring data sets, and a test of its noise.
 
 Counts at a threshold give Clopper-Pearson bounds on false and true positives. There are two thresholds. The first
 lies half-way between the two means, where the sum of both errors is least. It gives `epsilon_low`: the epsilon at
 delta of the weakest Gaussian mechanism that the counts allow (it uses that the noise is Gaussian, so few releases
-suffice). A mechanism without noise is told apart there too, whatever the number of releases. The second lies
+suffice). A mechanism without noise is distinguished there too, whatever the number of releases. The second lies
 further out, where it would serve best if the claim were true. Both thresholds give `epsilon_low_any`, ln((tpr -
 delta) / fpr), for any mechanism. No threshold depends on the samples, and each has half of the error: all bounds
 hold together with the stated confidence.
+
+`scale_test` compares the deviation of recomputed noise with the charged one. It is exact for Gaussian noise,
+two-sided, and raises a false alarm with probability `LEVEL`. Discrete Gaussian noise of two steps or more agrees with
+that to 1e-8.
 """
 
 from __future__ import annotations
@@ -21,11 +25,41 @@ from scipy import optimize, stats
 
 from accounting.accountant import Epsilons, epsilons
 from accounting.events import Event
-from secure_sccvfl.audit.noise_tests import LEVEL, scale_limit, scale_test
 
 CONFIDENCE = 0.95
 MIDDLE = 0.5
+LEVEL = 1e-7
+"""The probability of a false alarm of one test of noise."""
 Rate = np.ndarray | float
+
+
+@dataclass(frozen=True)
+class NoiseTest:
+    """ratio: the deviation that was found over the right one."""
+
+    values: int
+    ratio: float
+    p_value: float
+    level: float = LEVEL
+
+    @property
+    def holds(self) -> bool:
+        return self.p_value >= self.level
+
+
+def scale_test(noise: np.ndarray, deviation: float = 1.0, level: float = LEVEL) -> NoiseTest:
+    """Whether independent values have this deviation: their squares add up to a chi-square."""
+    if not noise.size or not deviation > 0:
+        raise ValueError(f"a test of noise needs values and a deviation above 0, not {noise.size} and {deviation}")
+    total = float(((noise / deviation) ** 2).sum())
+    tail = float(min(stats.chi2.cdf(total, noise.size), stats.chi2.sf(total, noise.size)))
+    return NoiseTest(noise.size, math.sqrt(total / noise.size), min(1.0, 2 * tail), level)
+
+
+def scale_limit(values: int, level: float = LEVEL) -> float:
+    """How far the found deviation may be from the right one, as a share of it, before there is an alarm."""
+    ends = np.sqrt(np.array([stats.chi2.ppf(level / 2, values), stats.chi2.isf(level / 2, values)]) / values)
+    return float(np.abs(ends - 1).max())
 
 
 @dataclass(frozen=True)

@@ -1,156 +1,490 @@
-"""Every charged kind of release with the canary that it is weakest against.
+"""Canaries of the DP audit: for every charged release of the catalogue a worst-case pair of neighbouring data sets.
 
-`CANARIES` names a canary for every charged kind of the catalogue; a kind without one makes an audit fail. Canaries of
-this module put one record of benchmark data to the test, those of `constructed.py` bring data of their own. A private
-head has one that trains in the clear (`head_noise.py`), since secret trainings are too slow for an audit.
+A `Kind` of the catalogue names its canary, a class of this module; a charged kind without one cannot be built. Each
+canary constructs two small data sets, which differ in one replaced record, and makes the release with the code of a
+run: the same charge, the same noise and the same computation under MPC. The data are public and the same at every
+process, so the adversary knows every other record. `exact` is what would be opened without noise, computed in the
+clear and independently of the protocol.
 
-Here two data sets differ in s of the first record, the canary. Sums over records move by the canary's own row of
-columns, out of the cells of one group and into those of another. The row decides how much of the charge that is:
+| release | how the record differs | share of the charged movement |
+|---|---|---|
+| `sketch`, `risk gains` | its group; its row of every column is as long as is charged | all of it |
+| clipped `sketch` | its group, among the fewest records that S allows: it moves cells by about S / |c| | below half |
+| `residuals` | the group of a record whose kernel feature opposes its group | .6, the bound in `hsic.py` is loose |
+| `first count` | one party has the record or lacks it | all of it |
+| `noisy gradient` | score and label: a residual of -1 or 1 on a gradient of the clipped length | all but 1e-3 |
+| `gram` | the group of a record whose two changes have the full length at a right angle | all of it |
+| `head output` | the error of the finished weights, which finite precision bounds | all of it |
+| `evaluation` | group, label and logits: right and flipped, or neither | all of it |
+| `head` | trains in the clear (`HeadCanary`), since trainings under MPC are too slow for an audit | nearly all |
 
-- `sketch`, counts of bins by group. Any record moves two cells of each table by 1: all that is charged.
-- `clipped sketch`, the same scaled to length S. A record moves two cells of a table c by about S / |c|. The charge
-  holds for tables of every length, and |c| is at least 2 S in every run. So a record moves half of the charge at
-  most, and less the more records there are. The canary is one of the fewest records that S allows.
-- `risk gains`, sums of both halves of residuals. The canary's residuals are all 1: it moves all that is charged. A
-  record with residuals of 0 would move 1 / sqrt(2) of it.
-
-`Audit.reach` says how much of the charge the canary moved. No number of releases shows a larger epsilon than that of
-this share.
+`Audit.reach` reports this share. No number of releases shows a larger epsilon than that of the share.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from accounting.accountant import epsilon_of
+from accounting.calibration import noise_multiplier
+from accounting.events import Sensitivity
+from protocols.alignment.presence import Presence
 from protocols.config import ConfigError
+from protocols.operations import noise
+from protocols.records.releases import Release
+from protocols.session.runtime import Session
 from protocols.steps.clipping import scaled
-from secure_sccvfl.audit.constructed import (
-    Constructed,
-    EvaluationCanary,
-    FirstCountCanary,
-    GradientCanary,
-    GramCanary,
-    OutputCanary,
-    ResidualsCanary,
-)
-from secure_sccvfl.audit.head_noise import HeadCanary, capped, log_cosh
-from secure_sccvfl.data.party import MOMENT_GRID, AtHolder, Party
+from protocols.steps.head import HEAD_BITS, LOGIT_BOUND
+from protocols.steps.second_order import noise_of_heads
+from protocols.steps.weighted_sums import WEIGHT_BITS, clipped
+from secure_sccvfl.audit.bounds import CONFIDENCE, Audit, audit
+from secure_sccvfl.audit.head_noise import Loss, Records, capped, head_noise, log_cosh, train
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, AtHolder, Attribute, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, clipping_of, joint_norm
-from secure_sccvfl.releases.heads import HeadPlan, PricedHead, price_head
-from secure_sccvfl.releases.kinds import Kind
-from secure_sccvfl.releases.releases import (
-    CATALOGUE,
-    EVALUATION,
-    FIRST_COUNT,
-    GRAM,
-    HEAD,
-    HEAD_OUTPUT,
-    NOISY_GRADIENT,
-    RESIDUALS,
-    RISK_GAINS,
-    SKETCH,
-)
+from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.noisy_tables import residual_scores
+from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
+from secure_sccvfl.metrics.copies import Copies
+from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.releases import catalogue
+from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.releases.mechanisms import HeadPlan, PricedHead, gram_sensitivity, price_head
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
+from secure_sccvfl.training.modes.dp import DpConfig, noisy_sum, step_sensitivity
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import share_label
 
-Columns = dict[str, np.ndarray]
-Sums = Sequence[Mapping[str, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Public sizes: bins of every feature, groups of every attribute."""
-
-    bins: tuple[int, ...]
-    counts: tuple[int, ...]
+WORLDS = KEPT, CHANGED = ("kept", "changed")
+"""The two data sets: with the record as it is, and with another in its place."""
+LABEL_HOLDER, GROUP_HOLDER = 0, 1
+GROUPS = 2
 
 
 @dataclass(frozen=True)
-class CountsCanary:
-    """Tables of counts, and what the canaries of all tables have in common.
+class Canary:
+    """One charged kind of release on two neighbouring data sets.
 
-    name: in results and reports. kind: the release of a run.
+    rows: records of a data set. holders: how many parties contribute noise where holders do.
     """
 
-    name: str = "sketch"
-    kind: Kind = SKETCH
+    kind: ClassVar[Kind]
+    rows: int = 4
+    holders: int = 1
 
-    def records(self, train: np.ndarray, sizes: Groups) -> np.ndarray:
-        """The records of the two data sets; the first is the canary."""
-        return train
+    @classmethod
+    def of(cls, options: RunOptions, schema: Schema) -> Canary:
+        """The canary for a run with these options on such data."""
+        return cls()
 
-    def columns(self, parties: Sequence[Party], others: Sequence[Party]) -> Columns:
-        """Party step, local: what is summed. `others`: the same columns of records that are not in it."""
-        return {key: block for party in parties for key, block in party.bins().items()}
+    @property
+    def name(self) -> str:
+        """Its name in results and reports."""
+        return self.kind.name
 
-    def released(
-        self, statistics: Statistics, columns: Columns, codes: Sequence[AtHolder], sizes: Groups, name: str
-    ) -> Sums:
-        """One release through the protocol of a run."""
-        bound = joint_norm(1.0, len(sizes.bins), len(sizes.counts))
-        return statistics.release(GroupSums(name, bound), columns, codes, sizes.counts).tables
+    def terms(self, options: RunOptions) -> tuple[float, float]:
+        """Epsilon and delta of the ledger that pays for the release."""
+        return options.privacy.epsilon, options.privacy.delta
 
-    def exact(self, table: np.ndarray) -> np.ndarray:
-        """What is released of a table of sums, without noise."""
-        return table
+    def multiplier_of(self, options: RunOptions, planned: float) -> float:
+        """The noise multiplier; planned: that of the run's statistics."""
+        return planned
+
+    def plan(self, parties: int, times: int) -> list[Release]:
+        """What a session that releases so often opens."""
+        raise NotImplementedError
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        """Run by all parties together: one release by a run's code. Returns the values opened to this party.
+
+        Values that all parties see are returned by the first one only.
+        """
+        raise NotImplementedError
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        """The values opened to a party, without noise."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class ClippedCanary(CountsCanary):
-    """Tables of counts that are scaled to one length in secret."""
+class _Columns:
+    """Stands for a party whose columns are given: what the release functions of `discovery` read of one."""
 
-    name: str = "clipped sketch"
+    blocks: Mapping[str, np.ndarray]
+    inputs: np.ndarray
+
+    @property
+    def known(self) -> _Columns:
+        return self
+
+    def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
+        return dict(self.blocks)
+
+
+@dataclass(frozen=True)
+class _GroupCanary(Canary):
+    """Statistics of s: `each` columns at every party with `width` numbers, and two groups at one party."""
+
+    each: int = 2
+    width: int = 1
+
+    def codes(self, world: str) -> np.ndarray:
+        """Groups of the records; the first is the canary, whose group is what differs."""
+        groups = np.arange(self.rows) % GROUPS
+        groups[0] = world == CHANGED
+        return groups
+
+    def names(self, parties: int) -> dict[int, list[str]]:
+        return {rank: [f"column {rank}-{number}" for number in range(self.each)] for rank in range(parties)}
+
+    def bins(self, parties: int) -> dict[int, dict[str, int]]:
+        return {rank: dict.fromkeys(own, self.width) for rank, own in self.names(parties).items()}
+
+    def plan(self, parties: int, times: int) -> list[Release]:
+        facts = Facts(self.bins(parties), (GROUPS,), conditional=True, align="hidden")
+        return self.kind.releases(facts, times=times)
+
+    def held(self, session: Session, world: str) -> AtHolder:
+        return self.codes(world) if session.rank == GROUP_HOLDER else None
+
+    def statistics(self, session: Session, charger: Charger, presence: Presence | None = None) -> SecureStatistics:
+        return SecureStatistics(session, self.bins(session.parties), (GROUP_HOLDER,), self.rows, charger, presence)
+
+
+@dataclass(frozen=True)
+class TableCanary(_GroupCanary):
+    """Counts of bins by group. Any record moves two cells of each table by 1."""
+
+    kind: ClassVar[Kind] = catalogue.SKETCH
+    width: int = 5
+
+    @classmethod
+    def of(cls, options: RunOptions, schema: Schema) -> Canary:
+        return cls() if options.discovery.table_kind == "counts" else ClippedCanary.of_length(options.discovery.clip)
+
+    def block(self) -> np.ndarray:
+        """The numbers of every column (records x width)."""
+        return one_hot(np.arange(self.rows) % self.width, self.width, np.int64)
+
+    def released(self, statistics: SecureStatistics, columns: Any, codes: Any, features: int) -> Any:
+        bound = joint_norm(1.0, features, 1)
+        return statistics.release(GroupSums(self.kind.charged_as(0), bound), columns, codes, (GROUPS,)).tables
+
+    def table(self, counts: np.ndarray) -> np.ndarray:
+        """What is released of a table of sums, without noise."""
+        return counts
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        own = self.names(session.parties)[session.rank]
+        columns = dict.fromkeys(own, self.block())
+        features = session.parties * self.each
+        (tables,) = self.released(self.statistics(session, charger), columns, [self.held(session, world)], features)
+        return np.concatenate([tables[name].reshape(-1) for name in own])
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        table = self.table(self.block().T @ one_hot(self.codes(world), GROUPS, np.int64))
+        return np.tile(table.reshape(-1), self.each)
+
+
+@dataclass(frozen=True)
+class ClippedCanary(TableCanary):
+    """Tables of counts that are scaled to one length under MPC."""
+
     length: float = 1.0
 
-    def records(self, train: np.ndarray, sizes: Groups) -> np.ndarray:
-        least = clipping_of(sizes.bins, sizes.counts, len(train), self.length).least
-        return train[: max(2, math.ceil(self.length / math.sqrt(least)))]
+    @classmethod
+    def of_length(cls, length: float) -> ClippedCanary:
+        """Of the fewest records that the length allows."""
+        least = clipping_of((cls.width,), (GROUPS,), 1 << 20, length).least
+        return cls(rows=max(2, math.ceil(length / math.sqrt(least))), length=length)
 
-    def released(
-        self, statistics: Statistics, columns: Columns, codes: Sequence[AtHolder], sizes: Groups, name: str
-    ) -> Sums:
-        return statistics.release(ClippedSums(name, self.length), columns, codes, sizes.counts).tables
+    @property
+    def name(self) -> str:
+        return "clipped sketch"
 
-    def exact(self, table: np.ndarray) -> np.ndarray:
-        return scaled(table, self.length)
+    def released(self, statistics: SecureStatistics, columns: Any, codes: Any, features: int) -> Any:
+        released = ClippedSums(self.kind.charged_as(0), self.length)
+        return statistics.release(released, columns, codes, (GROUPS,)).tables
+
+    def table(self, counts: np.ndarray) -> np.ndarray:
+        return scaled(counts, self.length)
 
 
 @dataclass(frozen=True)
-class GainsCanary(CountsCanary):
-    """Sums of both halves of residuals."""
+class GainsCanary(TableCanary):
+    """Sums of both halves of residuals. All residuals of the record are 1; one of 0 would move 1 / sqrt(2) of it."""
 
-    name: str = "risk gains"
-    kind: Kind = RISK_GAINS
+    kind: ClassVar[Kind] = catalogue.RISK_GAINS
+    width: int = HALVES
 
-    def columns(self, parties: Sequence[Party], others: Sequence[Party]) -> Columns:
-        made: Columns = {}
-        for party, other in zip(parties, others, strict=True):
-            made.update(party.residual_halves(other.inputs))
-        for block in made.values():
-            block[0] = [MOMENT_GRID, 0]
-        return made
+    @classmethod
+    def of(cls, options: RunOptions, schema: Schema) -> Canary:
+        return cls()
 
-    def released(
-        self, statistics: Statistics, columns: Columns, codes: Sequence[AtHolder], sizes: Groups, name: str
-    ) -> Sums:
-        bound = joint_norm(MOMENT_GRID, len(sizes.bins), len(sizes.counts))
-        return statistics.release(GroupSums(name, bound, HALVES), columns, codes, sizes.counts).tables
+    def block(self) -> np.ndarray:
+        halves = np.full((self.rows, HALVES), MOMENT_GRID // 2)
+        halves[0] = [MOMENT_GRID, 0]
+        return halves
 
-
-Canary = CountsCanary | Constructed | HeadCanary
+    def released(self, statistics: SecureStatistics, columns: Any, codes: Any, features: int) -> Any:
+        bound = joint_norm(MOMENT_GRID, features, 1)
+        released = GroupSums(self.kind.charged_as(), bound, HALVES)
+        return statistics.release(released, columns, codes, (GROUPS,)).tables
 
 
-def _of_sketch(options: RunOptions, schema: Schema) -> CountsCanary:
-    return (
-        CountsCanary() if options.discovery.table_kind == "counts" else ClippedCanary(length=options.discovery.clip)
-    )
+@dataclass(frozen=True)
+class ResidualsCanary(_GroupCanary):
+    """HSIC of kernel features: -1 in the smaller group (.35 of the records), 1 in the other.
+
+    The record has -1 and moves from the smaller group to the other. That moves H by 2.37 / N, more than any other
+    replacement of these two values, where 3.9 / N is charged.
+    """
+
+    kind: ClassVar[Kind] = catalogue.RESIDUALS
+    rows: int = 200
+    each: int = 5
+    width: int = KERNEL_FEATURES
+    smaller: float = 0.35
+
+    def codes(self, world: str) -> np.ndarray:
+        groups = (np.arange(self.rows) >= self.smaller * self.rows).astype(np.int64)
+        groups[0] = world == CHANGED
+        return groups
+
+    def _features(self) -> np.ndarray:
+        features = np.zeros((self.rows, KERNEL_FEATURES))
+        features[:, 0] = 2.0 * self.codes(KEPT) - 1
+        return features
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        names, block = self.names(session.parties)[session.rank], self._features()
+        own = cast(Party, _Columns(dict.fromkeys(names, block), block))
+        attribute = Attribute("s", "", ("0", "1"), self.held(session, world))
+        features = session.parties * self.each
+        statistics = self.statistics(session, charger)
+        (found,), _ = residual_scores(statistics, [own], [own], [attribute], features, seed=0)
+        return np.array([found[name] for name in names])
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        grid = Grid(self.rows)
+        groups = one_hot(self.codes(world), GROUPS, np.int64)
+        return np.full(self.each, dependence(grid.features(self._features()), groups, grid))
+
+
+@dataclass(frozen=True)
+class FirstCountCanary(_GroupCanary):
+    """How many records all parties have, less the number of rows: the first party lacks the record or has it."""
+
+    kind: ClassVar[Kind] = catalogue.FIRST_COUNT
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        # So many that no draw of noise stops the count for want of records: the limit is SURE deviations.
+        sigma = charger.event(self.kind.charged_as(), ONE_RECORD).sigma
+        rows = math.ceil(100 + (SURE + 12) * noise.deviation(charger.noise, sigma, session.parties))
+        bits = np.ones(rows, np.int64)
+        bits[0] = world == KEPT
+        presence = Presence.of_tensor(session.share(bits, owner=0, shape=(rows,), bits=0))
+        count = self.statistics(session, charger, presence).first_count(presence)
+        return np.array([count - rows] if session.rank == 0 else [])
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        return np.full(1 if rank == 0 else 0, -float(world == CHANGED))
+
+
+@dataclass(frozen=True)
+class GramCanary(_GroupCanary):
+    """The sum of squares of changes: the record's change has the full length, along one column or along another.
+
+    No party knows its noise, whatever the kind.
+    """
+
+    kind: ClassVar[Kind] = catalogue.GRAM
+    holders: int = 0
+    each: int = 3
+    draws: int = 2
+    radius: float = 2.0
+
+    def _edits(self, parties: int, group: int) -> np.ndarray:
+        """Of every record if it was in this group (records x columns of all parties)."""
+        edits = np.zeros((self.rows, parties * self.each))
+        edits[:, group] = self.radius
+        edits[1:, group] /= 4
+        return edits
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        own = slice(session.rank * self.each, (session.rank + 1) * self.each)
+        by_group = [{session.rank: self._edits(session.parties, group)[:, own]} for group in range(GROUPS)]
+        moving = {rank: np.ones(self.each, bool) for rank in range(session.parties)}
+        engine = SecureEngine(session, LABEL_HOLDER, (GROUP_HOLDER,))
+        engine.widths = (self.each,) * session.parties
+        moved = gram_sensitivity([self.radius], session.parties * self.each, self.draws, self.rows)
+        edits, codes = [[by_group] * self.draws], [self.held(session, world)]
+        found = engine.noisy_gram(edits, codes, moving, None, lambda: charger.charge_gram(moved))
+        return found.reshape(-1) if session.rank == 0 else np.zeros(0)
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        if rank:
+            return np.zeros(0)
+        choices = np.stack([self._edits(parties, group) for group in range(GROUPS)])
+        chosen = choices[self.codes(world), np.arange(self.rows)]
+        return np.asarray(self.draws * (chosen.T @ chosen).reshape(-1))
+
+
+@dataclass(frozen=True)
+class GradientCanary(Canary):
+    """A step of mode `dp`: the record's gradient has the clipped length at every party, its residual is -1 or 1.
+
+    It is audited without sampling, which only hides more.
+    """
+
+    kind: ClassVar[Kind] = catalogue.NOISY_GRADIENT
+    rows: int = 2
+    width: int = 5
+    config: DpConfig = field(default_factory=DpConfig)
+
+    def plan(self, parties: int, times: int) -> list[Release]:
+        facts = Facts({rank: {"encoder": 1} for rank in range(parties)}, sizes={"parameters": self.width})
+        return self.kind.releases(facts, times=times)
+
+    def _gradients(self) -> np.ndarray:
+        gradients = np.zeros((self.rows, self.width))
+        gradients[0] = 1e3  # clipping makes it as long as is charged
+        return clipped(gradients, self.config.clip)
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        up = world == CHANGED
+        scores = np.array([LOGIT_BOUND if up else -LOGIT_BOUND, 0.0]) / session.parties
+        label = share_label(session, np.array([0.0 if up else 1.0, 0.0]), LABEL_HOLDER, (self.rows, 1), WEIGHT_BITS)
+        moved = step_sensitivity(self.config, session.parties)
+        paid = charger.charge(self.kind.charged_as(0), moved, 1.0, self.kind.pays)
+        widths = [self.width] * session.parties
+        return noisy_sum(session, scores, self._gradients(), widths, label, paid, LABEL_HOLDER, charger.noise)
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        residual = 1 / (1 + math.exp(LOGIT_BOUND))
+        residual = 1 - residual if world == CHANGED else residual - 1
+        return np.asarray(residual * self._gradients()[0])
+
+
+@dataclass(frozen=True)
+class OutputCanary(Canary):
+    """Noise on finished weights of a private head, which are off by half of the bound to one side or to the other.
+
+    The dealer alone makes it, whatever the kind of noise. moved: between the two. multiplier: of a run.
+    """
+
+    kind: ClassVar[Kind] = catalogue.HEAD_OUTPUT
+    rows: int = 2
+    holders: int = 0
+    moved: float = 0.01
+    multiplier: float = 7.0
+    width: int = 40
+
+    @classmethod
+    def of(cls, options: RunOptions, schema: Schema) -> Canary:
+        event = _priced(options, schema)[1].output
+        return cls(moved=event.sensitivity, multiplier=event.multiplier)
+
+    def multiplier_of(self, options: RunOptions, planned: float) -> float:
+        return self.multiplier
+
+    def plan(self, parties: int, times: int) -> list[Release]:
+        return self.kind.releases(Facts({rank: {} for rank in range(parties)}), times=times)
+
+    def _weights(self, world: str) -> np.ndarray:
+        side = 0.5 if world == CHANGED else -0.5
+        return np.full(self.width, side * self.moved / math.sqrt(self.width))
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        paid = charger.charge(self.kind.charged_as(), Sensitivity(self.moved, self.moved, 2.0**-HEAD_BITS))
+        drawn = noise_of_heads(session, "dealer", paid.event.sigma, (self.width, 1), HEAD_BITS)[:, 0]
+        noisy = session.own(self._weights(world), owner=0, shape=(self.width,), bits=HEAD_BITS) + drawn
+        opened = session.open(noisy, session.declared(self.kind.name), paid.receipt)
+        if opened is None:
+            raise ValueError("the weights must go to every party here")
+        values: np.ndarray = opened.numpy().astype(float)
+        return values if session.rank == 0 else values[:0]
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        return self._weights(world) if rank == 0 else np.zeros(0)
+
+
+@dataclass(frozen=True)
+class EvaluationCanary(Canary):
+    """Noisy figures of two test records. The first is right and its copy flips, or it is wrong in another group.
+
+    Of a number: the label is 1, and prediction and copy are far beyond the public range, where each counts 1 at most;
+    or all of them are 0.
+    """
+
+    kind: ClassVar[Kind] = catalogue.EVALUATION
+    rows: int = 2
+    holders: int = 2
+    task: Task = "binary"
+
+    @classmethod
+    def of(cls, options: RunOptions, schema: Schema) -> Canary:
+        return cls(task="regression" if schema.task == "regression" else "binary")
+
+    def terms(self, options: RunOptions) -> tuple[float, float]:
+        return options.evaluation.epsilon, options.evaluation.delta
+
+    def multiplier_of(self, options: RunOptions, planned: float) -> float:
+        return noise_multiplier(*self.terms(options), options.evaluation.planned)
+
+    @property
+    def layout(self) -> Sums:
+        return Sums(self.task, 2, ("own",), (MAJORITY,))
+
+    def plan(self, parties: int, times: int) -> list[Release]:
+        return [replace(self.layout.release(parties), times=times)]
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        kept = world == KEPT
+        evaluation = SecureEvaluation(session, self.task, LABEL_HOLDER, GROUP_HOLDER)
+
+        def shared(first: float, second: float) -> Any:
+            return session.share(np.array([[first], [second]]), owner=0, shape=(self.rows, 1))
+
+        far = 20.0
+        if self.task == "regression":
+            label = np.array([float(kept), 0.0])
+            logits, edited = shared(far * kept, 0.0), shared(-far * kept, 0.0)
+        else:
+            label = np.ones(self.rows, np.int64)
+            logits, edited = shared(far if kept else -far, far), shared(-far, far)
+        groups = np.array([0 if kept else 1, 0])
+        sums = NoisyEvaluation(evaluation, charger).sums(
+            self.layout,
+            logits,
+            label if session.rank == LABEL_HOLDER else None,
+            groups if session.rank == GROUP_HOLDER else None,
+            {"own": (edited, Copies(np.arange(self.rows), np.ones(self.rows)))},
+        )
+        values = np.concatenate(list(sums.values()))
+        return values if session.rank == 0 else values[:0]
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        kept = world == KEPT
+        if rank:
+            return np.zeros(0)
+        if self.task == "regression":
+            return np.ones(4) * kept
+        cells = np.zeros((2, 2, 2))
+        cells[0, 1, 1] += 1
+        cells[(0, 1, 1) if kept else (1, 1, 0)] += 1
+        return np.array([1.0 + kept, *cells.reshape(-1), float(kept)])
 
 
 RECORDS = 1000
@@ -158,7 +492,7 @@ RECORDS = 1000
 
 
 def _priced(options: RunOptions, schema: Schema) -> tuple[HeadPlan, PricedHead]:
-    """One private head of a run with these options. Of few records, for which the ridge is smallest."""
+    """One private head of a run with these options."""
     heads = spread_of(options, schema).heads
     if heads is None:
         raise ConfigError("this run has no private head to audit")
@@ -166,33 +500,88 @@ def _priced(options: RunOptions, schema: Schema) -> tuple[HeadPlan, PricedHead]:
     return plan, price_head(replace(plan, heads=1), budget, RECORDS, "dealer", len(schema.parties), "audit")
 
 
-def _of_head(options: RunOptions, schema: Schema) -> HeadCanary:
-    plan, priced = _priced(options, schema)
-    accounted = epsilon_of([priced.objective], options.privacy.delta)
-    loss = log_cosh(plan.slope) if schema.task == "regression" else capped(plan.slope)
-    sigma, ridge = priced.noise.sigma, priced.noise.ridge
-    return HeadCanary(HEAD, sigma, plan.radius, ridge, options.privacy.delta, accounted, loss)
+@dataclass(frozen=True)
+class HeadCanary:
+    """The worst case for a private head of these public settings, audited in the clear with Newton's method.
 
+    The bound on epsilon counts a change of the gradient by 2 c R, where a record of length R is replaced by another
+    one and the slope of the loss is c for both. Records u and -u alone cannot do that: where one is misclassified the
+    other is not, and their slopes add up to about c. The worst case has u' close to -u, both turned slightly in the
+    same direction, and very many short records that push the head so far the other way that both are misclassified.
+    The head's distribution then shifts by nearly 2 c R in terms of b, and the curvature hardly differs. The adversary
+    recomputes b under the first data set and projects it on u - u'. The two distributions are Gaussian to e^-15, so
+    bounds for Gaussian noise apply.
 
-def _of_output(options: RunOptions, schema: Schema) -> OutputCanary:
-    event = _priced(options, schema)[1].output
-    return OutputCanary(moved=event.sensitivity, multiplier=event.multiplier)
+    sigma: of the noise. radius: R, the bound of a row. ridge: lambda. accounted: the epsilon of one head at delta, by
+    the accountant. turned: the sine of the angle that both records are turned by.
+    """
 
+    kind: ClassVar[Kind] = catalogue.HEAD
+    name: ClassVar[str] = catalogue.HEAD.name
+    sigma: float
+    radius: float
+    ridge: float
+    delta: float
+    accounted: float
+    loss: Loss
+    turned: float = 0.05
 
-CANARIES: Mapping[str, Callable[[RunOptions, Schema], Canary]] = {
-    SKETCH.name: _of_sketch,
-    RISK_GAINS.name: lambda options, schema: GainsCanary(),
-    RESIDUALS.name: lambda options, schema: ResidualsCanary(),
-    FIRST_COUNT.name: lambda options, schema: FirstCountCanary(),
-    GRAM.name: lambda options, schema: GramCanary(),
-    HEAD.name: _of_head,
-    HEAD_OUTPUT.name: _of_output,
-    NOISY_GRADIENT.name: lambda options, schema: GradientCanary(),
-    EVALUATION.name: lambda options, schema: EvaluationCanary(
-        task="regression" if schema.task == "regression" else "binary"
-    ),
-}
-"""By the name of a charged kind: its canary in a run with these options on such data."""
+    @classmethod
+    def of(cls, options: RunOptions, schema: Schema) -> HeadCanary:
+        plan, priced = _priced(options, schema)
+        accounted = epsilon_of([priced.objective], options.privacy.delta)
+        loss = log_cosh(plan.slope) if schema.task == "regression" else capped(plan.slope)
+        return cls(priced.noise.sigma, plan.radius, priced.noise.ridge, options.privacy.delta, accounted, loss)
+
+    def pair(self) -> tuple[Records, Records]:
+        """The two data sets. All labels are 1; the first record is the canary."""
+        radius, level = self.radius, math.sqrt(1 - self.turned**2)
+        # Where noise is at eight deviations and the record pulls too, both logits must be far below zero.
+        reach = (8 * self.sigma + self.loss.cap * radius) / self.ridge
+        push = 2 * (reach + 15 / radius) / self.turned
+        short = 0.01 / push
+        slope = -float(self.loss.slope(np.array([0.01]), np.array([1.0]))[0])
+        often = math.ceil(self.ridge * push / (short * slope))
+        first, second = (
+            Records(
+                np.array([[side * radius * level, radius * self.turned], [0.0, -short]]),
+                np.ones(2),
+                np.array([1.0, often]),
+            )
+            for side in (1.0, -1.0)
+        )
+        return first, second
+
+    def _drawn(self, shape: tuple[int, int]) -> np.ndarray:
+        return np.random.default_rng().normal(0.0, self.sigma, shape)
+
+    def audit(
+        self,
+        trainings: int = 2000,
+        confidence: float = CONFIDENCE,
+        draw: Callable[[tuple[int, int]], np.ndarray] | None = None,
+    ) -> Audit:
+        """Bounds from so many heads of each data set. draw: the noise, if it is not that of this canary."""
+        draw = self._drawn if draw is None else draw
+        pair, none = self.pair(), np.zeros((2, 2))
+        moved = pair[0].rows[0] - pair[1].rows[0]
+        statistics, noises = [], []
+        for records in pair:
+            heads = train(records, none, self.ridge, draw((trainings, 2)), self.loss)
+            statistics.append(head_noise(heads, pair[0], none, self.ridge, self.loss) @ moved)
+            noises.append(head_noise(heads, records, none, self.ridge, self.loss))
+        length = self.loss.cap * float(moved @ moved)
+        largest = 2 * self.loss.cap * self.radius
+        return audit(
+            statistics[0] / length,
+            statistics[1] / length,
+            self.sigma / largest,
+            self.delta,
+            confidence,
+            self.loss.cap * float(np.linalg.norm(moved)) / largest,
+            np.concatenate(noises) / self.sigma,
+            accounted=self.accounted,
+        )
 
 
 def charged_kinds(options: RunOptions | None = None, schema: Schema | None = None) -> tuple[Kind, ...]:
@@ -200,22 +589,13 @@ def charged_kinds(options: RunOptions | None = None, schema: Schema | None = Non
     charged = tuple(kind for kind in CATALOGUE if kind.charge is not None)
     if options is None or schema is None:
         return charged
-    made = mode_plan(schema, options).releases.values()
-    found = [kind for kind in charged if any(r.event is not None and kind.is_name(r.name) for r in made)]
-    return (*found, EVALUATION) if options.evaluation.kind == "noisy" and EVALUATION not in found else tuple(found)
+    planned = mode_plan(schema, options).releases.values()
+    evaluated = [catalogue.EVALUATION] if options.evaluation.kind == "noisy" else []
+    paid = [release.name for release in planned if release.event is not None]
+    return tuple(kind for kind in charged if kind in evaluated or any(map(kind.is_name, paid)))
 
 
-def canaries_of(kinds: Sequence[Kind], options: RunOptions, schema: Schema) -> tuple[Canary, ...]:
-    """The canaries of these kinds, as far as they have one."""
-    return tuple(CANARIES[kind.name](options, schema) for kind in kinds if kind.name in CANARIES)
-
-
-def without_canary(kinds: Sequence[Kind]) -> list[str]:
-    """Charged kinds that nobody can audit."""
-    return [kind.name for kind in kinds if kind.name not in CANARIES]
-
-
-def audited_as(canary: CountsCanary, world: str) -> Kind:
-    """The release under a name of its own for each world, numbered as sketches are."""
-    name = f"{world} {canary.name}-K"
-    return replace(SKETCH, title=f"{name} for party P", charge=name, shape=canary.kind.shape)
+def canaries_of(kinds: Sequence[Kind], options: RunOptions, schema: Schema) -> tuple[Canary | HeadCanary, ...]:
+    """The canaries that the catalogue names for these kinds."""
+    found: list[Canary | HeadCanary] = [globals()[kind.canary].of(options, schema) for kind in kinds]
+    return tuple(found)

@@ -1,19 +1,19 @@
-"""All attacks on all views of a finished run, as rows of data, and what must hold for them.
+"""The attacks of `security_eval` as rows of data, and what must hold for them.
 
-A row has attack, view, strength, rate with its 95 % interval, chance, control, and gain over the control (or
-chance) with its interval. Rows of positive controls (`CONTROL`) must succeed: what an attacker does not find counts
-only if it finds what is there. `model_attacks` adds the attacks on the model and on released tables. A row without a
-strength is the attacker that the adversary itself would choose (`inference`), and `forced`, the best of six that had
-to use the view. A row with one (epochs of a network, radius) is a point of a curve.
+A row has attack, view, strength, rate with its 95 % interval, chance, control, and gain over the control (or chance)
+with its interval. Rows of positive controls (`CONTROL`) must succeed: what an attacker does not find counts only if
+it finds what is there. A row without a strength is the attacker that the adversary itself would choose
+(`inference.py`), and `forced`, the best of six that had to use the view. A row with one (epochs of a network, radius)
+is a point of a curve.
 
 Many views are tested, and one of twenty intervals misses by chance. So the intervals of the F views with a promise
 hold together: each is at level 1 - .01 / 2F (Bonferroni). The 2 is needed since the halves of an attack are not
-independent: each half guesses of the other what tells by chance in both. So an interval over both misses a view
-that tells nothing up to twice as often as it says. A leak is called where the gain's interval lies above 0, or
+independent: each half guesses of the other what is informative by chance in both. So an interval over both misses a
+view that reveals nothing up to twice as often as it says. A leak is called where the gain's interval lies above 0, or
 where some column of the view is related to the truth at .01 / 2F.
 
-A target is a limit for a rate that no accounting bounds. The rate itself decides (`TARGET`), so it must be precise:
-a standard error of at most `PRECISE`. The rate at which logits tell s of test records often is not, since it is a
+A target is a limit for a rate that no accounting bounds. The rate itself decides (`TARGET`), so it must be precise: a
+standard error of at most `PRECISE`. The rate at which logits reveal s of test records often is not, since it is a
 mean over groups and the smaller one may have 45 records. Then the mean over models of further seeds decides, trained
 on the plaintext engine with the run's settings and noise, and the run's own rate misses only if its interval lies
 above the limit (`ROUGH`).
@@ -32,8 +32,8 @@ import numpy as np
 from scipy.stats import norm
 
 from secure_sccvfl.audit.attacks.attributes import EPOCHS
-from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.audit.attacks.labels import from_example_gradients
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS, NO_GAIN, SHOWN, TARGET
+from secure_sccvfl.audit.attacks.gradients import from_example_gradients
 from secure_sccvfl.audit.attacks.view import Rate
 from secure_sccvfl.audit.finished_run import FinishedRun, Target
 from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_rest
@@ -50,37 +50,38 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
 
+Progress = Callable[[str], None]
 ATTACK: Mapping[Target, str] = {"s": "aia", "y": "label"}
 ERROR, LEVEL = 0.01, 0.95
 """How often a run that leaks nothing is called leaking, over all views together; and the level of other intervals."""
 BASELINES = ("erm", "logreg", "drop_m", "paper")
+OURS = "white box of this run"
 PLAIN_SERVER = "plaintext server: z of this model"
 PLANTED = 0.3
 """How far the attack on a planted column must get: its best possible balanced rate is .84 for two groups, .68 of the
 way."""
-SHOWN, NO_GAIN, LEAKS, NOT_KEPT = "shown", "no gain", "leaks by design", "not kept"
-"""The promise for a view: nothing (it is there for comparison), that it tells nothing, that it does tell, or that it
-may tell: there is a verdict, and either is what the mode declares."""
-CONTROL, BOUND, TARGET, ROUGH = "positive control", "within its bound", "target", "target, within error"
-"""Other kinds of rows: a positive control, which must succeed; a rate that accounting bounds; a rate that is aimed
-at; one that is aimed at and not precise enough to decide, except where its interval lies above the limit."""
+LEAKS, NOT_KEPT = "leaks by design", "not kept"
+"""Promises for a view besides those of the registry: that it reveals the secret, or that it may: there is a verdict,
+and either is what the mode declares."""
+CONTROL, ROUGH = "positive control", "target, within error"
+"""Other kinds of rows: a positive control, which must succeed; a rate that is aimed at and not precise enough to
+decide, except where its interval lies above the limit."""
 VERDICT = (NO_GAIN, LEAKS, NOT_KEPT)
 """The promises about gains over a control: their intervals hold together."""
 RECEIVER = "receiver of predictions, logits alone"
 LOGITS_LIMIT = 0.1
-"""How far from chance to certainty logits may tell s of test records: .55 for two groups."""
+"""How far from chance to certainty logits may reveal s of test records: .55 for two groups."""
 PRECISE = 0.0075
 """Standard error that decides about a target: 1 % of evaluations err if the true rate is .0175 off the limit."""
 PLAIN_Z, PLAIN_GRADIENTS = 0.05, 0.5
 """How far from chance to certainty the two positive controls on a plaintext server must get, at their lower bounds:
-s from the representation z, which tells it as far as the columns do, and y from opened gradients."""
-
+s from the representation z, which reveals it as far as the columns do, and y from opened gradients."""
 PROMISE: Mapping[Target, Mapping[str, str]] = {
     "y": {"hidden": NO_GAIN, "shown": LEAKS, "noisy": SHOWN},
     "s": {"hidden": NO_GAIN, "shown": NOT_KEPT},
 }
-"""By what the gradients of a mode tell. `dp` gives noisy sums, whose price the ledger has. Those of `split` always
-tell labels; they tell s where edits move logits."""
+"""By what the gradients of a mode reveal. `dp` gives noisy sums, whose privacy cost is in the ledger. Those of
+`split` always reveal labels; they reveal s where counterfactuals move logits."""
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,12 @@ class Row:
     limit: float | None = None
 
     @classmethod
-    def of(cls, attack: str, rate: Rate, view: str = "", strength: float | None = None, **further: Any) -> Row:
+    def of(cls, attack: str, rate: Rate, view: str = "", **further: Any) -> Row:
         """A rate as a row, against chance unless a control is given."""
-        seen = cls(attack, view or rate.view, strength, rate.rate, rate.low, rate.high, rate.chance, rate.chance)
-        apart = {"gain": rate.rate, "gain_low": rate.low, "gain_high": rate.high}
+        row = cls(attack, view or rate.view, None, rate.rate, rate.low, rate.high, rate.chance, rate.chance)
         base = float(further.get("control", rate.chance))
-        return replace(seen, **{**{name: value - base for name, value in apart.items()}, **further})
+        gains = {"gain": rate.rate - base, "gain_low": rate.low - base, "gain_high": rate.high - base}
+        return replace(row, **{**gains, **further})
 
     @property
     def succeeds(self) -> bool:
@@ -168,25 +169,25 @@ class ViewAttacks:
         control = None if own is None else infer(own, None, truth, self.seed)
         whole = seen if evidence is None else np.hstack([seen, evidence.astype(np.float32)])
         found = infer(own, whole, truth, self.seed, signals)
-        looked = seen if signals is None else np.hstack([seen, signals.astype(np.float32)])
-        related = dependence(looked, truth, self.seed) if promise in VERDICT else None
-        made = compared(attack, view, found, control, promise, related)
-        self.rows += [replace(made[0], limit=limit), *made[1:]]
+        tested = seen if signals is None else np.hstack([seen, signals.astype(np.float32)])
+        related = dependence(tested, truth, self.seed) if promise in VERDICT else None
+        first, *curve = compared(attack, view, found, control, promise, related)
+        self.rows += [replace(first, limit=limit), *curve]
         self._kept[attack, view] = found, control
 
     def add_planted(self, attack: str, view: str, truth: np.ndarray, seen: np.ndarray) -> None:
         """Positive control: the same attackers on the same view, in which one column follows the truth."""
-        rng, planted = stream(self.seed, "planted", attack), np.array(seen, np.float64)
-        told = 2.0 * truth + rng.normal(size=len(truth))
-        place = int(rng.integers(seen.shape[1])) if seen.shape[1] else 0
-        planted = np.insert(planted, place, told, axis=1)
+        rng = stream(self.seed, "planted", attack)
+        informative = 2.0 * truth + rng.normal(size=len(truth))
+        index = int(rng.integers(seen.shape[1])) if seen.shape[1] else 0
+        planted = np.insert(np.array(seen, np.float64), index, informative, axis=1)
         title = f"positive control: a column that follows the truth, planted in the view of {view}"
         self.add(attack, title, truth, None, planted, promise=CONTROL, limit=PLANTED)
 
     def add_guesses(
         self, attack: str, view: str, guess: np.ndarray, control: np.ndarray, truth: np.ndarray, promise: str
     ) -> None:
-        """One attack whose guesses were made elsewhere, beside those of the same adversary without the view."""
+        """One attack whose guesses were made elsewhere, with those of the same adversary without the view."""
         rate = Rate.balanced(attack, view, guess, truth)
         base = float(balanced(control[None], truth)[0])
         gain, low, high = gain_interval(guess, control, truth, LEVEL)
@@ -194,41 +195,31 @@ class ViewAttacks:
         self.rows.append(row)
         self._kept[attack, view] = Inference(truth, guess, {}), Inference(truth, control, {})
 
-    def every_view(self, progress: Callable[[str], None] = lambda view: None) -> None:
+    def every_view(self, progress: Progress = lambda view: None) -> None:
         """Parties, coalitions, dealer and network, for s and y."""
-        run = self.run
-        seen: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
-        mode = MODES.get(run.options.training.mode)
-        tells: Mapping[Target, str] = {"y": mode.labels, "s": mode.groups}
-        dealer, network = run.seen_by_dealer(), run.seen_by_network()
+        run, mode = self.run, MODES.get(self.run.options.training.mode)
+        reveals: Mapping[Target, str] = {"y": mode.labels, "s": mode.groups}
+        others = {"dealer": run.seen_by_dealer(), "network": run.seen_by_network()}
+        seen = {m: (run.seen(m), run.signals(m)) for m in {m for t in self.targets for m in run.coalitions(t)}}
         for target in self.targets:
             attack, truth = ATTACK[target], run.truth(target)
-            promise = PROMISE[target][tells[target]]
             for members in run.coalitions(target):
-                progress(f"{attack}: {run.name(members)}")
-                if members not in seen:
-                    seen[members] = run.seen(members), run.signals(members)
-                self.add(
-                    attack,
-                    run.name(members),
-                    truth,
-                    run.own(members),
-                    seen[members][0],
-                    evidence=run.evidence(members),
-                    signals=seen[members][1],
-                    promise=promise,
-                )
-            for view, words in (("dealer", dealer), ("network", network)):
+                name, (words, signals) = run.name(members), seen[members]
+                progress(f"{attack}: {name}")
+                promise, evidence = PROMISE[target][reveals[target]], run.evidence(members)
+                own = run.own(members)
+                self.add(attack, name, truth, own, words, evidence=evidence, signals=signals, promise=promise)
+            for view, words in others.items():
                 progress(f"{attack}: {view}")
                 self.add(attack, view, truth, None, words, promise=NO_GAIN)
-            self.add_planted(attack, "the dealer", truth, dealer)
+            self.add_planted(attack, "the dealer", truth, others["dealer"])
 
     @property
     def targets(self) -> tuple[Target, ...]:
         return ("s",) if self.run.data.task == "regression" else ("s", "y")
 
     def join(self, other: ViewAttacks) -> None:
-        """Add what another process found."""
+        """Add the rows of another process."""
         self.rows += other.rows
         self._kept |= other._kept
 
@@ -259,18 +250,18 @@ def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> N
 
 
 def logits_limit(truth: np.ndarray) -> float:
-    """The highest rate at which logits may tell these groups."""
+    """The highest rate at which logits may reveal these groups."""
     chance = 1 / len(np.unique(truth))
     return chance + LOGITS_LIMIT * (1 - chance)
 
 
 def models_needed(truth: np.ndarray) -> int:
-    """How many models, each judged on as many records, give a mean rate with a standard error of `PRECISE`."""
+    """How many models, each evaluated on as many records, give a mean rate with a standard error of `PRECISE`."""
     sizes = np.unique(truth, return_counts=True)[1]
     return math.ceil(float((0.25 / sizes).sum()) / len(sizes) ** 2 / PRECISE**2)
 
 
-def further_models(attacks: ViewAttacks, progress: Callable[[str], None] = lambda view: None) -> None:
+def further_models(attacks: ViewAttacks, progress: Progress = lambda view: None) -> None:
     """The same target for the method: the mean over models of the seeds that follow the run's, where one is too few.
 
     Each model has its own split, tables, roles and noise. The adversary knows s of its training records and has their
@@ -281,18 +272,17 @@ def further_models(attacks: ViewAttacks, progress: Callable[[str], None] = lambd
     count = models_needed(codes[run.split.test])
     if count == 1 or run.options.training.mode != "sealed":
         return
-    found = []
+    rates = []
     for seed in range(run.options.data.seed + 1, run.options.data.seed + 1 + count):
         progress(f"aia: logits of a model with seed {seed}")
-        found.append(rate_of_logits(run.options.changed(seed=seed), run.data, run.parties, seed))
-    mean, low, high = interval(np.array(found), bounded=True)
-    limit = logits_limit(codes)
+        rates.append(rate_of_logits(run.options.changed(seed=seed), run.data, run.parties, seed))
+    mean, low, high = interval(np.array(rates), bounded=True)
     rate = Rate("aia", f"{RECEIVER}, mean over models of {count} further seeds", mean, low, high, 1 / len(set(codes)))
-    attacks.rows.append(Row.of("aia", rate, promise=TARGET, limit=limit))
+    attacks.rows.append(Row.of("aia", rate, promise=TARGET, limit=logits_limit(codes)))
 
 
 def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...], seed: int) -> float:
-    """How often logits of a model with these options tell s of its test records, to who knows s of the others."""
+    """How often logits of a model with these options reveal s of its test records, to who knows s of the others."""
     split, config, codes = make_split(data, options.data.split, seed), options.train_config(), data.protected[0].codes
     budget = options.simulated_budget(len(parties))
     with warnings.catch_warnings():
@@ -305,37 +295,33 @@ def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...
 
 
 def shares(attacks: ViewAttacks, folder: Path) -> None:
-    """The share-distinguishing game: all parties but the owner, for each owner."""
+    """The share-distinguishing game: all parties except the owner, for each owner."""
     ranks = range(len(attacks.run.parties))
     for owner in ranks:
-        others = [rank for rank in ranks if rank != owner]
-        parts = read_probe(folder, owner, others)
-        truth = drawn(len(parts[0]["share"]), owner)
+        parts = read_probe(folder, owner, [rank for rank in ranks if rank != owner])
+        truth, seen = drawn(len(parts[0]["share"]), owner), columns(parts)
         view = f"all but {attacks.run.parties[owner].name}"
-        attacks.add("shares", view, truth, None, columns(parts), promise=NO_GAIN)
+        attacks.add("shares", view, truth, None, seen, promise=NO_GAIN)
         if owner == 0:
-            attacks.add_planted("shares", view, truth, columns(parts))
+            attacks.add_planted("shares", view, truth, seen)
 
 
 def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
-    config = run.options.train_config()
-    kept = next(run.models())
-    roles = Roles(dict(kept.roles), kept.proxies)
+    config, first = run.options.train_config(), next(run.models())
     budget = run.options.simulated_budget(len(run.parties))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = (run.data, run.split, run.parties, config, budget, run.options.data.seed)
-        model, _ = train_plainly(*given, roles=roles)
+        model, _ = train_plainly(*given, roles=Roles(dict(first.roles), first.proxies))
     return Prepared(run.data, run.split, run.parties, run.options.data.seed, budget, config, model, ())
 
 
-def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], None] = lambda view: None) -> None:
+def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Progress = lambda view: None) -> None:
     """What the paper's plaintext server holds of the training records, and the logits of the baselines."""
     run = attacks.run
     train_rows, test = run.trained[run.rows], run.split.test
-    codes = run.data.protected[0].codes
-    z = run.encodings(train_rows)
+    codes, z = run.data.protected[0].codes, run.encodings(train_rows)
     attacks.add("aia", PLAIN_SERVER, run.truth("s"), None, z, promise=CONTROL, limit=PLAIN_Z)
     for name in BASELINES:
         if name == "drop_m" and not ready.roles.named("M"):
@@ -361,9 +347,11 @@ def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarr
 
 
 def white_box_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
-    """PGD on a whole model: it may move mediators of test records to values that can exist, for each radius."""
+    """Attacks on a whole model, for each radius: they may move mediators of test records."""
     if ready.data.task == "regression":
         return
     target = white_box_view(view, logits, ready)
-    for radius, rate in zip(target.radii, ATTACKS.get("pgd").run(target, ready.seed), strict=True):
-        yield Row("pgd", view, radius, rate.rate, rate.low, rate.high, rate.chance)
+    for name, attack in ATTACKS.items():
+        if attack.takes == "white box" and not attack.paper_only:
+            for radius, rate in zip(target.radii, attack.run(target, ready.seed), strict=True):
+                yield Row(name, view, radius, rate.rate, rate.low, rate.high, rate.chance)

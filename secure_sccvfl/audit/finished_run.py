@@ -25,8 +25,7 @@ from protocols.records.transcript import read_transcript
 from protocols.session.saving import combined
 from secure_sccvfl.audit.attacks.gradients import kept_of_split, signals_of
 from secure_sccvfl.audit.attacks.view import TorchLogits
-from secure_sccvfl.audit.transcripts import as_columns, in_pieces, seen_by_party
-from secure_sccvfl.audit.wire import seen_by_network
+from secure_sccvfl.audit.transcripts import as_columns, in_pieces, seen_by_network, seen_by_party
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
@@ -34,7 +33,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
-from secure_sccvfl.releases.releases import GRADIENT
+from secure_sccvfl.releases.catalogue import GRADIENT
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.modes import MODES

@@ -32,8 +32,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.audit.attacks.attributes import EPOCHS, guesses
-from secure_sccvfl.audit.attacks.choice import balanced, folds
-from secure_sccvfl.audit.attacks.view import View
+from secure_sccvfl.audit.attacks.view import View, balanced, folds
 from secure_sccvfl.data.randomness import stream, torch_seed
 
 FEW, MANY, ALL = 4, 32, 256

@@ -1,6 +1,6 @@
-"""Every data set, by name: `load(name)` is the one way to it.
+"""Every data set by name: `load(name)`.
 
-A loader is a line in the table and a module that has `read(name)`. The module may also have `words(name)`, the
+To add a loader, write a module with `read(name)` and list it in LOADERS. The module may also have `words(name)`, the
 names of the label and the protected attributes for people, and `files(name)`, the files that hold the records.
 """
 
@@ -21,9 +21,9 @@ EMBEDDED = ("german", "heart", "compas", "mobility", "acs12", "acs12-gender")
 
 @dataclass(frozen=True)
 class Loader:
-    """Which names a module reads: these, those that start so, or those that end so.
+    """Which names a module of this package reads: exact ones, prefixes, or a suffix.
 
-    `benchmark`: the data are public, so a harness may pool them. Otherwise they are a user's own.
+    `benchmark`: the data are public, so an evaluation may pool them. Otherwise they belong to a user.
     """
 
     module: str
@@ -38,27 +38,27 @@ class Loader:
         ends = self.suffix is not None and name.endswith(self.suffix)
         return name in self.names or name.startswith(self.prefixes) or ends
 
+    def _function(self, name: str) -> Any:
+        return getattr(import_module(self.module), name, None)
+
     def read(self, name: str) -> Dataset:
-        data: Dataset = import_module(self.module).read(name)
+        data: Dataset = self._function("read")(name)
         return data
 
     def words(self, name: str) -> dict[str, Any]:
         """Label and protected attributes, as their description names them."""
-        described = getattr(import_module(self.module), "words", None)
-        if described is not None:
-            found: dict[str, Any] = described(name)
-            return found
+        if (described := self._function("words")) is not None:
+            words: dict[str, Any] = described(name)
+            return words
         data = load(name)
         entries = [{"meaning": a.meaning} for a in data.protected]
         return {"label": {"meaning": data.label.meaning}, "protected": entries}
 
     def state(self, name: str) -> tuple[tuple[str, int, int], ...]:
-        """Name, time and size of the files that hold the records: they tell whether something changed."""
-        files = getattr(import_module(self.module), "files", None)
-        if files is None:
-            return ()
-        facts = ((str(path), path.stat()) for path in files(name) if path.exists())
-        return tuple((path, fact.st_mtime_ns, fact.st_size) for path, fact in facts)
+        """Name, time and size of the files that hold the records, which show whether something changed."""
+        files = self._function("files")
+        stats = [(str(path), path.stat()) for path in (files(name) if files else ()) if path.exists()]
+        return tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in stats)
 
 
 LOADERS: Registry[Loader] = Registry(
@@ -88,38 +88,28 @@ def loader_of(name: str) -> Loader:
 
 
 def is_benchmark(name: str) -> bool:
-    """Whether a name stands for public data that a harness may pool."""
+    """Whether a name stands for public data, which may be pooled."""
     return loader_of(name).benchmark
 
 
 def dataset_help() -> str:
-    """The names that can be given, for people."""
-    told = [f"{', '.join(loader.names) or loader.example} ({loader.help})" for _, loader in LOADERS.items()]
-    return ", ".join(told)
+    """The accepted names, for people."""
+    return ", ".join(f"{', '.join(one.names) or one.example} ({one.help})" for _, one in LOADERS.items())
 
 
-class _Last:
-    """The data set that was read last. One is enough: a process works on one."""
-
-    def __init__(self) -> None:
-        self.kept: tuple[object, Dataset] | None = None
-
-
-_LAST = _Last()
+_last: list[tuple[object, Dataset]] = []
+"""The data set that was read last, with its key. One is enough: a process works on one."""
 
 
 def load(name: str) -> Dataset:
     """Any data set by name. It is read again only if its files changed or another one was read since."""
     loader = loader_of(name)
     key = (name, loader.state(name))
-    kept = _LAST.kept
-    if kept is not None and kept[0] == key:
-        return kept[1]
-    data = loader.read(name)
-    _LAST.kept = (key, data)
-    return data
+    if not _last or _last[0][0] != key:
+        _last[:] = [(key, loader.read(name))]
+    return _last[0][1]
 
 
 def forget() -> None:
-    """Keep no data set: for a process that continues with one party's columns alone."""
-    _LAST.kept = None
+    """Drop the cached data set, for a process that continues with one party's columns alone."""
+    _last.clear()

@@ -1,4 +1,4 @@
-"""Traps in a data set, found before training: repeated records and columns that contain the label."""
+"""Checks of a data set before training: repeated records, and columns that reveal the label."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, DataWarning
+from secure_sccvfl.data.splits import record_groups
 
 LEAK_AUC = 0.98
-
-
-def record_groups(data: Dataset) -> np.ndarray:
-    """For each row, the number of the distinct record (features, label, s) that it copies."""
-    rows = np.column_stack([data.values, data.label.values, *[a.codes for a in data.protected]])
-    _, inverse = np.unique(np.nan_to_num(rows, nan=-1e9), axis=0, return_inverse=True)
-    return np.asarray(inverse).reshape(-1)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from accounting.plain_text import plain
 from protocols.alignment.ids import IdRule
 from protocols.errors import InputError
 from secure_sccvfl.data.cells import (
@@ -38,18 +39,29 @@ from secure_sccvfl.data.features import Feature, check_entries, dictionary
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
+_WORDS: dict[str, Any] = {"meaning": str, "labels": list, "file": str}
+
+_ABOUT = """\
+# The description of {name}, the same for every party. All of it is public among them: ranges, categories, classes,
+# groups and marks. Each party's people approve their part before it is used.
+"""
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """The public part of a data set: everything in its TOML file, the shape of each entry checked."""
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The content of a TOML file, whatever is in it."""
     try:
-        spec: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise DataError(f"cannot read the description {path}: {error.strerror}") from None
+        raise DataError(f"cannot read the {what} {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise DataError(f"{path.name} is not saved as UTF-8; save it so") from None
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The public part of a data set: everything in its TOML file, the shape of each entry checked."""
+    spec = read_toml(path, "description")
     check_description(spec, path.name)
     return spec
 
@@ -67,7 +79,7 @@ def check_description(spec: Mapping[str, Any], file: str) -> None:
         where, wanted = f"{file}: party {cut(name)}", {"file": str, "features": list}
         check_entries(where, party, wanted, WRITING)
         if odd := sorted(set(party) - {*wanted, *WRITING}):
-            raise DataError(f"{where}: unknown keys {odd}; there is {', '.join([*wanted, *WRITING])}")
+            raise DataError(f"{where}: unknown keys {odd}; available: {', '.join([*wanted, *WRITING])}")
         if not party["features"]:
             raise DataError(f"{file}: party {name!r} has no feature")
     _check_label(file, spec)
@@ -76,8 +88,7 @@ def check_description(spec: Mapping[str, Any], file: str) -> None:
 
 def _check_label(file: str, spec: Mapping[str, Any]) -> None:
     wanted = {"low": float, "high": float} if spec["task"] == "regression" else {"classes": list}
-    words = {"meaning": str, "labels": list, "file": str}
-    check_entries(f"{file}: label", spec["label"], {"party": str, "column": str, **wanted}, words)
+    check_entries(f"{file}: label", spec["label"], {"party": str, "column": str, **wanted}, _WORDS)
     _is_party(spec, spec["label"], "label")
     classes = [str(c) for c in spec["label"].get("classes", ())]
     if len(set(classes)) != len(classes):
@@ -90,9 +101,7 @@ def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
     if not spec["protected"]:
         raise DataError(f"{file}: no protected attribute is named")
     for entry in spec["protected"]:
-        wanted = {"party": str, "column": str, "groups": list}
-        words = {"meaning": str, "labels": list, "file": str}
-        check_entries(f"{file}: protected attribute", entry, wanted, words)
+        check_entries(f"{file}: protected attribute", entry, {"party": str, "column": str, "groups": list}, _WORDS)
         what, groups = f"protected attribute {entry['column']!r}", [str(g) for g in entry["groups"]]
         _is_party(spec, entry, what)
         if len(set(groups)) != len(groups) or len(groups) < 2:
@@ -102,7 +111,7 @@ def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
 def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> None:
     if entry["party"] not in spec["parties"]:
         known = ", ".join(spec["parties"])
-        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; there is {known}")
+        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; available: {known}")
 
 
 def id_rule(entry: Any, file: str) -> IdRule:
@@ -149,21 +158,20 @@ def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> N
 
 
 def id_problems(ids: pd.Series, name: str) -> list[CellProblem]:
-    """Records without an id, and ids that occur twice, in a table of this name."""
-    column, found = str(ids.name), []
+    """Records without an id, too long ids, and ids that occur twice, in a table of this name."""
     empty = (ids.isna() | (ids.str.strip() == "")).to_numpy(bool)
-    if empty.any():
-        found.append(CellProblem(column, f"missing in {name!r}", "give every record its own id", empty))
     long = (ids.str.len() > LONGEST_ID).fillna(False).to_numpy(bool)
-    if long.any():
-        found.append(
-            CellProblem(column, f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long)
-        )
     twice = ids.duplicated().to_numpy(bool) & ~empty
-    if twice.any():
-        seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
-        found.append(CellProblem(column, f"repeated in {name!r}", "keep one record of each id", twice, seen))
-    return found
+    seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
+    column, where = str(ids.name), f"in {name!r}"
+    problems = (
+        CellProblem(column, f"missing {where}", "give every record its own id", empty),
+        CellProblem(
+            str(ids.name), f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long
+        ),
+        CellProblem(column, f"repeated {where}", "keep one record of each id", twice, seen),
+    )
+    return [problem for problem in problems if problem.count]
 
 
 def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
@@ -220,14 +228,14 @@ def column_names(table: pd.DataFrame) -> str:
 
 
 def codes_of(column: pd.Series, values: tuple[str, ...], what: str, owner: str = "the table") -> np.ndarray:
-    """The number of each cell among the values that may occur; DataError for another one."""
-    codes, found = look_at_codes(column, values, what)
-    refuse(owner, found, column.index)
+    """The index of each cell among the declared values; DataError for any other."""
+    codes, problems = look_at_codes(column, values, what)
+    refuse(owner, problems, column.index)
     return codes
 
 
 def look_at_codes(column: pd.Series, values: tuple[str, ...], what: str) -> tuple[np.ndarray, list[CellProblem]]:
-    """The number of each cell among the values that may occur, and the cells with others (which read as 0)."""
+    """The index of each cell among the declared values, and the cells with others (which read as 0)."""
     text = column.astype("string").str.strip().str.removesuffix(".0")
     codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
     bad = np.isnan(codes)
@@ -243,20 +251,16 @@ def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: 
     """A class or group without a record, where its records are no secret."""
     present = np.unique(codes)
     if len(present) < 2:
-        told = f"the {what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
-        return [whole_column(column, told, "bring records of both", len(codes))]
+        reason = f"the {what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
+        return [whole_column(column, reason, "bring records of both", len(codes))]
     if lost := [v for i, v in enumerate(values) if i not in present]:
-        return [
-            whole_column(column, f"the {what}: no record of {lost}", "bring some, or do not declare it", len(codes))
-        ]
+        reason = f"the {what}: no record of {lost}"
+        return [whole_column(column, reason, "bring some, or do not declare it", len(codes))]
     return []
 
 
 def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str, owner: str) -> None:
-    """Tell the holder alone that a group has no record.
-
-    A refusal would tell the others about s, and nobody charged for that.
-    """
+    """Warn the holder alone that a group has no record: a refusal would tell the others about s, uncharged."""
     sizes = np.bincount(codes, minlength=len(groups))
     if lost := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
         warnings.warn(
@@ -264,6 +268,14 @@ def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str, owner: st
             DataWarning,
             stacklevel=3,
         )
+
+
+def warn_constant(table: PartyTable) -> None:
+    """Warn about columns that are constant."""
+    for feature, values in zip(table.features, table.values.T, strict=True):
+        if len(np.unique(values[~np.isnan(values)])) < 2:
+            message = f"{table.name}: column {feature.name!r} is constant and carries nothing"
+            warnings.warn(message, DataWarning, stacklevel=3)
 
 
 class Tables:
@@ -283,16 +295,9 @@ class Tables:
         return self.tables[name]
 
 
-def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
-    if len(reference) == len(other) and bool((reference == other).all()):
-        return
-    odd = list(reference.symmetric_difference(other))
-    raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")
-
-
 @dataclass(frozen=True)
 class Held:
-    """Everything that one party holds: its columns, and label and protected attributes (by place) if it has them."""
+    """Everything that one party holds: its columns, and its label and protected attributes (by number), if any."""
 
     table: PartyTable
     label: Label | None
@@ -309,7 +314,7 @@ class Reader:
 
     @classmethod
     def of(cls, path: Path) -> Reader:
-        """A reader for the files beside a description."""
+        """A reader for the files next to a description."""
         spec = read_description(path)
         return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
 
@@ -317,105 +322,105 @@ class Reader:
     def classes(self) -> tuple[str, ...]:
         return tuple(str(c) for c in self.spec["label"].get("classes", ()))
 
+    @property
+    def id_array(self) -> np.ndarray:
+        return np.zeros(0, str) if self.ids is None else self.ids.to_numpy(str)
+
     def table(self, name: str) -> PartyTable:
         """A party's columns; DataError for all cells that cannot be used."""
-        found: list[CellProblem] = []
-        table = self._features(name, found)
-        self._refuse(name, found)
+        problems: list[CellProblem] = []
+        table = self._features(name, problems)
+        self._refuse(name, problems)
         return table
 
     def held(self, name: str, *, all_present: bool = False) -> Held:
         """All that a party holds; one DataError for everything in it that cannot be used.
 
-        all_present: refuse a group without a record. In a run that would tell of s, and nobody charged for it.
+        all_present: refuse a group without a record. In a run that would reveal something of s, uncharged.
         """
-        held, found = self.look(name, all_present=all_present)
-        self._refuse(name, found)
+        held, problems = self.look(name, all_present=all_present)
+        self._refuse(name, problems)
         return held
 
     def look(self, name: str, *, all_present: bool = False) -> tuple[Held, list[CellProblem]]:
         """All that a party holds, and everything in it that cannot be used."""
-        found: list[CellProblem] = []
-        table = self._features(name, found)
-        label = self._label(found) if self.spec["label"]["party"] == name else None
+        problems: list[CellProblem] = []
+        table = self._features(name, problems)
+        label = self._label(problems) if self.spec["label"]["party"] == name else None
         protected = {
-            place: self._protected(entry, found, all_present)
-            for place, entry in enumerate(self.spec["protected"])
+            number: self._protected(entry, problems, all_present)
+            for number, entry in enumerate(self.spec["protected"])
             if entry["party"] == name
         }
-        return Held(table, label, protected), found
+        return Held(table, label, protected), problems
 
-    def _refuse(self, name: str, found: list[CellProblem]) -> None:
-        refuse(name, found, pd.Index([]) if self.ids is None else self.ids)
+    def _refuse(self, name: str, problems: list[CellProblem]) -> None:
+        refuse(name, problems, pd.Index([]) if self.ids is None else self.ids)
 
-    def _features(self, name: str, found: list[CellProblem]) -> PartyTable:
+    def _features(self, name: str, problems: list[CellProblem]) -> PartyTable:
         features, file = self.features[name], self.spec["parties"][name]["file"]
-        frame = self.tables.get(file, name)
-        self._same_ids(frame.index, name)
+        frame = self._frame(file, name, name)
         columns = []
         for feature in features:
             values, odd = np.full(len(frame), np.nan), [absent(feature.name, file, frame)]
             if feature.name in frame:
                 values, odd = feature.look(frame[feature.name])
             columns.append(values)
-            found += odd
+            problems += odd
         return PartyTable(name, features, np.column_stack(columns) if columns else np.zeros((len(frame), 0)))
 
-    def _label(self, found: list[CellProblem]) -> Label:
+    def _label(self, problems: list[CellProblem]) -> Label:
         entry = self.spec["label"]
         party, meaning = entry["party"], entry.get("meaning", "")
-        column = self._column(entry, "label", found)
+        column = self._column(entry, "label", problems)
         if self.spec["task"] == "regression":
             bounds = {"name": entry["column"], "kind": "number", "low": entry["low"], "high": entry["high"]}
             label = Feature.of(bounds, self.spec["parties"][party])
             values, odd = label.look(column) if column.name is not None else (np.zeros(len(column)), [])
-            found += odd
+            problems += odd
             return Label(party, (values - label.low) / (label.high - label.low), (), meaning)
-        codes = self._codes(column, self.classes, "label", found, all_present=True)
-        return Label(party, codes, self.classes, meaning)
+        return Label(party, self._codes(column, self.classes, "label", problems, True), self.classes, meaning)
 
-    def _protected(self, entry: dict[str, Any], found: list[CellProblem], all_present: bool) -> Protected:
+    def _protected(self, entry: dict[str, Any], problems: list[CellProblem], all_present: bool) -> Protected:
         groups, what = tuple(str(g) for g in entry["groups"]), "protected attribute"
-        codes = self._codes(self._column(entry, what, found), groups, what, found, all_present=all_present)
+        codes = self._codes(self._column(entry, what, problems), groups, what, problems, all_present)
         return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
 
     @staticmethod
     def _codes(
-        column: pd.Series, values: tuple[str, ...], what: str, found: list[CellProblem], *, all_present: bool
+        column: pd.Series, values: tuple[str, ...], what: str, problems: list[CellProblem], all_present: bool
     ) -> np.ndarray:
         if column.name is None:
             return np.zeros(len(column), int)
         codes, odd = look_at_codes(column, values, what)
-        if all_present and not odd:
-            odd = _not_present(codes, values, what, str(column.name))
-        found += odd
+        problems += odd or (_not_present(codes, values, what, str(column.name)) if all_present else [])
         return codes
 
-    def _column(self, entry: dict[str, Any], what: str, found: list[CellProblem]) -> pd.Series:
+    def _column(self, entry: dict[str, Any], what: str, problems: list[CellProblem]) -> pd.Series:
         """The column of an entry; one without a name if the file lacks it."""
         file, column = entry.get("file", self.spec["parties"][entry["party"]]["file"]), entry["column"]
-        frame = self.tables.get(file, entry["party"])
-        self._same_ids(frame.index, f"{entry['party']} ({what})")
+        frame = self._frame(file, entry["party"], f"{entry['party']} ({what})")
         if column in {f.name for features in self.features.values() for f in features}:
             todo = "take it out of the features"
-            found.append(whole_column(column, f"the {what} is also listed as a feature", todo, len(frame)))
+            problems.append(whole_column(column, f"the {what} is also listed as a feature", todo, len(frame)))
         if column not in frame:
-            found.append(absent(column, file, frame))
+            problems.append(absent(column, file, frame))
             return pd.Series([None] * len(frame), frame.index, dtype="string")
         return frame[column]
 
-    def _same_ids(self, index: pd.Index, who: str) -> None:
-        if self.ids is None:
-            self.ids = index
-        _same_ids(self.ids, index, who)
-
-    @property
-    def id_array(self) -> np.ndarray:
-        return np.zeros(0, str) if self.ids is None else self.ids.to_numpy(str)
+    def _frame(self, file: str, party: str, who: str) -> pd.DataFrame:
+        """A table, whose ids must be those of the first table."""
+        frame = self.tables.get(file, party)
+        ids, other = frame.index if self.ids is None else self.ids, frame.index
+        self.ids = ids
+        if len(ids) != len(other) or not bool((ids == other).all()):
+            odd = list(ids.symmetric_difference(other))
+            raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")
+        return frame
 
 
 def load_toml(path: Path) -> Dataset:
-    """Read a whole data set from its description; relative files are looked for beside it."""
+    """Read a whole data set from its description; relative files are looked for next to it."""
     return read_whole(Reader.of(path), path.name)
 
 
@@ -426,21 +431,12 @@ def read_whole(reader: Reader, name: str) -> Dataset:
     if not held:
         raise DataError(f"{name}: no party")
     label = next(one.label for one in held if one.label is not None)
-    by_place = {place: attribute for one in held for place, attribute in one.protected.items()}
-    protected = tuple(by_place[place] for place in sorted(by_place))
+    attributes = {number: attribute for one in held for number, attribute in one.protected.items()}
+    protected = tuple(attributes[number] for number in sorted(attributes))
     data = Dataset(spec["name"], spec["task"], reader.id_array, tuple(one.table for one in held), label, protected)
     for table in data.parties:
         warn_constant(table)
     return data
-
-
-def warn_constant(table: PartyTable) -> None:
-    """Warn about columns that are constant."""
-    for feature, values in zip(table.features, table.values.T, strict=True):
-        if len(np.unique(values[~np.isnan(values)])) < 2:
-            warnings.warn(
-                f"{table.name}: column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3
-            )
 
 
 def toml(value: Any) -> str:
@@ -458,6 +454,18 @@ def toml(value: Any) -> str:
 def key_text(key: str) -> str:
     """A plain key, in quotes only where TOML needs them."""
     return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else toml(key)
+
+
+def description_text(spec: Mapping[str, Any]) -> str:
+    """A description as a file, one line for each feature."""
+    lines = [_ABOUT.format(name=plain(spec["name"]))]
+    lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
+    lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
+    for party, own in spec["parties"].items():
+        lines += ["", f"[parties.{key_text(party)}]"]
+        lines += [f"{key} = {toml(value)}" for key, value in own.items() if key != "features"]
+        lines += ["features = [", *(f"  {toml(entry)}," for entry in own["features"]), "]"]
+    return "\n".join(lines) + "\n"
 
 
 def read(name: str) -> Dataset:

@@ -1,8 +1,4 @@
-"""Tables of choices: each line has a name and what it stands for.
-
-A table is complete as soon as it is imported. An entry that is slow to import is written as "module:attribute" and
-imported when it is first used.
-"""
+"""Registries: named choices. An entry that is slow to import is written as "module:attribute" and imported on use."""
 
 from __future__ import annotations
 
@@ -13,14 +9,14 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-def imported(place: str) -> Any:
+def imported(path: str) -> Any:
     """The object that "module:attribute" stands for."""
-    module, _, attribute = place.partition(":")
+    module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)
 
 
 class Registry(Generic[T]):
-    """Names in order, each with an object or with the place of one. Iteration gives the names."""
+    """Names in order, each with an object or with its import path. Iteration gives the names."""
 
     def __init__(self, what: str, entries: Mapping[str, T | str], error: type[Exception] = ValueError) -> None:
         self.what, self.error = what, error
@@ -31,12 +27,12 @@ class Registry(Generic[T]):
         return tuple(self.entries)
 
     def get(self, name: str) -> T:
-        """The object of this name; an unknown name raises one line that lists the known ones."""
+        """The object of this name; an unknown name raises one line that lists the available ones."""
         if name not in self.entries:
-            raise self.error(f"no {self.what} {name!r}; there is {', '.join(self.entries)}")
+            raise self.error(f"no {self.what} {name!r}; available: {', '.join(self.entries)}")
         entry = self.entries[name]
-        found: T = imported(entry) if isinstance(entry, str) else entry
-        return found
+        value: T = imported(entry) if isinstance(entry, str) else entry
+        return value
 
     def items(self) -> Iterator[tuple[str, T]]:
         return ((name, self.get(name)) for name in self.entries)

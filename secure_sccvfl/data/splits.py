@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from secure_sccvfl.data.checks import record_groups
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.randomness import stream
@@ -61,6 +60,13 @@ def joined_rows(records: int) -> int:
 UNSPLIT = Split(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
+def record_groups(data: Dataset) -> np.ndarray:
+    """For each row, the number of the distinct record (features, label, s) that it copies."""
+    rows = np.column_stack([data.values, data.label.values, *[a.codes for a in data.protected]])
+    _, inverse = np.unique(np.nan_to_num(rows, nan=-1e9), axis=0, return_inverse=True)
+    return np.asarray(inverse).reshape(-1)
+
+
 def _strata(data: Dataset, rows: np.ndarray) -> np.ndarray:
     """Label class (quartile for regression) crossed with the first protected attribute."""
     label = data.label.values[rows]
@@ -103,7 +109,8 @@ def make_split(data: Dataset, kind: SplitKind, seed: int) -> Split:
     part[inner[validation]] = 1
     rows = part[group]
     split = Split(*(np.flatnonzero(rows == k) for k in range(3)))
-    for name, picked in (("train", split.train), ("validation", split.validation), ("test", split.test)):
+    for name in PARTS:
+        picked = getattr(split, name)
         if data.task != "regression" and len(np.unique(data.label.values[picked])) < 2:
             raise DataError(f"the {name} part has one class only; more records are needed")
         if len(np.unique(data.protected[0].codes[picked])) < 2:

@@ -1,4 +1,4 @@
-"""Records from a formula, in any number: for benchmarks of speed and memory, never of quality.
+"""Synthetic records in any number: for benchmarks of speed and memory, not of quality.
 
 `synthetic:ROWS`, `synthetic:ROWSxFEATURES` or `synthetic:ROWSxFEATURESxCLASSES`: twenty features and two classes if
 nothing else is said, three parties and two groups. A quarter of the features follow s (one of them closely). The
@@ -36,7 +36,7 @@ def read(name: str) -> Dataset:
 
 
 def words(name: str) -> dict[str, Any]:
-    """There are none; nothing has to be made for that."""
+    """No words, so that no data set has to be made for them."""
     return {"label": {"meaning": ""}, "protected": [{"meaning": ""}]}
 
 

@@ -39,18 +39,9 @@ from protocols.alignment.presence import Presence
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from secure_sccvfl.discovery.statistics import (
-    Arrays,
-    Counts,
-    Groups,
-    Opened,
-    Released,
-    Statistic,
-    Statistics,
-    Tables,
-)
+from secure_sccvfl.discovery.statistics import Arrays, Counts, Groups, Opened, Released, Statistic, Statistics, Tables
+from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.releases import SKETCH
 
 FOLDER, COMMON = "tables", "common records"
 Parts = tuple[Mapping[str, np.ndarray], ...]

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn, combined
+from secure_sccvfl.discovery.evidence import Conditional, Evidence, combined
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Role, Roles
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 
 Rule = Literal["fractions", "fdr", "tri-partition"]
 SketchKind = Literal["counts", "clipped"]
@@ -193,13 +193,14 @@ def decide(
     previous: Mapping[str, Role] | None = None,
     card: PolicyCard | None = None,
     owners: Mapping[str, str] | None = None,
+    conditional: Sequence[Conditional] = (),
 ) -> RoleAssignment:
     """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before.
 
     `owners`: the party of every feature, for roles within parties, and to know the columns without evidence: none
     is needed where the card decides.
     """
-    scores = evidence.combined()
+    scores = combined([evidence.scores, *(measure.values for measure in conditional)])
     proposed = _propose(scores, evidence.p_values, config, owners or {}, previous, evidence.parts)
     log = [] if previous is None else [f"{k}: {previous[k]} -> {v}" for k, v in proposed.items() if previous[k] != v]
     roles = Roles(proposed)
@@ -214,7 +215,7 @@ def decide(
 
 
 def confidence(
-    redrawn: Redrawn,
+    redrawn: Evidence,
     conditional: Sequence[Conditional],
     config: DiscoveryConfig,
     proposed: Mapping[str, Role],

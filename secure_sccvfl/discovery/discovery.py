@@ -18,112 +18,29 @@ from accounting.budget import BudgetError
 from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
+from secure_sccvfl.discovery.evidence import Conditional, Evidence, Numbers, packed, summed, unpacked, weigh
 from secure_sccvfl.discovery.gains import Halves, release_halves
-from secure_sccvfl.discovery.noisy_tables import (
-    NoisyTables,
-    release_tables,
-    residual_scores,
-)
+from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
 from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore
-from secure_sccvfl.discovery.statistics import Opened, Statistics
+from secure_sccvfl.discovery.scores import PARTS
+from secure_sccvfl.discovery.statistics import Opened, Statistics, Tables
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
-from secure_sccvfl.releases.kinds import REDRAWS, Kind
-from secure_sccvfl.releases.releases import (
+from secure_sccvfl.releases.catalogue import (
     GAINS,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
     REDRAWN_SCORES,
+    REDRAWS,
     RESIDUAL_SCORES,
     SCORES,
     SKETCH,
+    Kind,
 )
 
 Audit = Callable[[str, Mapping[str, Any]], None]
 """Called with every decision and the numbers that it rests on."""
-
-
-def _own_tables(
-    sketches: Sequence[NoisyTables], kind: ScoreKind | TableScore, owners: Sequence[Sequence[str]]
-) -> list[tuple[str, OwnTables]]:
-    """The tables of each owner with each attribute, which is named; none if they are not scored."""
-    made: list[tuple[str, OwnTables]] = []
-    if kind == "hsic" or kind == "conditional":
-        return made
-    for sketch in sketches:
-        for own in owners:
-            tables = {k: sketch.tables[k] for k in own}
-            made.append((sketch.attribute, OwnTables(tables, sketch.deviation, kind)))
-    return made
-
-
-def _independent(tables: OwnTables, attribute: str, name: str, config: DiscoveryConfig, seed: int) -> np.ndarray:
-    return tables.independent_scores(name, config.simulations, stream(seed, "p", attribute, name))
-
-
-def weigh(
-    sketches: Sequence[NoisyTables],
-    config: DiscoveryConfig,
-    seed: int,
-    owners: Sequence[Sequence[str]],
-) -> Evidence:
-    """Party step, local: scores and p-values of the features whose tables this process holds.
-
-    `owners`: the features of each party of this process. A party's results use no other party's tables.
-    """
-    if config.rule == "tri-partition":
-        parts = tuple(_strongest(sketches, kind, owners) for kind in PARTS)
-        return Evidence(_summed(parts), {}, parts=parts)
-    scores: dict[str, float] = {}
-    p_values: dict[str, float] = {}
-    for attribute, tables in _own_tables(sketches, config.score, owners):
-        for name in tables.of:
-            scores[name] = max(scores.get(name, 0.0), tables.score(name))
-            if config.rule == "fdr":
-                independent = _independent(tables, attribute, name, config, seed)
-                p = len(sketches) * float(p_value(np.array(tables.score(name)), independent))
-                p_values[name] = min(1.0, p, p_values.get(name, 1.0))
-    return Evidence(scores, p_values)
-
-
-def _strongest(
-    sketches: Sequence[NoisyTables], kind: TableScore, owners: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Scores of one kind, the largest over attributes."""
-    scores: dict[str, float] = {}
-    for _, tables in _own_tables(sketches, kind, owners):
-        scores |= {name: max(scores.get(name, 0.0), tables.score(name)) for name in tables.of}
-    return scores
-
-
-def _summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: sum(part[name] for part in parts) for name in parts[0]}
-
-
-def redraw(
-    sketches: Sequence[NoisyTables], config: DiscoveryConfig, seed: int, owners: Sequence[Sequence[str]]
-) -> Redrawn:
-    """Party step, local: the same numbers as another run might have given, REDRAWS times for each own feature.
-
-    With the rule "tri-partition" both parts of a score are of the same redrawn tables.
-    """
-    drawn_as: list[dict[str, np.ndarray]] = []
-    p_values: dict[str, np.ndarray] = {}
-    by_parts = config.rule == "tri-partition"
-    for kind in PARTS if by_parts else (config.score,):
-        scores: dict[str, np.ndarray] = {}
-        for attribute, tables in _own_tables(sketches, kind, owners):
-            for name in tables.of:
-                drawn = tables.redrawn_scores(name, REDRAWS, stream(seed, "redrawn role", attribute, name))
-                scores[name] = np.maximum(scores.get(name, 0.0), drawn)
-                if config.rule == "fdr":
-                    p = len(sketches) * p_value(drawn, _independent(tables, attribute, name, config, seed))
-                    p_values[name] = np.minimum(p_values.get(name, 1.0), p)
-        drawn_as.append(scores)
-    return Redrawn(_summed(drawn_as), p_values, drawn_as if by_parts else ())
 
 
 @dataclass(frozen=True)
@@ -144,7 +61,7 @@ class Discovery:
     tabled: tuple[str, ...] = ()
     """The columns that have a table; empty: all. Others have no score and no proposed role."""
     released: tuple[str, ...] | None = None
-    """The columns that a release is about, where kept tables are of more than these; empty: all."""
+    """The columns that a release is about, where cached releases are of more than these; empty: all."""
 
     def __post_init__(self) -> None:
         if self.card is not None:
@@ -156,13 +73,13 @@ class Discovery:
         `others` holds the same columns of records that the statistic is not about: residuals are fitted on them.
         """
         given = self.statistics, self.parties, others, self.protected, self.features
-        found = []
+        measures = []
         if self.config.conditional:
             noisy, deviation = residual_scores(*given, self.seed)
-            found.append(self._told(RESIDUAL_SCORES, self._dependence(noisy, deviation)))
+            measures.append(self._announced_conditional(RESIDUAL_SCORES, self._dependence(noisy, deviation)))
         if self.config.gain:
-            found.append(self._told(GAINS, self._gains(release_halves(*given))))
-        return tuple(found)
+            measures.append(self._announced_conditional(GAINS, self._gains(release_halves(*given))))
+        return tuple(measures)
 
     def _dependence(self, noisy: Sequence[Mapping[str, float]], deviation: float) -> Conditional:
         """Own residual HSIC, the largest over attributes, and the same with noise added once more."""
@@ -188,7 +105,7 @@ class Discovery:
             redrawn |= {k: np.maximum(redrawn.get(k, 0.0), v) for k, v in part.redrawn(own, draws).items()}
         return Conditional(values, {k: v.tolist() for k, v in redrawn.items()})
 
-    def _told(self, kind: Kind, own: Conditional) -> Conditional:
+    def _announced_conditional(self, kind: Kind, own: Conditional) -> Conditional:
         """The numbers of all parties."""
         publish = self.statistics.publish
         drawn = publish(REDRAWN_CONDITIONAL.name, packed(own.redrawn))
@@ -197,126 +114,103 @@ class Discovery:
     def refresh(
         self,
         number: int,
-        sketches: tuple[NoisyTables, ...] = (),
-        finding: RoleAssignment | None = None,
+        tables: tuple[NoisyTables, ...] = (),
+        assignment: RoleAssignment | None = None,
         conditional: Sequence[Conditional] = (),
     ) -> tuple[tuple[NoisyTables, ...], RoleAssignment]:
-        """One more release, averaged with the earlier ones. If the budget refuses it, the last masks stay."""
-        name = SKETCH.charged_as(number)
+        """One more release, averaged with the earlier ones. If the budget refuses it, the last roles stay."""
         try:
-            fresh = self._sketches(name)
+            fresh = self._tables(SKETCH.charged_as(number))
         except BudgetError as error:
-            if finding is None:
+            if assignment is None:
                 raise
             self.audit("refresh refused", {"refresh": number, "reason": str(error)})
             logging.getLogger("party").warning("no refresh %d, tables and roles stay: %s", number, error)
-            return sketches, finding
-        if sketches:
-            fresh = tuple(a.merged(b, self.config.decay) for a, b in zip(sketches, fresh, strict=True))
-        sketches = fresh
-        opened: tuple[Mapping[str, Any], ...] = ()
-        if self.config.score == "hsic":
-            evidence, opened = self._projected(sketches)
-            evidence = replace(evidence, conditional=conditional)
-        else:
-            evidence = self._evidence(sketches, conditional)
-        previous = finding.proposed if finding is not None else None
-        decided = replace(decide(evidence, self.config, previous, self.card, self.owners), opened=opened)
-        numbers = {"refresh": number, "releases": sketches[0].releases, "deviation": sketches[0].deviation}
+            return tables, assignment
+        if tables:
+            fresh = tuple(a.merged(b, self.config.decay) for a, b in zip(tables, fresh, strict=True))
+        evidence, opened = self._evidence(fresh)
+        previous = assignment.proposed if assignment is not None else None
+        decided = decide(evidence, self.config, previous, self.card, self.owners, conditional)
+        records = tuple({**one._asdict(), "sizes": one.sizes.tolist()} for one in opened)
+        decided = replace(decided, opened=records)
+        numbers = {"refresh": number, "releases": fresh[0].releases, "deviation": fresh[0].deviation}
         beyond = [dict(measure.values) for measure in conditional]
         rests_on = {"tables": dict(evidence.scores), "conditional": beyond, "settings": asdict(self.config)}
         rests_on |= dict(zip(PARTS, map(dict, evidence.parts), strict=False))
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
-        return sketches, decided
+        return fresh, decided
 
-    def _sketches(self, name: str) -> tuple[NoisyTables, ...]:
+    def _tables(self, name: str) -> tuple[NoisyTables, ...]:
         clip = self.config.clip if self.config.sketch == "clipped" else None
         given = self.statistics, self.parties, self.protected
         about = self.tabled if self.released is None else self.released
-        made = release_tables(*given, name, self.features, self.records, clip, about)
+        tables = release_tables(*given, name, self.features, self.records, clip, about)
         if not self.tabled:
-            return made
-        return tuple(replace(s, tables={k: v for k, v in s.tables.items() if k in self.tabled}) for s in made)
-
-    @property
-    def _own(self) -> list[list[str]]:
-        """The columns of each party of this process that have a table."""
-        return [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
+            return tables
+        return tuple(replace(t, tables={k: v for k, v in t.tables.items() if k in self.tabled}) for t in tables)
 
     def with_confidence(
-        self, sketches: Sequence[NoisyTables], finding: RoleAssignment, conditional: Sequence[Conditional] = ()
+        self, tables: Sequence[NoisyTables], assignment: RoleAssignment, conditional: Sequence[Conditional] = ()
     ) -> RoleAssignment:
-        """The finding with the confidence of each proposed role, after the last release. Every process calls this."""
-        told = self._redrawn(sketches, finding)
-        sure = confidence(told, conditional, self.config, finding.proposed, self.seed, self.owners)
-        judged = replace(finding, confidence=sure)
-        self.audit("confidence", {"proposed": dict(finding.proposed), "confidence": sure})
-        return judged
-
-    @property
-    def _scored(self) -> bool:
-        """Whether tables are scored by their owners."""
-        return self.config.score not in ("hsic", "conditional")
-
-    def _redrawn(self, sketches: Sequence[NoisyTables], finding: RoleAssignment) -> Redrawn:
-        """Scores and p-values of all features as another run might have given them."""
+        """The roles with the confidence of each proposal, after the last release. Every process calls this."""
         if self.config.score == "hsic":
-            drawn = {
-                k: [(one, one.redrawn(k, REDRAWS, self.seed)) for one in self._known(sketches, finding)]
-                for k in finding.proposed
-            }
-            scores = {k: np.max([one.score(k, found) for one, found in of], axis=0) for k, of in drawn.items()}
-            p_values = {k: self._least([one.p_values(k, self.seed, f) for one, f in of]) for k, of in drawn.items()}
-            return Redrawn(scores, p_values if self.config.rule == "fdr" else {})
-        own = redraw(sketches, self.config, self.seed, self._own)
-        publish = self.statistics.publish
-        if own.parts:
-            parts = [unpacked(publish(REDRAWN_SCORES.name, packed(part))) for part in own.parts]
-            return Redrawn(_summed(parts), {}, parts)
-        return Redrawn(
-            unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))) if self._scored else {},
-            unpacked(publish(REDRAWN_P_VALUES.name, packed(own.p_values))) if self.config.rule == "fdr" else {},
-        )
+            opened = [Opened(**{**one, "sizes": np.array(one["sizes"])}) for one in assignment.opened]
+            redrawn = self._of_squares(tables, opened, redrawn=True)
+        else:
+            redrawn = self._of_owners(tables, redrawn=True)
+        sure = confidence(redrawn, conditional, self.config, assignment.proposed, self.seed, self.owners)
+        self.audit("confidence", {"proposed": dict(assignment.proposed), "confidence": sure})
+        return replace(assignment, confidence=sure)
 
-    @staticmethod
-    def _least(p_values: Sequence[np.ndarray]) -> np.ndarray:
-        """The smallest over attributes, each of which counts as a test."""
-        found: np.ndarray = np.minimum(1.0, len(p_values) * np.min(p_values, axis=0))
-        return found
-
-    def _known(self, sketches: Sequence[NoisyTables], finding: RoleAssignment) -> list[Projected]:
-        """What all know of the squares that a finding rests on."""
-        parts = tuple(dict(sketch.tables) for sketch in sketches)
-        bins = self.statistics.bins(parts, self.tabled)
-        return [
-            Projected(s.attribute, Opened(**{**told, "sizes": np.array(told["sizes"])}), bins, s.deviation)
-            for s, told in zip(sketches, finding.opened, strict=True)
-        ]
-
-    def _projected(self, sketches: Sequence[NoisyTables]) -> tuple[Evidence, tuple[Mapping[str, Any], ...]]:
-        """Scores that are computed under MPC, and the opened numbers that they follow from."""
-        parts = tuple(dict(sketch.tables) for sketch in sketches)
+    def _evidence(self, tables: Sequence[NoisyTables]) -> tuple[Evidence, tuple[Opened, ...]]:
+        """Evidence from the tables, and what was opened to all for it."""
+        if self.config.score != "hsic":
+            return self._of_owners(tables), ()
         counts = [len(a.groups) for a in self.protected]
-        told = self.statistics.projected(parts, sketches[0].releases, counts, self.tabled)
-        bins = self.statistics.bins(parts, self.tabled)
-        made = [Projected(s.attribute, one, bins, s.deviation) for s, one in zip(sketches, told, strict=True)]
-        scores = {k: float(max(one.score(k) for one in made)) for k in sorted(bins)}
-        p_values = {k: float(self._least([one.p_values(k, self.seed) for one in made])) for k in sorted(bins)}
-        opened = tuple({**one._asdict(), "sizes": one.sizes.tolist()} for one in told)
-        return Evidence(scores, p_values if self.config.rule == "fdr" else {}), opened
+        opened = self.statistics.projected(_by_attribute(tables), tables[0].releases, counts, self.tabled)
+        return self._of_squares(tables, opened), opened
 
-    def _evidence(self, sketches: Sequence[NoisyTables], conditional: Sequence[Conditional]) -> Evidence:
-        """Scores of the own tables, then those of all parties."""
-        own = weigh(sketches, self.config, self.seed, self._own)
-        publish = self.statistics.publish
+    def _of_squares(self, tables: Sequence[NoisyTables], opened: Sequence[Opened], redrawn: bool = False) -> Evidence:
+        """Evidence from the squares that were opened to all: the strongest over attributes, each of which is a test.
+
+        `redrawn`: what REDRAWS other runs might have given.
+        """
+        bins = self.statistics.bins(_by_attribute(tables), self.tabled)
+        every = [Projected(t.attribute, one, bins, t.deviation) for t, one in zip(tables, opened, strict=True)]
+        scores: dict[str, Any] = {}
+        p_values: dict[str, Any] = {}
+        for k in sorted(bins):
+            squares = [one.redrawn(k, REDRAWS, self.seed) if redrawn else None for one in every]
+            drawn = list(zip(every, squares, strict=True))
+            score = np.max([one.score(k, seen) for one, seen in drawn], axis=0)
+            least = np.min([one.p_values(k, self.seed, seen) for one, seen in drawn], axis=0)
+            p = np.minimum(1.0, len(every) * least)
+            scores[k], p_values[k] = (score, p) if redrawn else (float(score), float(p))
+        return Evidence(scores, p_values if self.config.rule == "fdr" else {})
+
+    def _of_owners(self, tables: Sequence[NoisyTables], redrawn: bool = False) -> Evidence:
+        """Evidence that owners compute from their own tables and announce to all."""
+        names = [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
+        own = weigh(tables, self.config, self.seed, names, redrawn)
+        kinds = (REDRAWN_SCORES, REDRAWN_P_VALUES) if redrawn else (SCORES, P_VALUES)
+
+        def announced(kind: Kind, values: Numbers) -> Numbers:
+            if redrawn:
+                return unpacked(self.statistics.publish(kind.name, packed(values)))
+            return self.statistics.publish(kind.name, values)
+
         if own.parts:
-            parts = tuple(publish(SCORES.name, part) for part in own.parts)
-            return Evidence(_summed(parts), {}, conditional, parts)
+            parts = [announced(kinds[0], part) for part in own.parts]
+            return Evidence(summed(parts), {}, parts)
         return Evidence(
-            publish(SCORES.name, own.scores) if self._scored else {},
-            publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},
-            conditional,
+            announced(kinds[0], own.scores) if self.config.score != "conditional" else {},
+            announced(kinds[1], own.p_values) if self.config.rule == "fdr" else {},
         )
+
+
+def _by_attribute(tables: Sequence[NoisyTables]) -> Tables:
+    return tuple(dict(one.tables) for one in tables)
 
 
 def check_support(card: PolicyCard, parties: Sequence[Party]) -> None:

@@ -35,7 +35,7 @@ import numpy as np
 from secure_sccvfl.data.party import MOMENT_GRID, Attribute, Party
 from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.discovery.statistics import GroupSums, Statistics, joint_norm
-from secure_sccvfl.releases.releases import RISK_GAINS
+from secure_sccvfl.releases.catalogue import RISK_GAINS
 
 HALVES = 2
 

@@ -10,7 +10,7 @@ import numpy as np
 from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
-from secure_sccvfl.releases.releases import RESIDUALS
+from secure_sccvfl.releases.catalogue import RESIDUALS
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,8 @@ from secure_sccvfl.discovery.statistics import (
     column_slices,
     open_to_all,
 )
+from secure_sccvfl.releases.catalogue import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, Columns, Kind, owner_title
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Columns, Kind
-from secure_sccvfl.releases.releases import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
 FEWEST, SURE = 20, 4.0

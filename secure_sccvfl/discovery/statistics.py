@@ -23,7 +23,7 @@ from protocols.session.runtime import Session
 from protocols.steps.clipping import Clipping, clip, scaled
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.releases.kinds import Columns
+from secure_sccvfl.releases.catalogue import Columns
 
 Arrays = Mapping[str, np.ndarray]
 """Columns of each feature, by its name."""

@@ -138,13 +138,9 @@ def scored(
     return found
 
 
-def choose(people: Sequence[Mapping[str, Any]], drawn: int) -> dict[str, Any]:
-    """A few records to show, and why each: flips, the largest change, the one in the middle, the smallest.
-
-    The first `drawn` were drawn at random. The others were chosen by a rule: they count nowhere, and are kept by id.
-    """
-    at_random = people[:drawn]
-    by_change = sorted(at_random, key=lambda e: -e["change"])
+def choose(people: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A few records to show, and why each: flips, the largest change, the one in the middle, the smallest."""
+    by_change = sorted(people, key=lambda e: -e["change"])
     picked: dict[str, dict[str, Any]] = {}
     named = [
         *((e, "the decision flips") for e in by_change if e["flipped"]),
@@ -156,9 +152,9 @@ def choose(people: Sequence[Mapping[str, Any]], drawn: int) -> dict[str, Any]:
         if len(picked) < SHOWN:
             picked.setdefault(example["id"], {**example, "why": why})
     return {
-        "drawn": drawn,
-        "flipped": sum(e["flipped"] for e in at_random),
-        "scores": [[e[when]["score"] for when in (BEFORE, AFTER)] for e in at_random],
+        "drawn": len(people),
+        "flipped": sum(e["flipped"] for e in people),
+        "scores": [[e[when]["score"] for when in (BEFORE, AFTER)] for e in people],
         "shown": list(picked.values()),
         "people": list(people),
     }

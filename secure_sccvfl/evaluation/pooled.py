@@ -20,9 +20,9 @@ from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.evaluation.baselines import aware, drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
+from secure_sccvfl.evaluation.information import information
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
-from secure_sccvfl.evaluation.qualitative.views import of_run
+from secure_sccvfl.evaluation.prepared import Prepared, train_plainly
 from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.group_rates import MIN_GROUP
@@ -40,12 +40,12 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 class Comparison:
     """By baseline its metrics, and its rates by slice; by judge the figures of its edits and the gates it fails.
 
-    qualitative: information, representations and single people, as `evaluation.qualitative` gives them.
+    information: mutual information of each column with s, by column (`evaluation.information`).
     """
 
     baselines: dict[str, dict[str, float]]
     judges: dict[str, dict[str, Any]]
-    qualitative: dict[str, Any]
+    information: dict[str, dict[str, float]]
     slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -113,24 +113,24 @@ def compare(
     the run.
     """
     ready = ready_with(data, split, roles, config, budget, seed, card if mode != "aware" else None)
-    fitted: dict[str, Fitted] = {}
     found: dict[str, dict[str, float]] = {}
     gates: dict[str, dict[str, Any]] = {}
     sliced: dict[str, dict[str, Any]] = {}
+    codes = data.protected[0].codes[split.train]
     same = {"plaintext_scc": aware} if mode == "aware" else {}
     for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
-        fitted[name] = method(ready)
-        predict = fitted[name].predict
+        predict = method(ready).predict
         found[name] = flat(judges.score(predict))
         if name == "erm":
-            known = (ready.inputs[split.train], data.protected[0].codes[split.train])
+            known = (ready.inputs[split.train], codes)
             seen = judges.quality(known, ready.columns(roles.named("M")), predict)
             gates = {judge: with_failed_checks(figures) for judge, figures in seen.items()}
             by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
             sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
-    return Comparison(found, gates, of_run(ready, judges, fitted), sliced)
+    parties = [party.take(split.train) for party in ready.parties]
+    return Comparison(found, gates, information(parties, codes, len(data.protected[0].groups), seed), sliced)
 
 
 def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.models.generators import Generator, make_generator
 from secure_sccvfl.models.table_generator import shift_direction
-from secure_sccvfl.releases.gram import SHORTENED, gram_sensitivity
+from secure_sccvfl.releases.mechanisms import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import ModuleHead
 from secure_sccvfl.training.trainer import Model

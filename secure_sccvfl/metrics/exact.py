@@ -46,8 +46,7 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.batching import Shared, largest, products, squares, together
 from secure_sccvfl.metrics.copies import Copies, figures_of_judge
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import EXACT_EVALUATION
+from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, Facts
 
 LOSS_BOUND = 50.0
 """Logits beyond this count as this much in the log loss."""

@@ -65,10 +65,9 @@ from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.releases.catalogue import EVALUATION, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
-from secure_sccvfl.releases.releases import EVALUATION
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 
 NAME = EVALUATION.charged_as()
 SURE = 3.0

@@ -29,8 +29,7 @@ from secure_sccvfl.metrics.batching import Shared
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES
 from secure_sccvfl.metrics.intervals import wilson
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import SLICES
+from secure_sccvfl.releases.catalogue import SLICES, Facts
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Crossed:
                 if feature.name == name:
                     return cls(name, rank, _values(feature))
         known = ", ".join(f.name for own in schema.features for f in own)
-        raise ConfigError(f"slices: no column {name!r}; there is {known}")
+        raise ConfigError(f"slices: no column {name!r}; available: {known}")
 
     @classmethod
     def opened(cls, schema: Schema, name: str, *, pooled: bool, exact: bool) -> Crossed | None:

@@ -4,7 +4,7 @@
 `autoencoder` a locally trained bottleneck, behind the same interface. Without a private head each is centred on local
 means.
 
-A private head (`secure_sccvfl.releases.heads`) needs rows that depend on nothing but their own record and on what was
+A private head (`releases.mechanisms`) needs rows that depend on nothing but their own record and on what was
 released, and a public bound on their length. So encoders are then centred on public values (`public_centre`), and the
 length of a row is at most `public_radius`, which follows from the public dictionary.
 """
@@ -99,7 +99,7 @@ def public_radius(layout: Layout) -> float:
 
 
 def edit_radius(layout: Layout, edited: Collection[str]) -> float:
-    """The largest change of a party's plain encoding by an edit of these features (`releases.gram`)."""
+    """The largest change of a party's plain encoding by an edit of these features (`releases.mechanisms`)."""
     blocks = [block for block in layout.blocks if block.feature.name in edited]
     return float(np.sqrt(sum(2 if block.one_hot else _steps(block) for block in blocks)))
 

@@ -49,7 +49,7 @@ def _table(what: str, raw: Any, first: str, known: tuple[str, ...]) -> dict[str,
 
 def _kind(what: str, kind: str, known: Mapping[str, str]) -> None:
     if kind and kind not in known:
-        raise PolicyError(f"no kind of {what} {kind!r}; there is {', '.join(known)}")
+        raise PolicyError(f"no kind of {what} {kind!r}; available: {', '.join(known)}")
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Review:
 
     def __post_init__(self) -> None:
         if self.because not in get_args(Because):
-            raise PolicyError(f"no cause of a review {self.because!r}; there is {', '.join(get_args(Because))}")
+            raise PolicyError(f"no cause of a review {self.because!r}; available: {', '.join(get_args(Because))}")
         if bool(self.appeal) != (self.because == "appeal"):
             raise PolicyError("a review because of an appeal names it (--appeal), and no other does")
         if self.role is not None and not self.evidence:

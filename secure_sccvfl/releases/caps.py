@@ -21,6 +21,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accounting.account import Terms, read_account
 from accounting.budget import Budget, BudgetError
@@ -28,9 +29,10 @@ from accounting.caps import CapDecision, Raised
 from accounting.ledger import FileLedger, FileSets, LedgerError, read_ledger, states_of
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import fingerprint, is_signed, sign
-from protocols.session.runtime import Session
+from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
+
+if TYPE_CHECKING:  # readers of a report import this module without CrypTen
+    from protocols.session.runtime import Session
 
 PURPOSE = "cap"
 

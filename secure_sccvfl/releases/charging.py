@@ -24,10 +24,17 @@ from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
 from protocols.records.releases import Receipt
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.gram import GramNoise
-from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, noise_of_model, price_head
-from secure_sccvfl.releases.noise import NoiseLevel, gram_event, noised_event
-from secure_sccvfl.releases.releases import GRAM, HEAD, HEAD_OUTPUT
+from secure_sccvfl.releases.catalogue import GRAM, HEAD, HEAD_OUTPUT, charge_number
+from secure_sccvfl.releases.mechanisms import (
+    GramNoise,
+    HeadNoise,
+    HeadPlan,
+    NoiseLevel,
+    gram_event,
+    noise_of_model,
+    noised_event,
+    price_head,
+)
 
 _AGAIN = 2
 """A party's answer before a release, besides yes (1) and no (0): its ledger already has a charge of this key."""
@@ -129,10 +136,8 @@ class Charger:
         self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, mechanism: Mechanism = "gaussian"
     ) -> Event:
         """The release as it will be charged."""
-        tail = name.rpartition("-")[2]
         level = NoiseLevel(self.multiplier, self.noise, self._session.parties)
-        refresh = int(tail) if tail.isdigit() else 0
-        return noised_event(name, sensitivity, level, self.records.digest, refresh, sampling, mechanism)
+        return noised_event(name, sensitivity, level, self.records.digest, charge_number(name), sampling, mechanism)
 
     def ask(
         self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, mechanism: Mechanism = "gaussian"

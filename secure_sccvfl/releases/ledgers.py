@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounting.account import Account, by_part, read_account
 from accounting.accountant import (
@@ -24,10 +24,12 @@ from accounting.calibration import check_target
 from accounting.ledger import SETS, FileSets, read_ledger
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
-from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from protocols.session.runtime import Session
 from secure_sccvfl.releases.caps import check_raised
+
+if TYPE_CHECKING:  # readers of a report import this module for the names of the ledgers, without CrypTen
+    from protocols.operations.noise import NoiseKind
+    from protocols.session.runtime import Session
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"

@@ -1,19 +1,16 @@
-"""Noise on statistics of s: what a release costs and draws, the interface, and the Gaussian of plaintext runs.
+"""Noise of plaintext runs: the interface of noisy statistics, the budget of a run, and seeded Gaussian noise.
 
-The charge and the noise come from one object, the event. Plaintext and secret runs make it here. Prices,
-calibration and the refusal beyond the cap are those of `accounting`.
+Events, sensitivities and scales are those of secure runs (`mechanisms.py`); the refusal beyond the budget is that of
+`accounting`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
-from accounting.accountant import FINE
 from accounting.budget import Budget
 from accounting.calibration import check_target, noise_multiplier
 from accounting.events import Event, Mechanism, Sensitivity
@@ -24,71 +21,26 @@ from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from protocols.steps.clipping import scaled
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.releases.gram import GramNoise
-from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, noise_of_model, price_head, simulated
-from secure_sccvfl.releases.releases import FIRST_COUNT, GRAM
+from secure_sccvfl.releases.mechanisms import (
+    GramNoise,
+    HeadNoise,
+    HeadPlan,
+    NoiseLevel,
+    gram_event,
+    noise_of_model,
+    noised_event,
+    price_head,
+)
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
-"""The benchmark records of a plaintext run: all of its releases are about the same records, so one stands for them.
-"""
-
-COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}
-"""Charges whose release has so many times the noise of the others of a run: it costs the square of that less."""
-
-
-@dataclass(frozen=True)
-class NoiseLevel:
-    """How much noise hides a release: its deviation over what a replaced record moves, and who makes its copies."""
-
-    multiplier: float
-    kind: NoiseKind
-    parties: int
-
-
-def noised_event(
-    name: str,
-    sensitivity: Sensitivity,
-    level: NoiseLevel,
-    records: str,
-    refresh: int = 0,
-    sampling: float = 1.0,
-    mechanism: Mechanism = "gaussian",
-) -> Event:
-    """The release whose hidden noise is `level.multiplier` times what a replaced record moves, or a multiple of it.
-
-    The multiple is in `COARSER`. Hidden means hidden from parties without the attribute. Copies too small for their
-    grid are not counted together (`accounting.accountant`).
-    """
-    hidden = noise.hidden_copies(level.kind, level.parties)
-    left = noise.copies_against_dealer(level.kind, level.parties)
-    whole = level.multiplier * COARSER.get(name, 1.0) * sensitivity.replaced
-    sigma = whole / math.sqrt(hidden)
-    if sigma < FINE * sensitivity.unit:
-        hidden, left, sigma = 1, min(1, left), whole
-    return Event(
-        name,
-        sensitivity.replaced,
-        sigma,
-        records,
-        refresh,
-        sampling=sampling,
-        mechanism=mechanism,
-        added=sensitivity.added,
-        copies=hidden,
-        dealer_copies=left,
-    )
-
-
-def gram_event(sensitivity: Sensitivity, level: NoiseLevel, records: str) -> Event:
-    """The noisy Gram matrix of records' edits. All parties see it, so none of them may know its noise."""
-    return noised_event(GRAM.charged_as(), sensitivity, replace(level, kind=noise_of_model(level.kind)), records)
+"""The records of a plaintext run: all of its releases are about the same records, so one stands for them."""
 
 
 @dataclass(frozen=True)
 class SpendingPlan:
-    """The cap of one run and how it is spent: equal releases, with the noise of a secure run of this kind.
+    """The budget of one run and how it is spent: equal releases, with the noise of a secure run of this kind.
 
-    head: a private head takes its share of the cap.
+    head: a private head takes its share of the budget.
     """
 
     epsilon: float = 8.0
@@ -112,7 +64,7 @@ class SpendingPlan:
 
     @property
     def head_budget(self) -> HeadBudget:
-        """How tables and head share the cap."""
+        """How tables and head share the budget."""
         if self.head is None:
             raise ValueError("this plan has no private head")
         return self.head.budget(self.epsilon, self.delta, self.releases)
@@ -139,7 +91,7 @@ class Noise(Protocol):
     def release(
         self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
     ) -> dict[str, np.ndarray]:
-        """Noisy copies of the statistics, charged together as one release of this joint sensitivity.
+        """The statistics with noise, charged together as one release of this joint sensitivity.
 
         mechanism "paper" says that these are tables that were scaled to a length.
         """
@@ -150,13 +102,13 @@ class Noise(Protocol):
         ...
 
     def check(self, rows: int) -> None:
-        """Refuse a cap that promises nothing for this many records."""
+        """Refuse a budget that guarantees nothing for this many records."""
         ...
 
 
 @dataclass
 class GaussianNoise:
-    """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the cap.
+    """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the budget.
 
     mechanism "paper": every table is scaled to norm `scale` first, as in the paper, and the noise is calibrated to
     the sensitivity that remains. The budget is the same and correctly priced; for comparison.
@@ -182,21 +134,19 @@ class GaussianNoise:
     def release(
         self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
     ) -> dict[str, np.ndarray]:
-        done = mechanism == "paper"
-        exact = sums if done else {k: self._scaled(v) for k, v in sums.items()}
-        event = self._event(name, sensitivity, done)
-        quote = self.account.charge(event, f"{len(self.charges)} {name}", SIMULATION)
-        self.charges.append(SimulatedCharge(name, event.sensitivity, event.multiplier, quote.after))
+        scaled_before = mechanism == "paper"
+        exact = sums if scaled_before else {k: self._scaled(v) for k, v in sums.items()}
+        event = self._event(name, sensitivity, scaled_before)
+        self._charge(event)
         deviation = noise.deviation(self.plan.noise, event.sigma, self.plan.parties)
         return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
 
     def charge_gram(self, moved: Sensitivity) -> GramNoise:
-        """Charge the Gram matrix of records' edits; the plaintext engine draws its noise from the seed."""
+        """Charge the Gram matrix of counterfactual changes; the plaintext engine draws its noise from the seed."""
         event, plan = gram_event(moved, self.plan.level, SIMULATION.digest), self.plan
         if plan.head is None or not plan.head.gram:
             raise ValueError("the budget has no share for the Gram matrix of records' edits")
-        quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
-        self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
+        self._charge(event)
         kind = noise_of_model(plan.noise)
         return GramNoise(noise.deviation(kind, event.sigma, plan.parties), kind, seed=self.seed)
 
@@ -207,9 +157,14 @@ class GaussianNoise:
             raise ValueError("the budget has no share for a private head")
         priced = price_head(plan.head, plan.head_budget, count, plan.noise, plan.parties, SIMULATION.digest)
         for event in priced.events:
-            quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
-            self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
-        return simulated(priced, plan.parties, self.seed)
+            self._charge(event)
+        factor = noise.deviation(priced.noise.kind, 1.0, plan.parties)  # all contributions as one
+        sigma, output = priced.noise.sigma * factor, priced.noise.output * factor
+        return replace(priced.noise, sigma=sigma, output=output, seed=self.seed)
+
+    def _charge(self, event: Event) -> None:
+        quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
+        self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
 
     def _event(self, name: str, sensitivity: Sensitivity, scaled_before: bool = False) -> Event:
         if self.mechanism == "paper" and not scaled_before:

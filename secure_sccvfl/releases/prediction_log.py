@@ -3,7 +3,7 @@
 The receiver of predictions gives its own columns of a new record. If it could change them and ask again, each answer
 would tell it more about the columns of the others (16 decisions are enough to read a category off). So every party
 keeps a log for each model, next to its ledger, and withholds the result of a person that its log knows
-(protocols/steps/refusals.py). No cooperation of the receiver is needed: one honest party's log is enough.
+(protocols/steps/choice.py). No cooperation of the receiver is needed: one honest party's log is enough.
 
 A log is append-only and hash-chained. It is about one run, whatever its model's files look like: a model that is
 saved again is the same model. Its lines:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accounting.charts import Dot, Line, curves, forest, percent
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.reports.charts import Dot, Line, curves, forest, percent
 
 Row = Mapping[str, Any]
 CONTROL = "positive control"
@@ -92,12 +92,11 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             if len(s := [r for r in series[row["view"]] if r["strength"] is not None]) > 1
         ]
         if lines:
-            hint = "bars: 95 % intervals"
-            if chance:
+            hint, level = "bars: 95 % intervals", (chance, "chance") if chance else None
+            if level:
                 hint = f"made to use what the run sent, whether that helps or not; {hint}; dashed: chance"
-            charts.append(
-                ("As the attack gets stronger", hint, curves(title, lines, below, share=True, chance=chance))
-            )
+            svg = curves(title, lines, below, share=True, level=level, near=bool(level))
+            charts.append(("As the attack gets stronger", hint, svg))
         panels.append({"title": title, "charts": charts})
     return panels
 
@@ -148,10 +147,7 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     return told
 
 
-NOT_AUDITED = (
-    "The noise was not put to the test: that takes hundreds of noisy tables of the same records, which no ledger "
-    "counts. It is done on public benchmark data alone, with the same code."
-)
+NOT_AUDITED = "The noise was not tested: this run made no charged release, or an older version evaluated it."
 
 
 def audits_of(security: Mapping[str, Any]) -> Mapping[str, Row]:

@@ -7,7 +7,7 @@ the page of a whole run leaves them out. A party makes a page with its own table
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.models.table_generator import FLOOR
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.reports.results import read
 from secure_sccvfl.runs.paths import model_digest
 
 
-def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+def group_edits(
+    model: Path, features: tuple[Feature, ...], groups: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
     """For each edited feature and attribute: mean of a number, or share of each category, in the farthest groups."""
     model_digest(model)
     facts = json.loads((model / "model.json").read_text())
@@ -52,8 +55,7 @@ def own_edits(run: Path, party: int) -> list[dict[str, Any]]:
     if party not in folder.ranks(parties):
         known = f"parties 0 to {parties - 1}" if folder.host is None else f"party {folder.host} alone"
         raise ConfigError(f"the run has {known}, not {party}")
-    report = json.loads((run / "report.json").read_text())
-    groups = {a["name"]: a["labels"] for a in report["data"]["protected"]}
+    groups = {attribute.name: attribute.labels for attribute in read(run).data.protected}
     return group_edits(folder.part(party) / "model", folder.options().schema(parties).features[party], groups)
 
 

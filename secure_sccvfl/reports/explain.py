@@ -1,9 +1,9 @@
 """One person of a run in six steps, as data: from a run on public data, or from one party's own folder.
 
 Public data (a benchmark, or data that may be pooled): everything, with the run's plaintext twin as the model, since
-nobody has the model of a run in secret; where the run itself decided about the person, its decision stands beside.
-A consortium: one party sees its own columns, their roles, and what its own generator does to them. It was told
-nothing else about a person, so nothing else can be shown.
+nobody has the model of a run under MPC; where the run itself decided about the person, its decision is included.
+A consortium: one party sees its own columns, their roles, and what its own generator does to them. Nothing else about
+a person was released to it, so nothing else can be shown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,14 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.examples import cells, decoded
+from secure_sccvfl.evaluation.explained import DRAWS, explained, most_frequent, moves
 from secure_sccvfl.evaluation.pooled import ready_with
-from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
-from secure_sccvfl.evaluation.qualitative.people import moves
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.policy_card import CARD
+from secure_sccvfl.reports.results import Description, decode, encode, read
 from secure_sccvfl.runs.description import describe
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.training.modes.options import RunOptions
@@ -40,8 +40,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 
 def explain(run: Path, record: str) -> dict[str, Any]:
     """A person of a finished run on public data."""
-    report = _json(run / "report.json")
-    session = load_session(_must(run, "session.toml"))
+    report, session = read(run), RunFolder(run).session()
     options = RunOptions.of(session.options)
     if not options.data.pooled or options.evaluation.kind != "exact":
         raise ConfigError(
@@ -52,21 +51,17 @@ def explain(run: Path, record: str) -> dict[str, Any]:
         data = pooled(options.data.dataset, len(session.parties))
     row = _row(data.ids, record, options.data.dataset)
     split = make_split(data, options.data.split, options.data.seed)
-    roles = Roles(report["roles"], report["proxies"])
     config = replace(options.train_config(), evaluation="exact")
-    budget = options.simulated_budget(len(session.parties))
-    ready = ready_with(data, split, roles, config, budget, options.data.seed, _card(run))
-    in_secret = {e["id"]: e for e in (report.get("examples") or {}).get("people", ())}
+    budget, card = options.simulated_budget(len(session.parties)), _card(run)
+    ready = ready_with(data, split, Roles(report.roles, report.proxies), config, budget, options.data.seed, card)
+    people = report.examples.people if report.examples is not None else ()
     return {
         "record": record,
-        "run": report["run"],
+        "run": report.run,
         "party": None,
-        "data": report["data"],
-        "holders": _holders(report),
-        "columns": _columns(report, _card(run)),
-        "proxies": report["proxies"],
+        **_shown(encode(report), report.party_names, report.data, card),
         "person": explained(ready, options.training.mode, row),
-        "secure": in_secret.get(record),
+        "secure": next((encode(person) for person in people if person.id == record), None),
     }
 
 
@@ -81,36 +76,35 @@ def explain_to_party(
     folder = RunFolder.of(run)
     if folder.host not in (None, party):
         folder.must_hold_all(f"party {party} explains what it holds itself")
-    place = folder.part(party)
-    place = place if place.is_dir() else run
-    session = load_session(session_file if session_file is not None else _must(run, "session.toml"))
+    part = folder.part(party)
+    part = part if part.is_dir() else run
+    session = folder.session() if session_file is None else load_session(session_file)
     options, parties = RunOptions.of(session.options), len(session.parties)
     if not 0 <= party < parties:
         raise ConfigError(f"the run has parties 0 to {parties - 1}, not {party}")
-    result = _json(place / "result.json")
+    result = _result(part)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         own = options.load(party, parties)
-    row = _row(own.ids, record, f"the records of {own.schema.parties[party]}")
-    words = describe(options.data.dataset, own.schema)
-    told = {**result, "data": words, "party_names": result["parties"]}
+    name = own.schema.parties[party]
+    row = _row(own.ids, record, f"the records of {name}")
+    data = decode(Description, describe(options.data.dataset, own.schema))
+    shown = _shown(result, result["parties"], data, _card(run))
     return {
         "record": record,
         "run": result["run"],
-        "party": own.schema.parties[party],
-        "data": words,
-        "holders": _holders(told),
-        "columns": [c for c in _columns(told, _card(run)) if c["holder"] == own.schema.parties[party]],
-        "proxies": result["proxies"],
-        "person": _own_person(place, own, row),
+        "party": name,
+        **shown,
+        "columns": [column for column in shown["columns"] if column["holder"] == name],
+        "person": _own_person(part, own, row),
         "decision": _predicted(predictions, record) if predictions is not None else None,
     }
 
 
-def _own_person(place: Path, own: PartyData, row: int) -> dict[str, Any]:
-    """A party's own columns of a person, and what its generators make of them."""
+def _own_person(part: Path, own: PartyData, row: int) -> dict[str, Any]:
+    """A party's own columns of a person, and the counterfactuals of its generators."""
     layout = own.party.layout
-    model = load_model(place / "model", layout)
+    model = load_model(part / "model", layout)
     roles = Roles(dict(model.roles), model.proxies)
     generators = model.generators(own.party.take(own.split.train))
     values = np.array([decoded(block, own.party.inputs[row, block.columns]) for block in layout.blocks])
@@ -134,7 +128,7 @@ def _own_person(place: Path, own: PartyData, row: int) -> dict[str, Any]:
 def _edit(
     generator: Generator, before: np.ndarray, source: int, target: int, layout: Layout, roles: Roles
 ) -> tuple[list[dict[str, Any]], int]:
-    """The most frequent edit of a record that changes anything, and how many draws change nothing."""
+    """The most frequent counterfactual of a record that changes anything, and how many draws change nothing."""
     rows = np.repeat(before[None], DRAWS, axis=0)
     edits = generator(rows, source, np.full(DRAWS, target), 0)
     still = int((np.abs(edits - before).max(axis=1) == 0).sum())
@@ -153,36 +147,35 @@ def _predicted(path: Path, record: str) -> dict[str, str]:
     raise ConfigError(f"{path.name} has no record {record!r}")
 
 
-def _holders(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """By party: how many columns it holds, and whether it holds the label or a protected attribute."""
-    label, protected = report["data"]["label"]["holder"], report["data"]["protected"]
-    return [
+def _shown(
+    result: Mapping[str, Any], parties: Sequence[str], data: Description, card: PolicyCard | None
+) -> dict[str, Any]:
+    """The public part: the description, what each party holds, and every column with its role and why."""
+    owners, decisions = result["owners"], {} if card is None else card.decisions
+    holders = [
         {
             "party": name,
-            "columns": [column for column, owner in report["owners"].items() if owner == name],
-            "label": name == label,
-            "protected": [a["name"] for a in protected if a["holder"] == name],
+            "columns": [column for column, owner in owners.items() if owner == name],
+            "label": name == data.label.holder,
+            "protected": [attribute.name for attribute in data.protected if attribute.holder == name],
         }
-        for name in report["party_names"]
+        for name in parties
     ]
-
-
-def _columns(report: Mapping[str, Any], card: PolicyCard | None) -> list[dict[str, Any]]:
-    """Every column with its holder, role and why."""
-    decided = {} if card is None else card.decisions
-    return [
+    columns = [
         {
             "name": name,
-            "holder": report["owners"][name],
+            "holder": owners[name],
             "role": role,
-            "by_card": name in report["by_card"],
-            "proposed": report["proposed"].get(name),
-            "confidence": report["confidence"].get(name),
-            "score": report["scores"].get(name),
-            "reason": decided[name].reason if name in decided else "",
+            "by_card": name in result["by_card"],
+            **{key: result[source].get(name) for key, source in _EVIDENCE.items()},
+            "reason": decisions[name].reason if name in decisions else "",
         }
-        for name, role in sorted(report["roles"].items(), key=lambda item: ("MPN".index(item[1]), item[0]))
+        for name, role in sorted(result["roles"].items(), key=lambda item: ("MPN".index(item[1]), item[0]))
     ]
+    return {"data": encode(data), "holders": holders, "columns": columns, "proxies": result["proxies"]}
+
+
+_EVIDENCE = {"proposed": "proposed", "confidence": "confidence", "score": "scores"}
 
 
 def _card(run: Path) -> PolicyCard | None:
@@ -196,15 +189,12 @@ def _row(ids: np.ndarray, record: str, where: str) -> int:
     return int(found[0])
 
 
-def _must(folder: Path, name: str) -> Path:
-    if not (folder / name).is_file():
-        raise ConfigError(f"{folder} is not the folder of a finished run: it has no {name}")
-    return folder / name
-
-
-def _json(path: Path) -> dict[str, Any]:
-    text = _must(path.parent, path.name).read_text(encoding="utf-8")
+def _result(part: Path) -> dict[str, Any]:
+    """What the party's training returned."""
+    path = part / "result.json"
     try:
-        return dict(json.loads(text))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError:
+        raise ConfigError(f"{part} is not the folder of a finished run: it has no result.json") from None
     except ValueError:
         raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None

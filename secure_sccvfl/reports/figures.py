@@ -1,98 +1,43 @@
-"""Figures of the model of a run beside the baselines: intervals, charts, and the table of all numbers."""
+"""Figures of a run next to those of the baselines: validity checks, intervals, charts and tables.
+
+Flip rates come from counterfactual models (`evaluation.counterfactual_models`), which training never saw. Each has a
+permutation baseline, the flip rate after s was permuted over the records, and validity checks on these data. No claim
+rests on a model that fails a check. Without such models, flips are counted with the run's own generator.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from accounting.charts import Dot, forest, number, percent
+from accounting.tables import Table
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
+from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
 from secure_sccvfl.metrics.intervals import wilson
-from secure_sccvfl.reports.charts import Dot, forest, number, percent
-from secure_sccvfl.reports.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
+from secure_sccvfl.reports.results import Rate, Report
 
 SECURE = "secure"
 MODELS = {
     SECURE: "this model",
-    "plaintext_scc": "same method, not in secret",
+    "plaintext_scc": "same method in plaintext",
     "drop_m": "without the mediators",
     "erm": "plain training, no protection",
     "logistic": "logistic regression",
     "majority": "always the most frequent",
 }
-
-
-def interval(report: Report, metric: str, value: float, model: str = SECURE) -> tuple[float, float] | None:
-    """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
-    noise = (report["noise"] if model == SECURE else report.get("baseline_noise", {}).get(model, {})).get(metric, 0.0)
-    if metric.startswith(("acc", "fr_")):
-        low, high = wilson(value, report["rows"]["test"])
-        return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
-    return (max(0.0, value - noise), value + noise) if noise else None
-
-
-def between(report: Report, metric: str) -> str:
-    """The interval of a rate of this model, in words."""
-    low, high = interval(report, metric, report["metrics"][metric]) or (0.0, 1.0)
-    return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
-
-
-def dot(report: Report, model: str, metric: str, value: float, control: float | None = None) -> Dot:
-    """A figure of a model, with its 95 % interval where there is one; `control`: of the null control."""
-    low, high = interval(report, metric, value, model) or (None, None)
-    name = MODELS.get(model, model)
-    if control is not None:
-        name += f" (null {percent(control)})"
-    return Dot(name, value, low, high, model == "secure", control)
-
-
-def metric_panels(report: Report) -> list[dict[str, str]]:
-    """Charts of this model beside the baselines."""
-    sources = {"secure": report["metrics"], **report["baselines"]}
-    panels = []
-    share = report["data"]["label"]["labels"][-1:] or ["positive"]
-    wanted: list[tuple[str, str, str, str | None]] = [("acc", "Right decisions", "further right is better", None)]
-    hint = "0 is best; short bar and “null”: the same where groups were shuffled, so what is the judge's own noise"
-    wanted += [(f"fr_{j}", f"Decisions that flip, {COMMON[j]}{mark(report, j)}", hint, j) for j in asked(report)]
-    if not asked(report):
-        known = null_of(report["metrics"], OWN) is not None
-        told = hint if known else "0 is best; no null control"
-        wanted.append((f"fr_{OWN}", f"Decisions that flip, {ALL_JUDGES[OWN]}", told, OWN if known else None))
-    wanted += [
-        ("rmse", "Typical error", "root mean square, of the label's range; lower is better", None),
-        *(
-            (f"scg_{j}", f"Shift of the answer, {words}{mark(report, j)}", "0 is best", None)
-            for j, words in ALL_JUDGES.items()
-            if "rmse" in report["metrics"]
-        ),
-        ("logloss", "Log loss", "how well the probabilities fit; lower is better", None),
-        ("dp_gap", "Difference between groups", f"in the share of “{share[0]}” decisions; 0: the same for all", None),
-        (
-            "eo_gap",
-            "Difference in mistakes",
-            "largest gap between groups in hits or in false alarms; 0 is best",
-            None,
-        ),
-    ]
-    for metric, title, told, judge in wanted:
-        dots = [
-            dot(report, name, metric, sources[name][metric], null_of(sources[name], judge) if judge else None)
-            for name in (*MODELS, *sorted(set(sources) - set(MODELS)))
-            if metric in sources.get(name, {})
-        ]
-        if dots:
-            start = 0.5 if metric == "acc" and min(d.low or 0.0 for d in dots) > 0.5 else 0.0
-            svg = forest(title, dots, share=not metric.startswith(("rmse", "logloss", "scg")), start=start)
-            panels.append({"title": title, "hint": told, "svg": svg})
-    return panels
-
-
-FIGURES_OF_JUDGES = {
-    "fr": "flips",
-    "fr_null": "flips, groups shuffled",
-    "net": "net flips",
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+CF_MODELS = {
+    name: f"{place} counterfactual model" for name, place in zip(COUNTERFACTUAL_MODELS, ORDINALS, strict=False)
+}
+ALL_CF_MODELS = {**CF_MODELS, OWN: "the run's own generator"}
+RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "true positive rate", "fpr": "false positive rate"}
+CF_METRICS = {
+    "fr": "flip rate",
+    "fr_null": "flip rate, groups permuted",
+    "net": "net flip rate",
     "scg": "shift of the score",
-    "scg_null": "shift, groups shuffled",
+    "scg_null": "shift, groups permuted",
 }
 METRIC_WORDS = {
     "acc": "right decisions",
@@ -100,85 +45,261 @@ METRIC_WORDS = {
     "logloss": "log loss",
     "positive_rate": "share of “{positive}” decisions",
     "dp_gap": "gap of “{positive}” decisions between groups",
-    "eo_gap": "gap of hits or false alarms between groups",
+    "eo_gap": "gap of true or false positive rates between groups",
     **{
-        f"{metric}_{judge}": f"{words} ({place})"
-        for judge, place in {**COMMON, OWN: "own generator"}.items()
-        for metric, words in FIGURES_OF_JUDGES.items()
+        f"{metric}_{model}": f"{words} ({name})"
+        for model, name in {**CF_MODELS, OWN: "own generator"}.items()
+        for metric, words in CF_METRICS.items()
     },
 }
 
 
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def cf_models(report: Report) -> list[str]:
+    """The counterfactual models that a run was evaluated with."""
+    return [name for name in CF_MODELS if any(f"{what}_{name}" in report.metrics for what in ("fr", "scg"))]
+
+
+def failed_checks(report: Report, model: str) -> tuple[str, ...]:
+    """Validity checks that a counterfactual model fails: on average over the frontier's seeds if any, else here.
+
+    The run's own generator has no checks.
+    """
+    if report.frontier is not None and model in report.frontier.failed:
+        return report.frontier.failed[model]
+    return report.judges[model].failed if model in report.judges else ()
+
+
+def failure_note(report: Report, model: str) -> str:
+    """What follows the name of a counterfactual model that fails a check."""
+    checks = failed_checks(report, model)
+    return f", fails its validity check{'s' * (len(checks) > 1)} ({listed(checks)})" if checks else ""
+
+
+def permutation_baseline(figures: Mapping[str, float], model: str) -> float | None:
+    """The flip rate after the groups were permuted over the records."""
+    return figures.get(f"fr_null_{model}")
+
+
+def trusted(report: Report) -> str | None:
+    """The counterfactual model that claims rest on: the strictest that passes; the own generator if there is none."""
+    rates, models = report.metrics, cf_models(report)
+    if not models:
+        return OWN if f"fr_{OWN}" in rates else None
+    sound = [model for model in models if f"fr_{model}" in rates and not failed_checks(report, model)]
+    return max(sound, key=lambda model: rates[f"fr_{model}"]) if sound else None
+
+
+def cf_model_words(report: Report) -> str:
+    """How many counterfactual models there were, and where each takes values from; empty if there was none."""
+    names = cf_models(report)
+    origins = [COUNTERFACTUAL_MODELS.get(name).about for name in names]
+    about = ", ".join(f"the {place} {origin}" for place, origin in zip(ORDINALS, origins, strict=False))
+    count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
+    plural = "s" * (len(names) != 1)
+    return f"{count} counterfactual model{plural} to say, which training never saw: {about}" if names else ""
+
+
+def check_table(report: Report) -> Table | None:
+    """The validity checks of each counterfactual model on these data."""
+    names = [name for name in cf_models(report) if name in report.judges]
+    if not names:
+        return None
+    regression = report.data.task == "regression"
+
+    def rate(value: float | None) -> str:
+        return "" if value is None else f"{value:.3f}" if regression else percent(value)
+
+    def cells(model: str) -> list[str]:
+        checks, failed = report.judges[model], failed_checks(report, model)
+        quality = (checks.edit_auc, checks.edit_auc_real, checks.edit_mmd_ratio)
+        shown = ["" if value is None else f"{value:.2f}" for value in quality]
+        shown += [rate(checks.edit_erm), rate(checks.edit_erm_null)]
+        return [CF_MODELS[model], *shown, f"fails: {listed(failed)}" if failed else "passes"]
+
+    titles = (
+        "counterfactual model",
+        f"AUC (at least {LEAST_AUC:g})",
+        "AUC of real records",
+        f"MMD ratio (at most {MOST_MMD:g})",
+        f"{'shift' if regression else 'flip rate'}, plain training",
+        f"the same, groups permuted (at most {MOST_NULL:g} of it)",
+        f"checks, over {len(report.frontier.seeds)} seeds" if report.frontier is not None else "checks",
+    )
+    return Table(titles, [cells(name) for name in names])
+
+
+def check_warnings(report: Report) -> list[str]:
+    """Which counterfactual models no claim rests on."""
+    models = cf_models(report)
+    failing = [name for name in models if failed_checks(report, name)]
+    if not failing:
+        return []
+    text = "; ".join(
+        f"the {CF_MODELS[name]} ({name}) fails {listed(failed_checks(report, name))}" for name in failing
+    )
+    if len(failing) == len(models):
+        return [f"No counterfactual model passes its validity checks here, so flip rates prove nothing: {text}."]
+    return [f"A counterfactual model does not pass its validity checks here, and no claim rests on it: {text}."]
+
+
+def interval(report: Report, metric: str, value: float, model: str = SECURE) -> tuple[float, float] | None:
+    """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
+    noise = (report.noise if model == SECURE else report.baseline_noise.get(model, {})).get(metric, 0.0)
+    if metric.startswith(("acc", "fr_")):
+        low, high = wilson(value, report.rows.test)
+        return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
+    return (max(0.0, value - noise), value + noise) if noise else None
+
+
+def interval_words(report: Report, metric: str) -> str:
+    """The interval of a rate of this model."""
+    low, high = interval(report, metric, report.metrics[metric]) or (0.0, 1.0)
+    return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
+
+
+def _sources(report: Report) -> dict[str, Mapping[str, float]]:
+    """The figures of this model and of every baseline, in the order of `MODELS`."""
+    sources = {SECURE: report.metrics, **report.baselines}
+    return {name: sources[name] for name in (*MODELS, *sorted(set(sources) - set(MODELS))) if name in sources}
+
+
+def metric_panels(report: Report) -> list[dict[str, str]]:
+    """Charts of this model next to the baselines."""
+    models = cf_models(report)
+    hint = "0 is best; short bar and “permuted”: the same where groups were permuted, which is chance"
+    panels: list[tuple[str, str, str, str | None]] = [("acc", "Right decisions", "further right is better", None)]
+    panels += [
+        (f"fr_{model}", f"Flip rate, {CF_MODELS[model]}{failure_note(report, model)}", hint, model)
+        for model in models
+    ]
+    if not models:
+        known = permutation_baseline(report.metrics, OWN) is not None
+        text = hint if known else "0 is best; no permutation baseline"
+        panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if known else None))
+    panels.append(("rmse", "Typical error", "root mean square, of the label's range; lower is better", None))
+    if "rmse" in report.metrics:
+        panels += [
+            (f"scg_{model}", f"Shift of the answer, {words}{failure_note(report, model)}", "0 is best", None)
+            for model, words in ALL_CF_MODELS.items()
+        ]
+    share = f"in the share of “{report.data.positive}” decisions; 0: the same for all"
+    panels += [
+        ("logloss", "Log loss", "how well the probabilities fit; lower is better", None),
+        ("dp_gap", "Difference between groups", share, None),
+        ("eo_gap", "Difference in mistakes", "largest gap of true or false positive rates; 0 is best", None),
+    ]
+    return [panel for args in panels if (panel := _panel(report, *args))]
+
+
+def _panel(report: Report, metric: str, title: str, hint: str, cf_model: str | None) -> dict[str, str]:
+    """One chart; empty if no model has this figure."""
+    dots = []
+    for model, figures in _sources(report).items():
+        if metric in figures:
+            low, high = interval(report, metric, figures[metric], model) or (None, None)
+            control = permutation_baseline(figures, cf_model) if cf_model else None
+            name = MODELS.get(model, model) + (f" (permuted {percent(control)})" if control is not None else "")
+            dots.append(Dot(name, figures[metric], low, high, model == SECURE, control))
+    if not dots:
+        return {}
+    start = 0.5 if metric == "acc" and min(dot.low or 0.0 for dot in dots) > 0.5 else 0.0
+    svg = forest(title, dots, share=not metric.startswith(("rmse", "logloss", "scg")), start=start)
+    return {"title": title, "hint": hint, "svg": svg}
+
+
 def metric_words(report: Report) -> dict[str, str]:
     """What each figure of a run is called; shares are of decisions for the label's last class."""
-    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
-    return {metric: words.replace("{positive}", positive) for metric, words in METRIC_WORDS.items()}
+    return {metric: words.replace("{positive}", report.data.positive) for metric, words in METRIC_WORDS.items()}
 
 
-def metric_table(report: Report) -> dict[str, Any]:
-    """All numbers of all models."""
-    sources = {"secure": report["metrics"], **report["baselines"]}
-    names = [n for n in (*MODELS, *sorted(set(sources) - set(MODELS))) if n in sources]
+def metric_table(report: Report) -> Table:
+    """All figures of all models."""
+    sources = _sources(report)
 
-    def cell(model: str, metric: str, value: float | None) -> str:
+    def cell(model: str, metric: str) -> str:
+        value = sources[model].get(metric)
         if value is None:
             return ""
-        seen = dot(report, model, metric, value)
-        if seen.low is None or seen.high is None:
-            return number(value)
-        return f"{number(value)} ({number(seen.low)} to {number(seen.high)})"
+        ends = interval(report, metric, value, model)
+        return number(value) + (f" ({number(ends[0])} to {number(ends[1])})" if ends is not None else "")
 
-    marks = {f"{of}_{judge}": mark(report, judge) for judge in COUNTERFACTUAL_MODELS for of in FIGURES_OF_JUDGES}
+    notes = {f"{metric}_{model}": failure_note(report, model) for model in CF_MODELS for metric in CF_METRICS}
     rows = [
-        (words + marks.get(metric, ""), [cell(n, metric, sources[n].get(metric)) for n in names])
+        (words + notes.get(metric, ""), *(cell(name, metric) for name in sources))
         for metric, words in metric_words(report).items()
-        if any(metric in sources[n] for n in names)
+        if any(metric in figures for figures in sources.values())
     ]
-    return {"models": [MODELS.get(n, n) for n in names], "rows": rows}
+    return Table(("", *(MODELS.get(name, name) for name in sources)), rows)
 
 
-RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "hits", "fpr": "false alarms"}
+def _rate_titles(report: Report) -> list[str]:
+    return [words.format(positive=report.data.positive) for words in RATE_WORDS.values()]
 
 
-def told_of_groups(report: Report) -> dict[str, Any] | None:
-    """Opened rates of each group with the noise in them; a note where a rate rests on too few records."""
-    groups = report["groups"]
-    if not groups or not any(g["too_few"] or "rates" in g for g in groups):
+def group_table(report: Report) -> Table | None:
+    """Released rates of each group with their intervals; a note where a rate rests on too few records."""
+    if not any(group.too_few or group.rates for group in report.groups):
         return None
-    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
 
-    def cell(group: Mapping[str, Any], rate: str) -> str:
-        if rate in group["too_few"]:
-            return "too few"
-        told = group.get("rates", {}).get(rate)
-        if told is None:
-            return "not opened"
-        if "low" not in told:  # of an earlier version
-            return f"{percent(told['value'])} (noise ± {percent(told['noise'])})"
-        between = f"{percent(told['low']).removesuffix(' %')} to {percent(told['high'])}"
-        return f"{percent(told['value'])} ({between}; about {told['rows']} records)"
+    def cell(rate: Rate | None, too_few: bool) -> str:
+        if too_few or rate is None:
+            return "too few" if too_few else "not released"
+        if rate.low is None or rate.high is None:  # of an earlier version
+            return f"{percent(rate.value)} (noise ± {percent(rate.noise or 0.0)})"
+        low = percent(rate.low).removesuffix(" %")
+        return f"{percent(rate.value)} ({low} to {percent(rate.high)}; about {rate.rows} records)"
 
-    labels = report["data"]["protected"][0]["labels"]
-    return {
-        "rates": [words.format(positive=positive) for words in RATE_WORDS.values()],
-        "rows": [(label, [cell(g, rate) for rate in RATE_WORDS]) for label, g in zip(labels, groups, strict=True)],
-    }
+    labels = report.data.protected[0].labels
+    rows = [
+        (label, *(cell(group.rates.get(name), name in group.too_few) for name in RATE_WORDS))
+        for label, group in zip(labels, report.groups, strict=True)
+    ]
+    return Table(("group", *_rate_titles(report)), rows)
 
 
-def told_with_noise(report: Report) -> str:
-    """How the figures of the test part were opened, and what the noise in them means."""
-    how = report["evaluation"]
-    if how.get("kind") != "noisy":
+def slice_table(report: Report) -> tuple[Table | None, list[str]]:
+    """Rates of intersections of groups, in brackets those of plain training; and slices with too few records."""
+    if report.slices is None:
+        return None, []
+    words, slices = report.data.groups, report.slices.slices
+    plain = report.slice_baselines["erm"].slices if "erm" in report.slice_baselines else [None] * len(slices)
+    rows, few = [], []
+    for own, other in zip(slices, plain, strict=True):
+        name = f"{words.get(own.of[0], own.of[0])}, {own.of[1]}"
+        if not own.rates:
+            few.append(name)
+            continue
+        others = {} if other is None else other.rates
+        rows.append((name, *(_slice_cell(own.rates.get(rate), others.get(rate)) for rate in RATE_WORDS)))
+    return (Table(("slice", *_rate_titles(report)), rows) if rows else None), few
+
+
+def _slice_cell(rate: Rate | None, plain: Rate | None) -> str:
+    if rate is None:
+        return "too few"
+    text = f"{percent(rate.value)} ({percent(rate.low or 0.0)} to {percent(rate.high or 1.0)}; {rate.rows})"
+    return text if plain is None else f"{text} [{percent(plain.value)}]"
+
+
+def noise_words(report: Report) -> str:
+    """How the figures of the test part were released, and what the noise in them means."""
+    how = report.evaluation
+    if how is None or how.kind != "noisy":
         return "These figures are exact sums over the test records: they are not private."
     widest = [
-        f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report['noise'][name])}"
-        for name in ("acc", *(f"fr_{j}" for j in ALL_JUDGES))
-        if name in report["noise"]
+        f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report.noise[name])}"
+        for name in ("acc", *(f"fr_{model}" for model in ALL_CF_MODELS))
+        if name in report.noise
     ]
+    if not widest:
+        return "These figures carry noise that was added under MPC."
     return (
-        "These figures carry noise that was added in secret, so that they tell little about any one test "
-        f"record: epsilon {how['epsilon_rdp']:.2f} of at most {how['cap']:g} was spent on these records, at delta "
-        f"{how['delta']:g}. The noise alone (95 % of the time) is within {listed(widest)}; intervals allow for it."
-        if widest
-        else "These figures carry noise that was added in secret."
+        "These figures carry noise that was added under MPC, so that they reveal little about any one test "
+        f"record: epsilon {how.epsilon_rdp:.2f} of at most {how.cap:g} was spent on these records, at delta "
+        f"{how.delta:g}. The noise alone (95 % of the time) is within {listed(widest)}; intervals allow for it."
     )

@@ -16,14 +16,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import unused_name
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
-from secure_sccvfl.training.modes.options import RunOptions
+
+if TYPE_CHECKING:
+    from secure_sccvfl.training.modes.options import RunOptions
 
 TRAIN, EVALUATE, PREDICT = "train", "evaluate", "predict"
 HEADS = "heads.json"
@@ -94,6 +96,8 @@ class RunFolder:
 
     def options(self) -> RunOptions:
         """The run's settings. The description of the data is the run's own copy, if it has one."""
+        from secure_sccvfl.training.modes.options import RunOptions  # imports CrypTen, which few readers need
+
         settings, copy = dict(self.session().options), self.part() / DESCRIPTION
         pooled = RunOptions.of(settings).data.pooled  # then records are read, which lie beside the original
         return RunOptions.of({**settings, "dataset": str(copy)} if copy.exists() and not pooled else settings)

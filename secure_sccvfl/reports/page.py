@@ -1,9 +1,9 @@
-"""`report.html`: one page that explains a run to a stranger.
+"""`report.html`: one page that explains a run to somebody who was not there.
 
-It says what was trained, how good and fair it is, what it cost and who learned what. It needs nothing but itself:
-styles, script and pictures are inside, and nothing is fetched. It is made from files of the run's folder:
-report.json, privacy_budget.json, policy_card.json, a party's audit log and, after a security evaluation,
-security.json. It shows single records only where they are public.
+It says what was trained, how good and fair it is, what it cost and who learned what. The page is one file: styles,
+script and charts are inside, and nothing is fetched. It is made from files of the run's folder: report.json,
+privacy_budget.json, policy_card.json, a party's audit log and, after a security evaluation, security.json. It shows
+single records only where they are public.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from accounting.account import GRAM, HEAD, part_of
-from accounting.plots import cost_plot, running_plot
+from accounting.charts import STYLE, cost_chart, running_chart, tidy
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.reports import figures, judged, sections
-from secure_sccvfl.reports import qualitative_sections as qualitative
+from secure_sccvfl.reports import figures, sections
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, check_words, missed
-from secure_sccvfl.reports.charts import tidy
-from secure_sccvfl.reports.edits import own_edits
 from secure_sccvfl.reports.folders import RunFolder, in_order
 from secure_sccvfl.reports.frontier import frontier, gain
 from secure_sccvfl.reports.policy_card import CARD, governance
-from secure_sccvfl.reports.slices import slices
+from secure_sccvfl.reports.results import REPORT, read
 from secure_sccvfl.runs.audit_log import read_audit
 from secure_sccvfl.training.modes import MODES
 
@@ -46,7 +43,7 @@ def write_page(
     edits: Sequence[Mapping[str, Any]] | None = None,
     today: datetime.date | None = None,
 ) -> Path:
-    """Write the page of a run. With a party's number and its edits: the page for that party, in its folder."""
+    """Write the page of a run. With a party's number and its counterfactuals: that party's page, in its folder."""
     path = (run if party is None else run / f"party-{party}") / PAGE
     path.write_text(render(run, party, edits, today), encoding="utf-8")
     return path
@@ -54,10 +51,10 @@ def write_page(
 
 def made_on(page: str) -> datetime.date:
     """The day on which a page says that it was made."""
-    found = re.search(r'<meta name="made" content="([0-9-]+)">', page)
-    if found is None:
+    match = re.search(r'<meta name="made" content="([0-9-]+)">', page)
+    if match is None:
         raise ConfigError(f"{PAGE} does not say when it was made; make it again")
-    return datetime.date.fromisoformat(found[1])
+    return datetime.date.fromisoformat(match[1])
 
 
 def render(
@@ -66,81 +63,73 @@ def render(
     edits: Sequence[Mapping[str, Any]] | None = None,
     today: datetime.date | None = None,
 ) -> str:
-    """The page as text. On a party's own host it is the page for that party, with its edits."""
+    """The page as text. On a party's own host it is the page of that party, with its counterfactuals."""
     folder, today = RunFolder.of(run), today or datetime.date.today()
+    report, budget = read(run), _json(run / "privacy_budget.json")
     if folder.host is not None:
+        from secure_sccvfl.reports.edits import own_edits  # reads the options of the run, which is slow to import
+
         party, edits = folder.host, own_edits(run, folder.host)
-    text = _text(run / "report.json")
-    report = _json(text, run / "report.json")
-    budget = _json(_text(run / "privacy_budget.json"), run / "privacy_budget.json")
-    card, security = _optional(run / CARD), _optional(run / "security.json")
+    card, security = (_json(path) if path.exists() else None for path in (run / CARD, run / "security.json"))
     policy = None if card is None else governance(PolicyCard.of(card), today)
     audit = [entry for log in in_order(folder.part(), "audit") for entry in read_audit(log)]
     environment = Environment(
         loader=PackageLoader("secure_sccvfl.reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"svg": Markup, "tidy": tidy}
+    slices, few_slices = figures.slice_table(report)
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
         tables=[release for release in budget["releases"] if part_of(release["name"]) not in (GRAM, HEAD)],
         card=policy,
-        css=Markup(_template("report.css")),
+        css=Markup(_template("report.css") + STYLE),
         script=Markup(_template("report.js")),
         made=today.isoformat(),
-        seen_from=report["party_names"][folder.first],
-        digest=hashlib.sha256(text.encode()).hexdigest(),
+        seen_from=report.party_names[folder.first],
+        digest=hashlib.sha256((run / REPORT).read_bytes()).hexdigest(),
         head=sections.headline(report),
         other=sections.other_group(report),
         frontier=frontier(report),
         gain=gain(report),
         panels=figures.metric_panels(report),
-        judges=judged.judge_words(report),
-        gates=judged.gate_table(report),
-        table=figures.metric_table(report),
-        groups=figures.told_of_groups(report),
-        slices=slices(report),
-        how_told=figures.told_with_noise(report),
+        cf_models=figures.cf_model_words(report),
+        checks=figures.check_table(report),
+        numbers=figures.metric_table(report),
+        groups=figures.group_table(report),
+        slices=slices,
+        few_slices=few_slices,
+        noise_words=figures.noise_words(report),
         roles=sections.role_chart(report, audit, card),
-        role_words=sections.role_words(report["proxies"]),
-        ranked=qualitative.ranked(report),
-        representations=qualitative.representations(report),
-        people=qualitative.people(report),
+        role_words=sections.role_words(report.proxies),
+        information=sections.information_table(report),
         examples=sections.examples(report),
-        edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", COUNTERFACTUAL_MODELS.get(FIRST).about),
+        first_model=f"{figures.CF_MODELS[FIRST]}{figures.failure_note(report, FIRST)}",
+        first_origin=COUNTERFACTUAL_MODELS.get(FIRST).about,
         edits=edits,
-        party=None if party is None else report["party_names"][party],
+        party=None if party is None else report.party_names[party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
         learned=sections.learned(report),
         trials=sections.training_panels(report),
         validity=sections.validity_words(report),
         costs=sections.cost_rows(report),
-        totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in sections.COSTS.items()],
+        totals=[(word, show(getattr(report.cost["total"], key))) for key, (word, show) in sections.COSTS.items()],
         learned_by=sections.learned_by(report),
-        labels=MODES.get(report["mode"]).labels,
+        labels=MODES.get(report.mode).labels,
         attacks=attack_panels(security),
         attack_story=attack_story(security),
-        checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],
+        attack_checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],
         missed=[*missed(security), *(policy["urgent"] if policy is not None else [])],
         one_machine=_one_machine(run / "session.toml"),
-        budget_plots=[Markup(plot(budget)) for plot in (running_plot, cost_plot)],
+        budget_charts=[Markup(chart(budget)) for chart in (running_chart, cost_chart)],
     )
 
 
-def _text(path: Path) -> str:
+def _json(path: Path) -> dict[str, Any]:
     try:
-        return path.read_text(encoding="utf-8")
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except OSError:
         raise ConfigError(f"{path.parent} is not the folder of a finished run: it has no {path.name}") from None
-
-
-def _optional(path: Path) -> dict[str, Any] | None:
-    return _json(path.read_text(encoding="utf-8"), path) if path.exists() else None
-
-
-def _json(text: str, path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(text))
     except ValueError:
         raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from accounting.charts import percent
 from accounting.plain_text import markdown
 from accounting.tables import Table, page
 from protocols.config import ConfigError
@@ -17,7 +18,7 @@ from secure_sccvfl.policy.approvals import verdicts
 from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, read_card, shipped_card
 from secure_sccvfl.policy.concerns import concerns, urgent
 from secure_sccvfl.policy.entries import DISCOVERY, ENTRY, Decision, Evidence, Owner
-from secure_sccvfl.reports.charts import percent
+from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import record
 
 CARD = "policy_card.json"
@@ -33,19 +34,19 @@ PROXIES = {
 }
 
 
-def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: datetime.date) -> PolicyCard:
+def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) -> PolicyCard:
     """The run's decisions. Roles of a given card keep its reasons; discovery proposed the others.
 
     Each says what discovery proposed, and with what confidence, also where the card decided. Nobody has approved what
     a run adds, so it starts without approvals and names those of the given card in `follows`.
     """
-    scores, roles, proposed, sure = (report[key] for key in ("scores", "roles", "proposed", "confidence"))
+    scores, roles, proposed, sure = report.scores, report.roles, report.proposed, report.confidence
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
-    idle = {line.split(":")[0] for line in report["role_changes"] if "does not respond" in line}
-    privacy = report["privacy"]
-    made = privacy["releases"] if not report.get("tables") else len(report["tables"]["releases"])
-    whose = " kept of an earlier run" if report.get("tables") else ""
-    noisy = f"{made} noisy releases{whose}, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
+    idle = {line.split(":")[0] for line in report.role_changes if "does not respond" in line}
+    privacy = report.privacy
+    count = privacy.releases if report.tables is None else len(report.tables.releases)
+    whose = " kept of an earlier run" if report.tables is not None else ""
+    noisy = f"{count} noisy releases{whose}, epsilon {privacy.epsilon_rdp:.2f} at {privacy.delta:g}"
     decisions = {}
     for name, role in roles.items():
         if given is not None and name not in proposed:  # no table was released: the card decides every column
@@ -62,13 +63,15 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
         else:
             reason = f"{WORDS[role]} (proposed by discovery)"
         decisions[name] = Decision(role, reason, tuple(evidence), proposed[name], sure[name], scores[name])
-    described = report.get("data", {}).get("features", {})
-    dictionary = {name: {k: words[k] for k in ENTRY if words.get(k)} for name, words in described.items()}
+    dictionary = {
+        name: {key: text for key in ENTRY if (text := getattr(column, key))}
+        for name, column in report.data.features.items()
+    }
     due = (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat()
     made = PolicyCard(
-        report["dataset"], "1", tuple(map(Owner, report["party_names"])), decisions, review_due=due, run=report["run"]
+        report.dataset, "1", tuple(map(Owner, report.party_names)), decisions, review_due=due, run=report.run
     )
-    made = replace(made, proxies=report["proxies"], dictionary=dictionary, date=today.isoformat())
+    made = replace(made, proxies=report.proxies, dictionary=dictionary, date=today.isoformat())
     if given is None:
         return made
     return replace(

@@ -6,7 +6,6 @@ of test records have their own ledger, and so their own report.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
@@ -19,6 +18,7 @@ from accounting.report import Notes, build_report, write_report
 from protocols.config import ConfigError
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.folders import EVALUATE, TRAIN, RunFolder
+from secure_sccvfl.reports.results import REPORT, Report, read
 
 BUDGET, EVALUATION_BUDGET = "privacy_budget", "evaluation_budget"
 
@@ -52,24 +52,24 @@ def budget_reports(run: Path) -> Iterator[BudgetReport]:
     if run.is_file():
         yield _report([run], None, EVALUATION_BUDGET if run.name == EVALUATIONS else BUDGET)
         return
-    folder, notes = RunFolder.of(run), run / "report.json"
+    folder, results = RunFolder.of(run), read(run) if (run / REPORT).is_file() else None
     ledgers = [run / TRAIN / LEDGER] if folder.host is not None else sorted(run.glob(f"party-*/{LEDGER}"))
     if not ledgers:
         raise ConfigError(f"{run}: neither a ledger nor a folder with party-K/{LEDGER}")
-    yield _report(ledgers, notes, BUDGET)
+    yield _report(ledgers, results, BUDGET)
     told = (
         [run / EVALUATE / EVALUATIONS] if folder.host is not None else run.glob(f"evaluation/party-*/{EVALUATIONS}")
     )
     if found := sorted(path for path in told if path.exists()):
-        yield _report(found, notes, EVALUATION_BUDGET)
+        yield _report(found, results, EVALUATION_BUDGET)
 
 
-def _report(ledgers: list[Path], notes: Path | None, name: str) -> BudgetReport:
+def _report(ledgers: list[Path], run: Report | None, name: str) -> BudgetReport:
     """The parties' ledgers of one kind, which must agree: the report is that of the first."""
-    entries, vouched = _agreed(ledgers, notes is not None and _hidden(notes))
+    # With hidden alignment each party charged its own records, since nobody knows which all of them have.
+    entries, vouched = _agreed(ledgers, run is not None and run.align == "hidden")
     account = read_account(entries, FileSets.beside(ledgers[0]))
-    told = None if notes is None else _notes(notes)
-    report = build_report(account, told, held_out=name == EVALUATION_BUDGET)
+    report = build_report(account, None if run is None else notes_of(run), held_out=name == EVALUATION_BUDGET)
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
     return BudgetReport(name, report, vouched)
 
@@ -90,21 +90,8 @@ def _agreed(ledgers: list[Path], own_records: bool) -> tuple[list[Entry], bool]:
     return entries, all(vouched for _, vouched in read.values())
 
 
-def _hidden(notes: Path) -> bool:
-    """Whether each party charged its own records, since nobody knows which all of them have."""
-    try:
-        return json.loads(notes.read_text(encoding="utf-8")).get("align") == "hidden"
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _notes(path: Path) -> Notes | None:
+def notes_of(report: Report) -> Notes:
     """What a run says about its noise and its uncharged releases."""
-    if not path.is_file():
-        return None
-    try:
-        return Notes.from_dict(json.loads(path.read_text(encoding="utf-8")).get("privacy", {}))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(
-            f'{path}: its "privacy" part is not of the form noise, uncharged: [name, purpose]'
-        ) from None
+    return Notes(
+        report.privacy.noise, tuple({"name": u.name, "purpose": u.purpose} for u in report.privacy.uncharged)
+    )

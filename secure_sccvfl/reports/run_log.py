@@ -89,6 +89,11 @@ def check_head(run: Path, chain: HashChain) -> None:
         raise LedgerError(f"{LOG} has {len(chain.entries)} lines and another end than {HEAD} says")
 
 
+def last_seal(run: Path) -> str:
+    """The seal after the last event of a run; "" if it has none."""
+    return str(json.loads((run / HEAD).read_text())["head"]) if (run / HEAD).exists() else ""
+
+
 def read_log(run: Path) -> list[dict[str, Any]]:
     """All lines, the chain and its head checked."""
     if not (run / LOG).exists():

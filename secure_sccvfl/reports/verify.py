@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,18 +27,20 @@ from accounting.account import Account, read_account
 from accounting.accountant import epsilon_of
 from accounting.ledger import Entry, FileSets, comparable, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
-from accounting.report import Notes, build_report
+from accounting.report import build_report
 from protocols.config import ConfigError, code_digest
 from protocols.errors import LedgerError
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.collect import APPROVALS, HARNESS, build
+from secure_sccvfl.reports.collect import APPROVALS, POOLED, build
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
 from secure_sccvfl.reports.making import make_host_results, sealed_facts
 from secure_sccvfl.reports.page import PAGE, made_on, write_page
 from secure_sccvfl.reports.policy_card import CARD, write_card
+from secure_sccvfl.reports.privacy_report import notes_of
+from secure_sccvfl.reports.results import Report, encode, read
 from secure_sccvfl.reports.run_log import (
     FINISHED,
     LOG,
@@ -59,13 +62,9 @@ class RunFiles:
 
     def __init__(self, run: Path, authority: bytes | None = None) -> None:
         self.run, self.authority = run, authority
-        try:
-            self.report: dict[str, Any] = json.loads((run / "report.json").read_text(encoding="utf-8"))
-            self.parties = int(self.report["parties"])
-        except (OSError, ValueError, KeyError, TypeError):
-            raise ConfigError(f"{run} is not the folder of a finished run: it has no report.json to check") from None
+        self.report = read(run)
         self.folder = RunFolder.of(run)
-        self.ranks = self.folder.ranks(self.parties)
+        self.ranks = self.folder.ranks(self.report.parties)
 
     def parts(self, job: str) -> list[Path]:
         """What each party that is here keeps of a job."""
@@ -80,7 +79,7 @@ class RunFiles:
     @property
     def own_records(self) -> bool:
         """Whether each party charged its own records, since nobody knows which all of them have."""
-        return bool(self.report.get("align") == "hidden")
+        return self.report.align == "hidden"
 
     @property
     def same_code(self) -> bool:
@@ -122,7 +121,7 @@ def check_results(files: RunFiles) -> Problems:
         for rank, result in zip(files.ranks, results, strict=True):
             if agreed_part(result) != agreed_part(results[0]):
                 yield f"{job}: result.json of party-{rank} differs from that of party-0"
-        if any(r["run"] != files.report["run"] for r in results):
+        if any(r["run"] != files.report.run for r in results):
             yield f"{job}: result.json is of another run than report.json"
 
 
@@ -132,7 +131,7 @@ def check_models(files: RunFiles) -> Problems:
         found = model_digest(folder / "model")
         trained = [e for e in files.audit(rank) if e["event"] == "trained"]
         named = {
-            "report.json": files.report["models"].get(f"party-{rank}"),
+            "report.json": files.report.models.get(f"party-{rank}"),
             "result.json": files.folder.result(rank)["model"],
             "the audit log": trained[-1]["model"] if trained else None,
         }
@@ -144,20 +143,20 @@ def check_models(files: RunFiles) -> Problems:
 def check_report(files: RunFiles) -> Problems:
     """report.json made anew from the parties' files, and its figures in the audit log."""
     report = files.report
-    harness = {key: report[key] for key in HARNESS if key in report}
-    anew = build(files.folder, harness, report["data"], report["examples"], report["label_inference"])
-    if not files.same_code:  # then only the digest of the file is compared
-        anew["warnings"] = report["warnings"]
-    anew = json.loads(json.dumps(anew))
-    for key in sorted(anew.keys() | report.keys()):
-        if anew.get(key) != report.get(key):
+    pooled = {name: value for name in POOLED if (value := encode(getattr(report, name)))}
+    again = build(files.folder, pooled, encode(report.data))
+    if not files.same_code:  # the words of warnings change between versions; the digest of the file is compared
+        again = replace(again, warnings=report.warnings)
+    for field in fields(Report):
+        if getattr(again, field.name) != getattr(report, field.name):
+            key = field.metadata.get("key", field.name)
             yield f"report.json: {key!r} is not what the run's files give"
     audit = files.audit(files.folder.first)
     decided = [e for e in audit if e["event"] in ("roles", "interventional check")]
-    if not decided or decided[-1]["roles"] != report["roles"] or decided[-1]["mask"] != report["mask"]:
+    if not decided or decided[-1]["roles"] != report.roles or decided[-1]["mask"] != report.mask:
         yield "report.json: the roles are not the last ones of the audit log"
     tried = [{k: e[k] for k in ("lam", "validation", "steps")} for e in audit if e["event"] == "lambda tried"]
-    if any(trial not in tried for trial in report["trials"]):
+    if any(encode(trial) not in tried for trial in report.trials):
         yield "report.json: a trial is not in the audit log"
 
 
@@ -167,7 +166,7 @@ def check_budget(files: RunFiles) -> Problems:
     ledger = files.folder.part() / LEDGER
     entries = read_ledger(ledger)[0]
     account = read_account(entries, FileSets.beside(ledger))
-    anew = json.loads(json.dumps(build_report(account, Notes.from_dict(files.report["privacy"]))))
+    anew = json.loads(json.dumps(build_report(account, notes_of(files.report))))
     told = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
     for key, value in anew.items():
         if told.get(key) != value:
@@ -179,9 +178,9 @@ def check_budget(files: RunFiles) -> Problems:
     if not trained:
         yield "the audit log has no line of a model that was trained"
     elif files.own_records:  # all have the same audit log, and each has spent what its own records have
-        if account.most(epsilon_of) != files.report["privacy"]["epsilon_rdp"]:
+        if account.most(epsilon_of) != files.report.privacy.epsilon_rdp:
             yield "report.json: epsilon is not what the ledger gives"
-    elif trained[-1]["epsilon_rdp"] != files.report["privacy"]["epsilon_rdp"]:
+    elif trained[-1]["epsilon_rdp"] != files.report.privacy.epsilon_rdp:
         yield "report.json: epsilon is not that of the audit log"
 
 
@@ -204,8 +203,7 @@ def _unpaid(account: Account, logs: Iterable[Path]) -> Problems:
 
 def check_evaluation(files: RunFiles) -> Problems:
     """Noisy figures of test records: paid for at every party, at the price in the report."""
-    told = files.report["evaluation"]
-    if told.get("kind") != "noisy":
+    if files.report.evaluation is None or not files.report.noisy:
         return
     ledgers = [folder / EVALUATIONS for folder in files.parts(EVALUATE)]
     lines = [_lines(files, ledger) for ledger in ledgers]
@@ -213,7 +211,7 @@ def check_evaluation(files: RunFiles) -> Problems:
         if entries != lines[0]:
             yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
     account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
-    if account.most(epsilon_of) != told["epsilon_rdp"]:
+    if account.most(epsilon_of) != files.report.evaluation.epsilon_rdp:
         yield "report.json: the epsilon of the evaluation is not what its ledger gives"
     yield from _unpaid(account, logs_in(files.folder.attempts(EVALUATE), "releases"))
 
@@ -226,9 +224,9 @@ def check_policy(files: RunFiles) -> Problems:
     for event in reversed(card.events[before:]):
         if "change" in event:
             roles[event["feature"]] = event["change"].split(" -> ")[0]
-    if card.run == files.report["run"] and Roles(roles, card.proxies).digest() != files.report["mask"]:
+    if card.run == files.report.run and Roles(roles, card.proxies).digest() != files.report.mask:
         yield f"{CARD}: the roles are not those of the run"
-    if card.run != files.report["run"]:
+    if card.run != files.report.run:
         yield f"{CARD} is of another run"
 
 

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from secure_sccvfl.evaluation.qualitative.explained import OURS, PLAIN
-from secure_sccvfl.reports.charts import percent, tidy
-from secure_sccvfl.reports.dictionary import Dictionary
-from secure_sccvfl.reports.judged import listed
+from accounting.charts import percent, tidy
+from secure_sccvfl.evaluation.explained import OURS, PLAIN
+from secure_sccvfl.reports.figures import listed
+from secure_sccvfl.reports.results import Change, Description, Example, Outcome, decode
 
 WIDTH = 98
 ROLES = {
@@ -27,7 +27,7 @@ NAMES = {OURS: "SCC-VFL", PLAIN: "plain training"}
 
 def walk(told: Mapping[str, Any]) -> str:
     """The six steps."""
-    words = Dictionary(told["data"])
+    words = decode(Description, told["data"])
     steps = _for_party(told, words) if told["party"] is not None else _for_everybody(told, words)
     head = f"record {told['record']}, run {told['run'][:12]}"
     lines = [head + (f", as {told['party']} sees it" if told["party"] is not None else "")]
@@ -45,7 +45,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="   ", subsequent_indent=hang, break_long_words=False)
 
 
-def _for_everybody(told: Mapping[str, Any], words: Dictionary) -> Steps:
+def _for_everybody(told: Mapping[str, Any], words: Description) -> Steps:
     person = told["person"]
     yield _who_holds_what(told, words)
     yield _roles(told, words)
@@ -58,7 +58,7 @@ def _for_everybody(told: Mapping[str, Any], words: Dictionary) -> Steps:
     yield "What it means", _meaning(told, words)
 
 
-def _who_holds_what(told: Mapping[str, Any], words: Dictionary) -> tuple[str, list[str]]:
+def _who_holds_what(told: Mapping[str, Any], words: Description) -> tuple[str, list[str]]:
     lines = []
     for holder in told["holders"]:
         more = [*(["the label"] if holder["label"] else []), *(f"{name} (protected)" for name in holder["protected"])]
@@ -70,7 +70,7 @@ def _who_holds_what(told: Mapping[str, Any], words: Dictionary) -> tuple[str, li
     return "Who holds what", [*lines, f"{about}. {used}Its holder alone knows it for each record."]
 
 
-def _roles(told: Mapping[str, Any], words: Dictionary) -> tuple[str, list[str]]:
+def _roles(told: Mapping[str, Any], words: Description) -> tuple[str, list[str]]:
     lines = []
     for role, meaning in ROLES.items():
         own = [c for c in told["columns"] if c["role"] == role]
@@ -87,13 +87,13 @@ def _roles(told: Mapping[str, Any], words: Dictionary) -> tuple[str, list[str]]:
     return "Roles, and why", lines
 
 
-def _edit(told: Mapping[str, Any], words: Dictionary) -> list[str]:
+def _edit(told: Mapping[str, Any], words: Description) -> list[str]:
     person = told["person"]
     old, new = (words.groups[g] for g in person["groups"])
     lines = [f"From “{old}” to “{new}”, by noisy tables as discovery releases them."]
     for m in person["moved"]:
-        said = words.move(m)
-        lines.append(f"- {said['name']} ({said['role']}): {said['from']} -> {said['to']}")
+        name, old_value, new_value = words.change(decode(Change, m))
+        lines.append(f"- {name} ({m['role']}): {old_value} -> {new_value}")
     if not person["moved"]:
         lines.append("Nothing moves for this person.")
     names = {m["feature"] for m in person["moved"]}
@@ -112,19 +112,19 @@ def _edit(told: Mapping[str, Any], words: Dictionary) -> list[str]:
     return lines
 
 
-def _decided(name: str, seen: Mapping[str, Any], words: Dictionary) -> str:
-    old, new = (words.outcome(seen[when]) for when in ("before", "after"))
-    stays = "the decision stays" if old["decision"] == new["decision"] else "the decision FLIPS"
-    if words.data["task"] == "regression":
-        return f"- {NAMES[name]}: {old['decision']} before, {new['decision']} after"
+def _decided(name: str, seen: Mapping[str, Any], words: Description) -> str:
+    before, after = seen["before"], seen["after"]
+    old, new = (words.decision(decode(Outcome, outcome)) for outcome in (before, after))
+    if words.task == "regression":
+        return f"- {NAMES[name]}: {old} before, {new} after"
     return (
-        f"- {NAMES[name]}: “{old['decision']}” ({percent(old['score'])}, logit {tidy(seen['before']['logit'], 3)}) "
-        f"before, “{new['decision']}” ({percent(new['score'])}, logit {tidy(seen['after']['logit'], 3)}) after: "
-        f"{stays}"
+        f"- {NAMES[name]}: “{old}” ({percent(before['score'])}, logit {tidy(before['logit'], 3)}) before, “{new}” "
+        f"({percent(after['score'])}, logit {tidy(after['logit'], 3)}) after: the decision "
+        f"{'stays' if old == new else 'FLIPS'}"
     )
 
 
-def _shown_model(told: Mapping[str, Any], words: Dictionary) -> list[str]:
+def _shown_model(told: Mapping[str, Any], words: Description) -> list[str]:
     """Which model this is, and what the run itself said."""
     lines = [
         f"Percentages: {words.score}. Both models are plaintext twins of the run: the same records, roles, settings "
@@ -132,18 +132,18 @@ def _shown_model(told: Mapping[str, Any], words: Dictionary) -> list[str]:
     ]
     seen = told["secure"]
     if seen is None:
-        lines.append("The run in secret was not asked about this person.")
-        return lines
-    old, new = (words.outcome(seen[when]) for when in ("before", "after"))
-    moved = "; ".join(f"{m['name']}: {m['from']} -> {m['to']}" for m in map(words.move, seen["moved"]))
+        return [*lines, "The run under MPC did not score this person."]
+    person = decode(Example, seen)
+    old, new = (f"“{words.decision(o)}” ({percent(o.score)})" for o in (person.before, person.after))
+    moved = "; ".join(f"{name}: {before} -> {after}" for name, before, after in map(words.change, person.moved))
     lines.append(
-        f"The run in secret decided “{old['decision']}” ({percent(old['score'])}) before and “{new['decision']}” "
-        f"({percent(new['score'])}) after the edit of an independent judge ({moved})."
+        f"The run under MPC decided {old} before and {new} after the change by an independent counterfactual model "
+        f"({moved})."
     )
     return lines
 
 
-def _why(told: Mapping[str, Any], words: Dictionary) -> list[str]:
+def _why(told: Mapping[str, Any], words: Description) -> list[str]:
     person, lines = told["person"], []
     if person["moved"]:
         lines.append("What each moved column alone does to the logit:")
@@ -170,7 +170,7 @@ def _tidied(pushes: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 3) + 0.0 for name, value in pushes.items()}
 
 
-def _meaning(told: Mapping[str, Any], words: Dictionary) -> list[str]:
+def _meaning(told: Mapping[str, Any], words: Description) -> list[str]:
     person = told["person"]
     ours = person["models"][OURS]
     lines = []
@@ -197,7 +197,7 @@ def _meaning(told: Mapping[str, Any], words: Dictionary) -> list[str]:
     return lines
 
 
-def _for_party(told: Mapping[str, Any], words: Dictionary) -> Steps:
+def _for_party(told: Mapping[str, Any], words: Description) -> Steps:
     person = told["person"]
     yield _who_holds_what(told, words)
     yield _roles(told, words)
@@ -231,14 +231,13 @@ def _for_party(told: Mapping[str, Any], words: Dictionary) -> Steps:
     )
 
 
-def _own_edits(told: Mapping[str, Any], words: Dictionary) -> list[str]:
+def _own_edits(told: Mapping[str, Any], words: Description) -> list[str]:
     person, lines = told["person"], []
     for edit in person["edits"]:
         old, new = (words.groups.get(g, g) for g in edit["groups"])
         lines.append(f"From “{old}” to “{new}” ({person['draws'] - edit['empty']} of {person['draws']} draws move):")
-        for m in edit["moved"]:
-            said = words.move(m)
-            lines.append(f"- {said['name']}: {said['from']} -> {said['to']}")
+        for name, before, after in (words.change(decode(Change, m)) for m in edit["moved"]):
+            lines.append(f"- {name}: {before} -> {after}")
         if not edit["moved"]:
             lines.append("- nothing moves")
     kept = [

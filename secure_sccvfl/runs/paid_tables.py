@@ -26,7 +26,7 @@ from secure_sccvfl.discovery.cached_releases import (
     load_releases,
     save_releases,
 )
-from secure_sccvfl.releases.releases import RESIDUALS, RISK_GAINS, SKETCH
+from secure_sccvfl.releases.catalogue import RESIDUALS, RISK_GAINS, SKETCH
 from secure_sccvfl.runs.audit_log import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
 from secure_sccvfl.training.modes.options import RunOptions

@@ -23,8 +23,7 @@ from protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, start_logging, told
 from secure_sccvfl.runs.status.snapshot import Status
-from secure_sccvfl.runs.status.steps import stages_of
-from secure_sccvfl.runs.status.watching import Watched, Watching
+from secure_sccvfl.runs.status.watching import Watching
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Credentials
@@ -87,8 +86,8 @@ class DealerProcess:
         return guarded(self.name, self._watched, debug=self.debug)
 
     def _watched(self) -> int:
-        with self.watching.of(self.name) as watched:
-            return self._serve(watched.status)
+        with self.watching.of(self.name) as status:
+            return self._serve(status)
 
     def _serve(self, status: Status) -> int:
         from protocols.net.certificates import Credentials
@@ -140,8 +139,8 @@ class PartyProcess:
         return guarded(self.name, lambda: self._watched(listener), debug=self.debug)
 
     def _watched(self, listener: socket.socket | None) -> int:
-        with self.watching.of(self.name) as watched:
-            return self.one_session(load_session(self.config), watched, listener)
+        with self.watching.of(self.name) as status:
+            return self.one_session(load_session(self.config), status, listener)
 
     def credentials(self, config: SessionConfig) -> Credentials | None:
         """What proves this party's place, if there is a folder with it."""
@@ -152,7 +151,7 @@ class PartyProcess:
     def one_session(
         self,
         config: SessionConfig,
-        watched: Watched,
+        status: Status,
         listener: socket.socket | None = None,
         *,
         options: Mapping[str, Any] | None = None,
@@ -182,9 +181,7 @@ class PartyProcess:
         credentials = self.credentials(config)
         if listener is None and self.listen is not None:
             listener = listen(self.listen)
-        status = watched.status
-        stages = stages_of(config.job, config.options)
-        status.describe(config.node_name(self.rank), config.name, config.job, config.jobs, stages)
+        status.describe(config.node_name(self.rank), config.name, config.job, config.jobs)
         status.phase("reading its data")
         with telling_others(config, self.rank, credentials, listener, status):
             job = make_job(replace(config, options=dict(given)), self.rank)
@@ -197,7 +194,8 @@ class PartyProcess:
         )
 
         def begins(step: str, number: int, total: int) -> None:
-            watched.begins(step, number, total)
+            status.begins(step, number, total)
+            logging.getLogger("progress").info("%s (%d of %d)", step, number + 1, total)
             self._tell({"step": step, "number": number, "total": total})
 
         with session:

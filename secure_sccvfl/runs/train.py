@@ -32,6 +32,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.caps import raise_cap
+from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import (
     LEDGER,
@@ -43,7 +44,6 @@ from secure_sccvfl.releases.ledgers import (
     spent_figures,
 )
 from secure_sccvfl.releases.record_tags import record_key
-from secure_sccvfl.releases.releases import HEAD, RANGE_CHECK
 from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.runs.checkpoints import Checkpoints

@@ -14,8 +14,8 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.models.encoders import EncoderKind
 from secure_sccvfl.models.generators import FITTED, GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.heads import CARD_SHARE, SHARE
-from secure_sccvfl.releases.releases import charged_statistics
+from secure_sccvfl.releases.catalogue import charged_statistics
+from secure_sccvfl.releases.mechanisms import CARD_SHARE, SHARE
 from secure_sccvfl.training.engine import Target
 from secure_sccvfl.training.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
@@ -49,8 +49,8 @@ class TrainConfig:
     `consistency_from`: the penalty on shifts under edits follows from the released tables (`models.table_gram`), or
     is
     taken over the training records, edited one by one ("records"): then the head tells s of each of them, unless it
-    is private. `private`: the head is differentially private (`releases.heads`); a penalty over records is then a
-    charged release with noise (`releases.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
+    is private. `private`: the head is differentially private (`releases`); a penalty over records is then a
+    charged release with noise (`catalogue.GRAM`). Its lambdas are those of `lambdas`; each is a head that is charged.
     `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
     budget, for the head; 0 for the share of `share`.
 

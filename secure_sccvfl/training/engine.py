@@ -21,8 +21,7 @@ from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.models.table_gram import TableGram
-from secure_sccvfl.releases.gram import GramNoise
-from secure_sccvfl.releases.heads import SLOPES, HeadNoise
+from secure_sccvfl.releases.mechanisms import SLOPES, GramNoise, HeadNoise
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
 

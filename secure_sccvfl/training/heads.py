@@ -11,7 +11,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.models.aware import aware_columns, aware_radius
 from secure_sccvfl.models.encoders import plain_columns, public_radius
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.heads import HeadPlan
+from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.config import TrainConfig
 
 

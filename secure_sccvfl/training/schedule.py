@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.grid import PRIVATE_SAMPLED, sampled_rows
 

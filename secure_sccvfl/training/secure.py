@@ -33,10 +33,9 @@ from protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.models.table_gram import TableGram
-from secure_sccvfl.releases import releases
-from secure_sccvfl.releases.gram import GramNoise
-from secure_sccvfl.releases.heads import HeadNoise
-from secure_sccvfl.releases.kinds import Kind
+from secure_sccvfl.releases import catalogue as releases
+from secure_sccvfl.releases.catalogue import Kind
+from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
 from secure_sccvfl.training import secure_measures, secure_steps
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.grid import Bounds, Grid

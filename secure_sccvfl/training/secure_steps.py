@@ -48,7 +48,7 @@ from protocols.steps.second_order import (
     Slope,
 )
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training import secure_measures
 from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,

@@ -45,9 +45,7 @@ from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.models.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.gram import SHORTENED, gram_sensitivity, released_root
-from secure_sccvfl.releases.heads import LARGEST_CURVATURE, HeadCharge
-from secure_sccvfl.releases.releases import (
+from secure_sccvfl.releases.catalogue import (
     FEATURES,
     GRAM,
     GUARD_LENGTH,
@@ -55,6 +53,13 @@ from secure_sccvfl.releases.releases import (
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
+)
+from secure_sccvfl.releases.mechanisms import (
+    LARGEST_CURVATURE,
+    SHORTENED,
+    HeadCharge,
+    gram_sensitivity,
+    released_root,
 )
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, Engine, Measures, Step

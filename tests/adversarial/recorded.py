@@ -12,7 +12,7 @@ from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.tensors import current
 from secure_sccvfl.audit.finished_run import FinishedRun
-from secure_sccvfl.runs.local.wiretap import Wiretap
+from secure_sccvfl.runs.local.relay import Relay
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import secure_measures
 from tests.support import harness
@@ -52,7 +52,7 @@ def no_masks(patch: pytest.MonkeyPatch) -> None:
 def record(folder: Path, make: type[TrainJob] = TrainJob, **options: Any) -> FinishedRun:
     """Train shortly, with transcripts of all places and the bytes on the wire. options: unlike those of `SHORT`."""
     config, listeners = harness.local_config(PARTIES, options={**SHORT, **options}, job="train")
-    with Wiretap(config.parties, folder / "network") as tap, pytest.MonkeyPatch.context() as patch:
+    with Relay(config.parties, folder=folder / "network") as tap, pytest.MonkeyPatch.context() as patch:
         tapped = replace(config, parties=tap.addresses)
         patch.setattr(harness, "local_config", lambda parties, **settings: (tapped, listeners))
         jobs = [make(tapped, rank) for rank in range(PARTIES)]

@@ -16,8 +16,7 @@ from protocols.dealing.randomness import Draw
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.alignment_kinds import ALIGNMENT
-from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
 from tests.support.harness import run_session
 
 RUNS = 40

@@ -31,7 +31,7 @@ from secure_sccvfl.models.encoders import (
     without,
 )
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.heads import LARGEST_CURVATURE, HeadPlan
+from secure_sccvfl.releases.mechanisms import LARGEST_CURVATURE, HeadPlan
 from secure_sccvfl.training.engine import LARGEST_LOGIT
 from tests.support.harness import run_session
 

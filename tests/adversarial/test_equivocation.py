@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.heard import Heard
+from protocols.dealing.party import Heard
 from protocols.dealing.randomness import Stream, fresh_key
 from protocols.net.transport import Transport
 from protocols.operations import arithmetic, group_table

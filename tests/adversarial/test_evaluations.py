@@ -14,7 +14,7 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import own_part
-from secure_sccvfl.runs.model_files import _digest, _read
+from secure_sccvfl.runs.paths import digest_of, read_model
 from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import local_config, run_session
@@ -138,14 +138,14 @@ def test_a_withdrawn_record_is_not_evaluated_around(consortium, tmp_path, withdr
 
 def forge(folder, **changes):
     """Change a model's file as its owner can, digests and all."""
-    facts, arrays = _read(folder)
-    facts.pop("digest")
+    facts, arrays = read_model(folder)
+    facts.pop("digest", None)
     for key, value in changes.items():
         if key in facts:
             facts[key] = value
         else:
             facts["held_out"][key] = value
-    facts["digest"] = _digest(facts, arrays)
+    facts["digest"] = digest_of(facts, arrays)
     (folder / "model.json").write_text(json.dumps(facts))
 
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from protocols.config import ConfigError
-from protocols.net.authority import read_request
 from protocols.net.certificates import certified_node
+from protocols.net.enrolment import read_request
 
 PREFIX = "urn:sccvfl:"
 OTHERWISE = ["party:00", "party:0 ", " party:0", "party:+0", "party:-0", "party:0x0", "party-0", "Dealer", "dealer:"]

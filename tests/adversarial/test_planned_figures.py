@@ -23,7 +23,7 @@ from accounting.objective import HeadBudget
 from accounting.records import RecordSet
 from protocols.errors import ProtocolError
 from secure_sccvfl.releases import charging
-from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, price_head
+from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.base import MOST_NOISE, Spread, planned_spread, spread_of

@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import balanced_accuracy_score
 
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.releases import REFUSED_RECORDS
+from secure_sccvfl.releases.catalogue import REFUSED_RECORDS
 from secure_sccvfl.runs.scoring.jobs import PredictJob
 from secure_sccvfl.runs.scoring.metering import Asked
 from secure_sccvfl.runs.train import TrainJob

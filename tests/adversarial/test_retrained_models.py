@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.audit.attacks.choice import balanced
 from secure_sccvfl.audit.attacks.retraining import Retraining, recovered
+from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.splits import make_split
@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig

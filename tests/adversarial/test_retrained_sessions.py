@@ -28,12 +28,12 @@ import numpy as np
 import pytest
 
 from protocols.session.saving import combined
-from secure_sccvfl.audit.attacks.choice import balanced
 from secure_sccvfl.audit.attacks.retraining import recovered
+from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.releases import charging
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.runs import train
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.runs.scoring.jobs import PredictJob

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.audit.attacks.choice import balanced
 from secure_sccvfl.audit.attacks.retraining import Retraining, recovered
-from secure_sccvfl.audit.attacks.view import Rate
+from secure_sccvfl.audit.attacks.view import Rate, balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics

@@ -26,7 +26,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.releases import ledgers
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import agree_on_run
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.reports.verify import _unpaid as unpaid
 from secure_sccvfl.runs import discover
 from secure_sccvfl.runs.discover import DiscoveryJob

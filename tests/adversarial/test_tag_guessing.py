@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.alignment.group import Blinding
-from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.revealed import RevealedAlignment
+from protocols.alignment.hidden import HiddenAlignment, SessionTags
+from protocols.alignment.revealed import Blinding, RevealedAlignment
 from protocols.alignment.seam import releases
-from protocols.alignment.tags import SessionTags
 from protocols.dealing.randomness import Stream, fresh_key
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import Frame, read_transcript

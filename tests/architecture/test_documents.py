@@ -103,7 +103,7 @@ def test_documents_are_found() -> None:
     "text",
     [
         "`protocols/gone.py`",
-        "`releases.py`",  # several files have this name
+        "`catalogue.py`",  # several files have this name
         "`python launch/gone.py RUN`",
         "`results/gone.md`",
         "`secure_sccvfl/gone/`",

@@ -50,7 +50,7 @@ def value_of(file: str, expression: str) -> float:
             return float(_OPERATORS[type(node.op)](evaluated(node.left), evaluated(node.right)))
         if isinstance(node, ast.UnaryOp):
             return -evaluated(node.operand)
-        assert isinstance(node, ast.Constant), ast.dump(node)
+        assert isinstance(node, ast.Constant) and isinstance(node.value, int | float), ast.dump(node)
         return float(node.value)
 
     return evaluated(ast.parse(_PATH.sub(lambda found: selected(file, found), expression), mode="eval").body)

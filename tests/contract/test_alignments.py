@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 
 from protocols.alignment import revealed as ring
-from protocols.alignment.group import Blinding, NoElement
-from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.revealed import RevealedAlignment, in_all
+from protocols.alignment.hidden import HiddenAlignment, SessionTags
+from protocols.alignment.revealed import Blinding, NoElement, RevealedAlignment, in_all
 from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, AlignmentError, releases
-from protocols.alignment.tags import SessionTags
 from protocols.dealing import matching
 from protocols.dealing.matching import Bounds, bounds_of, numbered
 from protocols.dealing.randomness import Stream

@@ -13,7 +13,7 @@ from accounting.budget import Budget
 from accounting.events import Event
 from accounting.ledger import comparable
 from accounting.records import RecordSet
-from protocols.net.signatures import fingerprint
+from protocols.net.certificates import fingerprint
 from protocols.records.chain import unused_name
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
 from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision

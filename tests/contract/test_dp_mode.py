@@ -22,7 +22,7 @@ from protocols.steps import weighted_sums
 from secure_sccvfl.audit.attacks.gradients import labels_from_dp
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.base import noise_multiplier_of

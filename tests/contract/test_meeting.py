@@ -21,12 +21,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from protocols.config import CONNECT_BY_HAND, ConfigError, SessionConfig, code_parts
 from protocols.dealing.party import agree_on_keys
 from protocols.errors import PeerError, reason_for_peers
-from protocols.net import clocks, rendezvous
-from protocols.net.activity import Activity
-from protocols.net.certificates import Credentials
-from protocols.net.clocks import check_own_clock
-from protocols.net.differences import MOST_BYTES, exchanged, settings_by_key, told
-from protocols.net.rendezvous import Rendezvous
+from protocols.net import certificates, rendezvous
+from protocols.net.certificates import Credentials, check_own_clock
+from protocols.net.link import Activity
+from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchanged, settings_by_key, told
 from protocols.session.node import connect, refuse
 from tests.support.harness import credentials, in_threads, local_config
 
@@ -118,7 +116,7 @@ def test_a_wrong_clock_is_said_at_its_own_host_with_both_times(tmp_path: Path, b
 def test_a_process_with_a_wrong_clock_does_not_begin_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     config, listeners = local_config(2)
     late = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=40_000)
-    monkeypatch.setattr(clocks, "_now", lambda: late)
+    monkeypatch.setattr(certificates, "_now", lambda: late)
     with pytest.raises(ConfigError, match="set the clock"):
         Rendezvous(config, 0, credentials(0, 2), listeners[0])
     for listener in listeners:

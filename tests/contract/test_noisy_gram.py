@@ -25,9 +25,9 @@ from secure_sccvfl.evaluation.prepared import train_plainly
 from secure_sccvfl.models.encoders import edit_radius, public_encoder
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.gram import GramNoise, gram_sensitivity, released_root
+from secure_sccvfl.releases.catalogue import GRAM
+from secure_sccvfl.releases.mechanisms import GramNoise, gram_sensitivity, released_root
 from secure_sccvfl.releases.noise import GaussianNoise
-from secure_sccvfl.releases.releases import GRAM
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import trainer
 from secure_sccvfl.training.modes.base import mode_plan, spread_of

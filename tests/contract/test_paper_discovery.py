@@ -23,9 +23,8 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Released
+from secure_sccvfl.releases.catalogue import Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import plan_of
 from secure_sccvfl.training import RECIPES
 from tests.support.gradient_modes import GROUP_HOLDERS, PARTIES, german, parts
 from tests.support.harness import Recorded, run_session

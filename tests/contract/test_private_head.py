@@ -15,7 +15,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.statistics import Released
 from secure_sccvfl.models.table_gram import TableGram
-from secure_sccvfl.releases.heads import HeadNoise, HeadPlan, price_head
+from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE
 from secure_sccvfl.training.grid import Bounds, Grid

@@ -10,7 +10,7 @@ import pytest
 from protocols.records.releases import Release, ReleasePlan
 from protocols.ring import FRACTION_BITS
 from protocols.session.runtime import Session
-from protocols.steps.refusals import REFUSED, REPEATED, SHOWN, withheld
+from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from tests.support.harness import run_session
 
 ROWS, NUMBERS = 40, 2

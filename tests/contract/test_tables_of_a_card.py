@@ -13,11 +13,11 @@ from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.cached_releases import load_releases
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.heads import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
+from secure_sccvfl.releases.mechanisms import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
-from tests.contract.test_kept_tables import SHORT, files, ledgers, make_jobs, refused, train
+from tests.contract.test_cached_releases import SHORT, files, ledgers, make_jobs, refused, train
 from tests.support.own_data import heart_rows, write_own
 
 PRIVATE = TrainConfig(private=True, lambdas=(3.0,))
@@ -131,4 +131,4 @@ def test_validation_records_stay_apart_where_anything_else_is_made_of_them():
 def test_default_epsilon_follows_the_public_number_of_records_alone():
     assert [default_epsilon(n) for n in (None, 0, 4999, 5000, 14999, 15000, 10**6)] == [8, 8, 8, 4, 4, 2, 2]
     assert all(number in EPSILON_RULE for number in ("5,000", "15,000"))
-    assert RunOptions.epsilon == default_epsilon(None)
+    assert RunOptions().privacy.epsilon == default_epsilon(None)

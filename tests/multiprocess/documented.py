@@ -150,11 +150,15 @@ def single_commands() -> dict[str, Statement]:
 
 def programs() -> list[Path]:
     """The files in launch/ that are programs."""
-    return [path for path in sorted((ROOT / "launch").glob("*.py")) if "\ndef main(" in path.read_text()]
+    return [
+        path
+        for path in sorted((ROOT / "launch").glob("*.py"))
+        if re.search(r"^(def main\(|main = )", path.read_text(), re.M)
+    ]
 
 
 def _help_examples() -> Iterator[str]:
-    for path in [*programs(), *sorted((ROOT / "launch" / "consortium").glob("*.py"))]:
+    for path in programs():
         about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or ""
         for line in about.splitlines():
             if line.startswith("    ") or line.startswith(("python ", "sccvfl ")):

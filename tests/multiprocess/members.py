@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import SessionConfig
-from protocols.net.certificates import make_certificates
-from protocols.net.signatures import fingerprint
+from protocols.net.certificates import fingerprint, make_certificates
 from secure_sccvfl.runs.local.forked import ForkedProcess
 from secure_sccvfl.runs.member.member import Member
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess, SessionProcess

@@ -16,7 +16,7 @@ import numpy as np
 
 from launch import run_party
 from protocols.config import code_parts
-from protocols.net import clocks, rendezvous
+from protocols.net import certificates, rendezvous
 from protocols.net.certificates import Credentials
 from protocols.net.link import DATA, HEADER, Frame, Link
 
@@ -90,7 +90,7 @@ def main() -> int:
         rendezvous.code_digest = lambda: b"x" * 32
         rendezvous.code_parts = lambda: {**code_parts(), "torch": "0.0"}
     elif fault == "other_clock":
-        clocks._now = lambda: datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
+        certificates._now = lambda: datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
     elif fault == "hang":
 
         def sleep(link: Link, description: bytes, words: Any) -> None:

@@ -16,9 +16,9 @@ import pytest
 
 import secure_sccvfl as scc
 from protocols.config import SessionConfig
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import sign
+from protocols.net.certificates import Credentials, sign
 from secure_sccvfl.reports.making import seal_results
+from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG
 from tests.multiprocess.programs import ROOT
 from tests.multiprocess.walked import HOSTS, NODE, PARTIES, Namespaces, Step, Walk, network, walk_of
@@ -248,6 +248,6 @@ def test_what_an_administrator_changes_afterwards_is_found(copied: Walk, damage:
     name = damage(out)
     (out / LOG).unlink()
     (out / HEAD).unlink()
-    seal_results(out, report_of(copied, "bank"))
+    seal_results(out, read(out))
     code, told = said(copied, "bank", AFTERWARDS[0].text)
     assert code == NOT_TRUSTED and "out can NOT be trusted" in told and name in told

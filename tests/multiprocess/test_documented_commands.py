@@ -64,9 +64,9 @@ PARSED = {
 """Programs whose arguments are parsed only."""
 PARSED_ALONE = {
     "certs": "needs what other hosts made: test_consortium.py runs it, in order",
-    "consortium.plan": "needs a session file: the same",
-    "consortium.approve": "needs pinned certificates: the same",
-    "consortium.raise_cap": "needs a ledger that was spent under, and every party's key: test_kept_tables.py",
+    "plan": "needs a session file: the same",
+    "approve": "needs pinned certificates: the same",
+    "raise_cap": "needs a ledger that was spent under, and every party's key: test_cached_releases.py",
 }
 """Programs that need several hosts, so that elsewhere their commands are parsed only."""
 NOT_RUN = {
@@ -154,7 +154,7 @@ class Desk:
             if name in NODES and (options.job or options.resume):
                 continue  # they need the folders of an earlier run at every host: tests/multiprocess/test_hosts.py
             self._furnish(options)
-            if name in ("consortium.init", "consortium.check"):
+            if name in ("init", "check"):
                 self._furnish_own(options)
             if name in NODES:
                 session.append((name, words, options))
@@ -503,5 +503,8 @@ def test_a_block_that_cannot_be_read_is_found() -> None:
 def test_every_program_has_an_example() -> None:
     """And what is parsed only is a program."""
     named = {found[0] for text in SINGLE if (found := program_of(shlex.split(text))) is not None}
+    named |= {
+        module for command, (module, *_) in cli.COMMANDS.items() if any(f"sccvfl {command}" in t for t in SINGLE)
+    }
     assert {path.stem for path in programs()} <= named
     assert set(PARSED) <= named

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +17,7 @@ from launch.cli import main
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.page import render
+from secure_sccvfl.reports.results import Checks, Frontier, LabelInference, read, write
 from secure_sccvfl.reports.run_log import record
 from tests.multiprocess.audited import problems
 from tests.support.harness import LONG
@@ -33,8 +35,6 @@ SECTIONS = (
     "cost",
     "trust",
 )
-BENCHMARK = ("representations", "people")
-"""Sections that only public data have."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -95,13 +95,16 @@ def test_attacks_in_plain_words() -> None:
 
 
 def test_warnings_in_plain_words(whole_run: Path) -> None:
-    report = json.loads((whole_run / "report.json").read_text())
-    report["metrics"] |= {"acc": 0.69, "positive_rate": 0.001}
-    report["baselines"] = {"majority": {"acc": 0.7}, "drop_m": {"acc": 0.9}}
-    report["judges"] = {name: {"failed": []} for name in report["judges"]}
-    report.pop("frontier", None)
-    seen = {"rate": 1.0, "low": 0.99, "high": 1.0, "chance": 0.7}
-    report["label_inference"] = [{"party": rank, **seen} for rank in range(3)]
+    report = read(whole_run)
+    seen = [LabelInference(rank, 1.0, 0.99, 1.0, 0.7) for rank in range(3)]
+    report = replace(
+        report,
+        metrics={**report.metrics, "acc": 0.69, "positive_rate": 0.001},
+        baselines={"majority": {"acc": 0.7}, "drop_m": {"acc": 0.9}},
+        judges=dict.fromkeys(report.judges, Checks()),
+        frontier=None,
+        label_inference=tuple(seen),
+    )
     majority, dropped, same, *labels = find_warnings(report)
     assert "(69.0 % right against 70.0 %, which its 95 % interval, 63.6 % to 74.0 %, includes)" in majority
     assert "(69.0 % right against 90.0 %)" in dropped and "positive: 0.1 %" in same
@@ -125,84 +128,49 @@ class Sections(HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
-    page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
+    page, report = (whole_run / "report.html").read_text(), read(whole_run)
     seen = Sections()
     seen.feed(page)
-    shown = [*SECTIONS, *BENCHMARK, *(["frontier"] if "frontier" in report else [])]
-    assert sorted(seen.ids) == sorted(shown) and seen.fetched == []
+    assert sorted(seen.ids) == sorted([*SECTIONS, *(["frontier"] if report.frontier else [])]) and seen.fetched == []
     assert "url(" not in page and "@import" not in page
-    rate = 100 * report["metrics"]["acc"]
-    told = (
-        f"The model is right for {rate:.1f} % of them (95 % interval",
-        "always giving the most frequent answer for",
-    )
+    rate = f"The model is right for {100 * report.metrics['acc']:.1f} % of them (95 % interval"
     charts = ("Right decisions", "Difference between groups", "Before and after", "Gap", "Spread")
-    learned = ("Knew before: its 7 columns and the label. Was told, alone:", "contents are encrypted")
-    spent = ("all processes on one machine", "from the dealer")
-    for said in ("good credit", "younger than 25", "Not run yet", report["run"], report["data"]["about"], *spent):
-        assert said in page
-    for said in (*told, *learned, *(f'aria-label="{name}"' for name in charts), *report["warnings"]):
-        assert said.replace("'", "&#39;") in page
-    assert page.count('class="point') == report["examples"]["drawn"]
-    for model in report["models"].values():
-        assert model in page
-    for example in report["examples"]["shown"]:
-        assert f"record {example['id']}" in page
-    assert str(whole_run) not in page
+    learned = ("Knew before: its 7 columns and the label. Received alone:", "contents are encrypted")
+    cost = ("all processes on one machine", "from the dealer")
+    for text in ("good credit", "younger than 25", "Not run yet", report.run, report.data.about, *cost):
+        assert text in page
+    charts_drawn = [f'aria-label="{name}"' for name in charts]
+    for text in (rate, "always giving the most frequent answer for", *learned, *charts_drawn, *report.warnings):
+        assert text.replace("'", "&#39;") in page
+    assert report.examples is not None and page.count('class="point') == report.examples.drawn
+    for text in (*report.models.values(), *(f"record {example.id}" for example in report.examples.shown)):
+        assert text in page
+    for column, known in report.information.items():
+        assert f"<td>{column.replace('_', ' ')}</td>" in page
+        assert f"{known.mi:.4f}" in page and f"{known.null_high:.4f}" in page, "no information without its control"
+    assert str(whole_run) not in page and not re.search(r"-0\.0+\b", page)
 
 
-def test_columns_representations_and_people_with_their_controls(whole_run: Path) -> None:
-    """Every figure of the new sections comes from report.json, and none stands without its control."""
-    page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
-    found = report["qualitative"]
-    for column, known in found["information"].items():
-        assert f"{column.replace('_', ' ')}: score" in page and f"{known['mi']:.4f}" in page
-        assert f"{known['null_high']:.4f}" in page
-    assert page.count("shuffled: up to") == sum(3 if "logits" in m else 2 for m in found["mixing"])
-    assert page.count('class="record"') == sum(len(m["points"]) for m in found["mixing"])
-    decided = {e["id"]: e for e in report["examples"]["people"]}
-    assert len(decided) >= report["examples"]["drawn"] and len(found["cases"]) == 3
-    for case in found["cases"]:
-        assert f"record {case['id']} · {case['rule']}" in page
-        own = f"({100 * decided[case['id']]['after']['score']:.1f}\N{NO-BREAK SPACE}%)"
-        assert own in page, "the run's own decision"
-    assert not re.search(r"-0\.0+\b", page)
-
-
-def test_a_page_without_pooled_data_has_nothing_new(run: Path) -> None:
-    """Reports of earlier versions and of a consortium have no such data; neither has a run without a harness."""
-    report = json.loads((run / "report.json").read_text())
-    report.pop("qualitative")
-    report["examples"].pop("people")
-    (run / "report.json").write_text(json.dumps(report))
-    page = render(run)
-    seen = Sections()
-    seen.feed(page)
-    assert not set(seen.ids) & set(BENCHMARK) and 'href="#people"' not in page and "mutual information" not in page
-
-
-def with_frontier(run: Path, found: dict[str, object] | None) -> str:
-    """The page of a run whose report has this frontier, or none."""
-    report = json.loads((run / "report.json").read_text())
-    report.pop("frontier", None)
-    (run / "report.json").write_text(json.dumps(report if found is None else {**report, "frontier": found}))
+def with_frontier(run: Path, tree: Frontier | None) -> str:
+    """The page of a run whose report has this frontier, or none; without what only pooled records give."""
+    write(run, replace(read(run), frontier=tree, information={}))
     return render(run)
 
 
 def test_the_frontier_is_the_first_picture_where_there_is_one(run: Path) -> None:
     plain = with_frontier(run, None)
-    assert 'id="frontier"' not in plain and 'href="#frontier"' not in plain
+    assert 'id="frontier"' not in plain and 'href="#frontier"' not in plain and "mutual information" not in plain
     page = with_frontier(run, frontier())
     seen = Sections()
     seen.feed(page)
     assert seen.ids[:3] == ["warnings", "frontier", "metrics"] and seen.fetched == []
-    assert page.index('aria-label="Accuracy against flips"') < page.index('aria-label="Right decisions"')
-    rule = frontier()["rule"].removesuffix(".")
+    assert page.index('aria-label="Accuracy against flip rate"') < page.index('aria-label="Right decisions"')
+    rule = frontier().rule.removesuffix(".")
     for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (this run)", rule, 'href="#frontier"'):
         assert said in page
-    for place in ("first judge", "second judge"):
-        assert f"Decisions that flip, {place}" in plain and f"flips, groups shuffled ({place})" in plain
-    assert "Can the judges be trusted on these data?" in plain
+    for name in ("first counterfactual model", "second counterfactual model"):
+        assert f"Flip rate, {name}" in plain and f"flip rate, groups permuted ({name})" in plain
+    assert "Are the counterfactual models valid on these data?" in plain
 
 
 def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[dict[str, object], list[str]]:
@@ -213,7 +181,7 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
         "clipped:[...d.querySelectorAll('svg.chart text')].filter(t=>{var a=t.getBoundingClientRect(),"
         "b=t.ownerSVGElement.getBoundingClientRect();return a.width&&(a.left<b.left-1||a.right>b.right+1"
         "||a.bottom>b.bottom+1)}).map(t=>t.textContent),"
-        "cut:[...d.querySelectorAll('#learned .scroll,#cost .scroll,#roles .scroll,.methods')]"
+        "cut:[...d.querySelectorAll('#learned .scroll,#cost .scroll,#roles .scroll')]"
         ".filter(s=>s.scrollWidth>s.clientWidth).length,"
         "low:[...d.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})"
     )
@@ -272,13 +240,18 @@ def test_the_browser_test_sees_a_broken_page(whole_run: Path, tmp_path: Path) ->
 
 def test_the_page_with_three_groups_and_figures_near_zero(run: Path) -> None:
     """The words fit more than two groups, no placeholder is left, and nothing is minus zero."""
-    report = json.loads((run / "report.json").read_text())
-    first = report["data"]["protected"][0]
-    first["labels"], first["groups"] = [*first["labels"], "born elsewhere"], [*first["groups"], "third"]
-    report["groups"] = [*report["groups"], *report["groups"][-1:]]
-    report["metrics"] |= {name: -1e-5 for name in report["metrics"] if name.startswith("net_")}
-    report["scores"] |= dict.fromkeys(list(report["scores"])[:2], -1e-5)
-    (run / "report.json").write_text(json.dumps(report))
+    report = read(run)
+    first, scores = report.data.protected[0], dict.fromkeys(list(report.scores)[:2], -1e-5)
+    first = replace(first, labels=(*first.labels, "born elsewhere"), groups=(*first.groups, "third"))
+    zero = {name: -1e-5 for name in report.metrics if name.startswith("net_")}
+    report = replace(
+        report,
+        data=replace(report.data, protected=(first, *report.data.protected[1:])),
+        groups=(*report.groups, report.groups[-1]),
+        metrics={**report.metrics, **zero},
+        scores={**report.scores, **scores},
+    )
+    write(run, report)
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", render(run), flags=re.DOTALL)
     assert "another group" in text and "the other group" not in text
     assert "{positive}" not in text and not re.search(r"[>( ]-0\.0+\b(?![1-9])", text)

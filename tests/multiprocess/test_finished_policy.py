@@ -16,6 +16,7 @@ from launch.cli import main
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.reports.policy_card import write_card
+from secure_sccvfl.reports.results import read
 from tests.multiprocess.audited import problems
 
 
@@ -65,14 +66,14 @@ def test_a_review_runs_discovery_again_and_the_run_still_fits_together(
     event = card.events[-1]
     assert event["because"] == "regular" and "reviews/1: 1000 records of german, epsilon " in event["discovery"]
     result = json.loads((run / "reviews" / "1" / "party-0" / "result.json").read_text())
-    before = json.loads((run / "report.json").read_text())
-    moved = {k for k, v in result["proposed"].items() if before["proposed"][k] != v}
+    before = read(run)
+    moved = {k for k, v in result["proposed"].items() if before.proposed[k] != v}
     assert set(event["deltas"]) == moved
     for name, delta in event["deltas"].items():
-        assert delta["proposed"] == [before["proposed"][name], result["proposed"][name]]
-        assert delta["score"] == [before["scores"][name], result["scores"][name]]
+        assert delta["proposed"] == [before.proposed[name], result["proposed"][name]]
+        assert delta["score"] == [before.scores[name], result["scores"][name]]
     assert {k: d.proposed for k, d in card.decisions.items()} == result["proposed"]
-    assert {k: d.role for k, d in card.decisions.items()} == before["roles"], "people decide"
+    assert {k: d.role for k, d in card.decisions.items()} == before.roles, "people decide"
     charged = [e for e in read_chain(run / "reviews" / "1" / "party-0" / "releases.jsonl") if e["event"] is not None]
     paid = read_ledger(run / "reviews" / "1" / "party-0" / "ledger.jsonl")[0]
     assert charged and len(paid) > 1, "a rerun is charged"
@@ -86,16 +87,16 @@ def test_a_review_runs_discovery_again_and_the_run_still_fits_together(
 
 def test_the_record_of_a_decision_names_card_mask_and_approval(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the training; or of the run's card if that was approved since. A card with other roles is refused."""
-    told = json.loads((run / "report.json").read_text())
+    mask = read(run).mask
     with (run / "examples" / "party-0" / "predictions.csv").open() as file:
-        assert {(r["card"], r["mask"], r["approved"]) for r in csv.DictReader(file)} == {("none", told["mask"], "no")}
+        assert {(r["card"], r["mask"], r["approved"]) for r in csv.DictReader(file)} == {("none", mask, "no")}
     assert main(["policy", "approve", str(run), "--as", "bank"]) == 0
     records, card = str(run / "examples" / "records.csv"), run / "policy_card.json"
     given = ["predict", "--model", str(run), "--records", records, "--card", str(card), "--json"]
     assert main([*given, "--out", str(run.parent / "told")]) == 0
     with (run.parent / "told" / "party-0" / "predictions.csv").open() as file:
         (named,) = {(r["card"], r["mask"], r["approved"]) for r in csv.DictReader(file)}
-    assert named == ("1", told["mask"], read_card(card).approved_on) and read_card(card).approved_on
+    assert named == ("1", mask, read_card(card).approved_on) and read_card(card).approved_on
     text = card.read_text().replace('"role": "M"', '"role": "P"', 1)
     card.write_text(text.replace('"evidence": [', '"evidence": ["x",'))
     capsys.readouterr()

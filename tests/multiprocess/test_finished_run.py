@@ -14,6 +14,7 @@ import pytest
 
 from launch.cli import main
 from protocols.records.chain import HashChain, read_chain
+from secure_sccvfl.reports.results import read
 from tests.multiprocess.audited import problems
 from tests.multiprocess.programs import SHORT
 
@@ -30,7 +31,7 @@ def test_a_run_as_it_ends_can_be_trusted(whole_run: Path, capsys: pytest.Capture
 
 def test_the_report_counts_crypten_operations_by_phase(whole_run: Path) -> None:
     """Fusion, products, sigmoid, HSIC, aggregation and comparison."""
-    called = json.loads((whole_run / "report.json").read_text())["crypten_operations"]
+    called = read(whole_run).crypten_operations
     assert {"cat", "group_sums", "matmul", "sigmoid", "square", "stack", "sum"} <= called[
         "discovery and warm-up"
     ].keys()

@@ -17,8 +17,7 @@ from accounting.ledger import comparable, read_ledger
 from launch.cli import main
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials
-from protocols.net.signatures import sign
+from protocols.net.certificates import Credentials, sign
 from protocols.records.chain import HashChain, read_chain
 from protocols.session.heads import covered
 from protocols.session.saving import restore_share, save_share
@@ -27,6 +26,7 @@ from secure_sccvfl.api.runs import Run
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.making import make_host_results, seal_results
+from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG, contents
 from secure_sccvfl.reports.signed import (
     DERIVED,
@@ -104,7 +104,7 @@ def test_every_host_has_a_report_that_fits_together(hosts: Hosts) -> None:
         assert reports[-1]["host"] == rank and list(reports[-1]["models"]) == [f"party-{rank}"]
         assert reports[-1]["approvals"] == list(APPROVED)
         page = (out / "report.html").read_text()
-        assert f"on the host of {reports[-1]['party_names'][rank]}" in page and "moves its own mediators" in page
+        assert f"on the host of {reports[-1]['party_names'][rank]}" in page and "changes its own mediators" in page
         assert (out / "policy_card.md").exists() and (out / "privacy_budget.html").exists()
         assert not {p.name for p in out.rglob("*")} & {"key.pem", "records.key"}
     own = ("models", "cost", "host")
@@ -174,7 +174,7 @@ def test_programs_work_on_a_hosts_folder_and_reading_changes_nothing(
     assert main(["explain", "out", "--record", first]) == 0 and "clinic" in capsys.readouterr().out
     assert main(["report", "out"]) == 0 and "is up to date" in capsys.readouterr().out
     run = Run.open("out")
-    assert "signatures" in run.verify() and run.report["host"] == 1
+    assert "signatures" in run.verify() and run.report.host == 1
     for refused, why in (
         (["predict", "--model", "out", "--records", "new.csv"], "run_party.py predict"),
         (["run", "--resume", "out"], "run_party.py --resume"),
@@ -200,11 +200,11 @@ def test_an_appeal_keeps_the_seals_verifiable(out: Path, capsys: pytest.CaptureF
     assert unchecked(out, new[:16]) == [], "nothing came since the new one"
     assert main(["audit", "verify", str(out), "--seal", seals[0]]) == 0
     assert "since this seal: predict (" in (told := capsys.readouterr().out) and "appeal (" in told
-    seal_results(out, json.loads((out / "report.json").read_text()))
+    seal_results(out, read(out))
     assert verify(out, seals[0])["seal"] == ["the run was finished anew after this seal"]
     (out / LOG).unlink()
     (out / HEAD).unlink()
-    seal_results(out, json.loads((out / "report.json").read_text()))
+    seal_results(out, read(out))
     found = list(check_heads(RunFiles(out)))
     assert found == ["audit.jsonl is not the log that all parties signed at the end of predict"], "a log begun anew"
 
@@ -222,7 +222,7 @@ def changed(path: Path) -> None:
 def test_any_changed_file_is_named_though_the_log_and_the_seal_are_made_anew(hosts: Hosts, out: Path) -> None:
     """Every file of the jobs, one after the other; the run's own log hides nothing."""
     config = hosts.config
-    report = json.loads((out / "report.json").read_text())
+    report = read(out)
     listed = [path for path in contents(out) if is_listed(path.relative_to(out).as_posix())]
     assert len(listed) > 25
     for path in listed:

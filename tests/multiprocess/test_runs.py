@@ -62,7 +62,7 @@ def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
     assert scc.evaluate(own).equals(own.metrics)
     told = own.privacy()
     assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 8
-    assert own.page.exists() and own.report["dataset"] == "own heart" and "own heart" in repr(own)
+    assert own.page.exists() and own.report.dataset == "own heart" and "own heart" in repr(own)
     assert "files" in own.verify()
 
 

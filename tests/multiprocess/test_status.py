@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from secure_sccvfl.runs.status.steps import stages_of
 from tests.multiprocess.hosts import PLACES, Hosts
 from tests.multiprocess.test_secrets import noted_leaks
 from tests.support.own_data import COLUMNS, heart_rows, write_own
@@ -99,16 +98,6 @@ def test_people_see_phase_steps_peers_budget_bytes_and_memory(looked: Looked) ->
     last = looked.snapshots("party 1")[-1]
     assert last["place"] == "party 1 (employer)" and last["job"] == "train"
     assert 0 < last["budget"]["epsilon"] <= last["budget"]["cap"] and last["rounds"] > 50
-
-
-def test_stages_come_in_the_order_that_was_said_before(looked: Looked) -> None:
-    seen: list[str] = []
-    for one in looked.snapshots("party 0"):
-        if one["step"] is not None and one["step"]["name"] not in seen:
-            seen.append(one["step"]["name"])
-    stages = [name for name in stages_of("train", {}) if any(step.startswith(name) for step in seen)]
-    # Short steps between stages, such as generators, are seen or not, as it happens.
-    assert [stage for step in seen for stage in stages if step.startswith(stage)] == stages and len(stages) >= 2
 
 
 @pytest.mark.chance(1e-11)  # 303 cells of 14 decimals among a few thousand rates of bytes above 100 per second

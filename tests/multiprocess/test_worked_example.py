@@ -17,13 +17,14 @@ from launch.cli import main
 from protocols.config import SessionConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.reports.policy_card import CARD
+from secure_sccvfl.reports.results import encode, read, write
 from tests.multiprocess.programs import ROOT
 
 PERSON = "g0722"
 DOCUMENT = ROOT / "docs" / "worked-example.md"
 STEP = re.compile(r"^(\d)\. (.*)$", re.MULTILINE)
 PROPOSAL = re.compile(r"; discovery\s+proposes\s+[NMP],\s+confidence\s+[\d.]+\s+%")
-IN_SECRET = re.compile(r"The\s+run\s+in\s+secret.*", re.DOTALL)
+UNDER_MPC = re.compile(r"The\s+run\s+under\s+MPC.*", re.DOTALL)
 
 
 def steps_of(text: str) -> dict[str, str]:
@@ -55,9 +56,8 @@ def worked(whole_run: Path, tmp_path: Path) -> Path:
     session = SessionConfig.load(whole_run / "session.toml")
     asked = {"dataset": "german", "card": "german-worked-example"}
     (run / "session.toml").write_text(replace(session, options=asked).to_toml())
-    report = json.loads((whole_run / "report.json").read_text())
-    report |= {"roles": dict(card.roles.of), "by_card": list(card.decisions), "examples": None}
-    (run / "report.json").write_text(json.dumps(report))
+    report = replace(read(whole_run), roles=dict(card.roles.of), by_card=tuple(card.decisions), examples=None)
+    write(run, report)
     (run / CARD).write_text(json.dumps(card.to_json()))
     return run
 
@@ -66,18 +66,18 @@ def test_the_document_shows_what_the_program_says(worked: Path, capsys: pytest.C
     printed, shown = steps_of(explained(capsys, str(worked), "--record", PERSON)), shown_in_document()
     assert len(printed) == 6 and shown and set(shown) <= set(printed)
     for title, text in shown.items():
-        wanted, got = (IN_SECRET.sub("", PROPOSAL.sub("", said)).strip() for said in (text, printed[title]))
+        wanted, got = (UNDER_MPC.sub("", PROPOSAL.sub("", said)).strip() for said in (text, printed[title]))
         assert got == wanted, title
-    assert "The run in secret was not asked about this person" in printed["4. Both decisions"]
+    assert "The run under MPC did not score this person" in printed["4. Both decisions"]
 
 
 def test_a_person_whom_the_run_decided_about(whole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As data and as text: edits move mediators alone, pushes add up, and the run's own decision is told."""
-    report = json.loads((whole_run / "report.json").read_text())
-    people = report["examples"]["people"]
-    known = next(e for e in reversed(people) if e["id"] == people[0]["id"])  # one who is also a case comes twice
-    told = json.loads(explained(capsys, str(whole_run), "--record", known["id"], "--json"))
-    assert told["secure"] == known
+    examples = read(whole_run).examples
+    assert examples is not None
+    known = examples.people[0]
+    told = json.loads(explained(capsys, str(whole_run), "--record", known.id, "--json"))
+    assert told["secure"] == encode(known)
     person = told["person"]
     assert {m["role"] for m in person["moved"]} <= {"M"}
     for name, seen in person["models"].items():
@@ -86,8 +86,8 @@ def test_a_person_whom_the_run_decided_about(whole_run: Path, capsys: pytest.Cap
         assert seen["change"] == pytest.approx(abs(total))
     ours, plain = (person["models"][name]["everyone"] for name in ("plaintext_scc", "erm"))
     assert ours["gap"] < plain["gap"], "the consistency loss did nothing"
-    text = explained(capsys, str(whole_run), "--record", known["id"])
-    assert "The run in secret decided" in " ".join(text.split()) and "-0.000" not in text
+    text = explained(capsys, str(whole_run), "--record", known.id)
+    assert "The run under MPC decided" in " ".join(text.split()) and "-0.000" not in text
     assert [m[1] for m in STEP.finditer(text)] == list("123456")
 
 

@@ -24,10 +24,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.alignment.hidden import HiddenAlignment
+from protocols.alignment.hidden import HiddenAlignment, SessionTags
 from protocols.alignment.revealed import RevealedAlignment, in_all
 from protocols.alignment.seam import UNION, Aligned, releases
-from protocols.alignment.tags import SessionTags
 from protocols.dealing import matching
 from protocols.dealing.randomness import Draw, Stream
 from protocols.net.transport import Transport

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from protocols.dealing import tuples
 from protocols.dealing.gaussian import discrete_gaussian
@@ -18,84 +19,44 @@ from protocols.operations import noise as noise_module
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from protocols.steps.clipping import scaled
-from secure_sccvfl.audit.canaries import charged_kinds
-from secure_sccvfl.audit.constructed import (
-    Constructed,
+from secure_sccvfl.audit.bounds import scale_test
+from secure_sccvfl.audit.canaries import (
+    Canary,
+    ClippedCanary,
     EvaluationCanary,
     FirstCountCanary,
+    GainsCanary,
     GradientCanary,
     GramCanary,
     OutputCanary,
     ResidualsCanary,
-    release_often,
+    TableCanary,
+    charged_kinds,
 )
-from secure_sccvfl.audit.head_noise import noise_checks, noise_is_right
-from secure_sccvfl.audit.noise_tests import scale_power, scale_test
-from secure_sccvfl.data.party import MOMENT_GRID
-from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, joint_norm
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.audit.dp_audit import release_often
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract import test_private_head
 from tests.contract.engines import in_secret
-from tests.support.discovery import MULTIPLIER, Consortium
+from tests.support.discovery import MULTIPLIER
 from tests.support.harness import run_session
 
 LEVEL, ENOUGH, PARTIES = 1e-10, 280, 3
-GROUP = Consortium(rows=60, columns={0: {"a": 20}, 1: {"b": 20}, 2: {"c": 20}}, holders=(1, 2), counts=(2, 3), seed=1)
-MANY = Consortium(
-    rows=60, columns={rank: {f"{rank}-{i}": 2 for i in range(10)} for rank in range(3)}, holders=(1, 2), counts=(2, 3)
-)
 
 
-def of_canary(canary: Constructed, releases: int, kind: NoiseKind = "dealer+holder") -> np.ndarray:
+def scale_power(values: int, ratio: float, level: float) -> float:
+    """The probability that noise with this ratio to the right deviation fails `scale_test`."""
+    low, high = stats.chi2.ppf(level / 2, values), stats.chi2.isf(level / 2, values)
+    return float(stats.chi2.cdf(low / ratio**2, values) + stats.chi2.sf(high / ratio**2, values))
+
+
+def of_canary(canary: Canary, releases: int, kind: NoiseKind = "dealer+holder") -> np.ndarray:
     def job(session: Session) -> Any:
         return release_often(canary, session, RunOptions.of({}), MULTIPLIER, "kept", releases, kind)
 
     found = run_session(job, PARTIES, ReleasePlan(canary.plan(PARTIES, releases)))
     off = [one.values - canary.exact(PARTIES, rank, "kept") for rank, one in enumerate(found)]
     return np.concatenate([part.reshape(-1) for part in off]) / found[0].deviation
-
-
-def tables(group: Consortium, job: Callable[..., Any], exact: Callable[[str], np.ndarray]) -> np.ndarray:
-    """Noise of tables (columns x groups of all attributes); `job` returns them and their deviation."""
-    found = group.run(job, kind=SecureStatistics, cap=1e3)
-    parts = []
-    for rank, (opened, deviation) in enumerate(found):
-        for name in group.columns[rank]:
-            parts.append((np.hstack([part[name] for part in opened]) - exact(name)).reshape(-1) / deviation)
-    return np.concatenate(parts)
-
-
-def of_sketch() -> np.ndarray:
-    def job(session: Session, statistics: SecureStatistics, budget: Any) -> Any:
-        return GROUP.sketch(session, statistics), statistics.deviation(GROUP.sensitivity)
-
-    return tables(GROUP, job, lambda name: np.hstack([GROUP.table(name, j) for j in range(2)]))
-
-
-def of_clipped_sketch() -> np.ndarray:
-    def job(session: Session, statistics: SecureStatistics, budget: Any) -> Any:
-        rank = session.rank
-        made = statistics.release(ClippedSums("sketch-0", 2.0), GROUP.own(rank), GROUP.held(rank), GROUP.counts)
-        return made.tables, made.numbers["deviation"]
-
-    return tables(GROUP, job, lambda name: scaled(np.hstack([GROUP.table(name, j) for j in range(2)]), 2.0))
-
-
-def of_risk_gains() -> np.ndarray:
-    bound = joint_norm(MOMENT_GRID, MANY.features, len(MANY.counts))
-
-    def job(session: Session, statistics: SecureStatistics, budget: Any) -> Any:
-        own = {name: MOMENT_GRID * block for name, block in MANY.own(session.rank).items()}
-        found = statistics.release(
-            GroupSums("risk gains", bound, HALVES), own, MANY.held(session.rank), MANY.counts
-        ).tables
-        return found, statistics.deviation(bound)
-
-    return tables(MANY, job, lambda name: MOMENT_GRID * np.hstack([MANY.table(name, j) for j in range(2)]))
 
 
 def of_heads() -> np.ndarray:
@@ -110,18 +71,24 @@ def of_heads() -> np.ndarray:
         patch.setattr(test_private_head, "LAMBDAS", (0.5, 3.0) * 10)
         (weights, *_) = in_secret(test_private_head.problem_of("binary", 1), script)
         noises = -test_private_head.gradients(weights, "binary", 1).T / noise.sigma
-    assert noise_is_right({k: v for k, v in noise_checks(noises, noises.std()).items() if k != "scale"})
+    correlations = np.corrcoef(noises)[np.triu_indices(len(noises), 1)]
+    assert np.abs(correlations).max() < 0.999, "no two heads share their noise"
+    together = scale_test(noises.sum(axis=0), noises.std() * len(noises) ** 0.5, LEVEL)
+    assert together.holds, "nor do all of them share a part"
     return noises.reshape(-1)
 
 
 NOISES: dict[str, dict[str, Callable[[], np.ndarray]]] = {
-    "sketch": {"counts": of_sketch, "clipped": of_clipped_sketch},
-    "risk gains": {"": of_risk_gains},
+    "sketch": {
+        "counts": lambda: of_canary(TableCanary(), 5),
+        "clipped": lambda: of_canary(ClippedCanary.of_length(2.0), 5),
+    },
+    "risk gains": {"": lambda: of_canary(GainsCanary(), 12)},
     "residuals": {"": lambda: of_canary(ResidualsCanary(), 19)},
     "first count": {"": lambda: of_canary(FirstCountCanary(), ENOUGH)},
     "gram": {"": lambda: of_canary(GramCanary(), 4)},
     "head": {"": of_heads},
-    "head output": {"": lambda: of_canary(OutputCanary(0.01, 7.0), 7, "dealer")},
+    "head output": {"": lambda: of_canary(OutputCanary(), 7, "dealer")},
     "noisy gradient": {"": lambda: of_canary(GradientCanary(), 19)},
     "evaluation": {
         "classes": lambda: of_canary(EvaluationCanary(), 28),

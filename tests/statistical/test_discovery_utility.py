@@ -13,14 +13,14 @@ from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
-from secure_sccvfl.discovery.discovery import Discovery, weigh
+from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.releases.releases import SKETCH
 from tests.support.chance import confirmed
 from tests.support.discovery import GAP, Study
 from tests.support.harness import run_session
@@ -75,7 +75,7 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
         fake = (Protected("s", german.data.parties[0].name, ("0", "1"), codes),)
         sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake)
         made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
-        finding = decide(made._projected(sketches)[0], config)
+        finding = decide(made._evidence(sketches)[0], config)
         # s is shuffled: whatever is found is false, so the share of false discoveries is 1 or 0.
         false.append(any(role != "N" for role in finding.roles.of.values()))
     assert np.mean(false) <= level + np.sqrt(level * (1 - level) / runs)

@@ -22,7 +22,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, words_of
 from protocols.steps import weighted_sums
 from protocols.steps.second_order import room_to_settle
-from secure_sccvfl.releases.heads import HeadNoise
+from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine

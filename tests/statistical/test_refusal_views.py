@@ -15,7 +15,7 @@ from protocols.dealing import tuples
 from protocols.dealing.party import Party
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from protocols.steps.refusals import withheld
+from protocols.steps.choice import withheld
 from tests.statistical.test_head_views import Spy
 from tests.support.chance import alike, uniform
 from tests.support.harness import run_session

@@ -7,7 +7,7 @@ from protocols import ring
 from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
-from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
+from protocols.steps.weighted_sums import nearest_sampling, secret_batch, threshold
 from secure_sccvfl.training.shared import side_by_side
 from tests.support.chance import alike, of_rate, uniform
 from tests.support.harness import run_session
@@ -109,8 +109,8 @@ def test_sums_over_a_secret_batch_are_the_plain_ones(monkeypatch):
     def watched(*arguments):
         made = recipe(*arguments)
 
-        def compute(free, shares, masks):
-            bound = made.compute(free, shares, masks)
+        def compute(free, masks):
+            bound = made.compute(free, masks)
             kept.append(bound["b"])
             return bound
 

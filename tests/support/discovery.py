@@ -16,23 +16,20 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, Statistic
+from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts, Kind
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.releases.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0
-WIDE = Kind(
-    "moments for party P", "owner", "discovery", ("*", "groups"), "charged", *("wide sums",) * 3, charge="moments"
-)
+WIDE = replace(RISK_GAINS, title="moments for party P", charge="moments", shape=("*", "groups"))
 """A release of sums that are wider than counts; no run makes it."""
 GAP = DiscoveryConfig(rule="fractions", score="gap")
 """A score without ties: others are 0 for every column in which noise explains the difference."""

@@ -14,7 +14,7 @@ import pytest
 from protocols.session.runtime import Session
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.releases.heads import HeadNoise, price_head
+from secure_sccvfl.releases.mechanisms import HeadNoise, price_head
 from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from secure_sccvfl.audit.attacks.choice import balanced, folds
-from secure_sccvfl.audit.attacks.view import Rate
+from secure_sccvfl.audit.attacks.view import Rate, balanced, folds
 from secure_sccvfl.data.randomness import stream
 
 LABELLED = 80

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_sccvfl.audit.attacks.choice import CHOSEN, mean_rate, strongest_guesses
-from secure_sccvfl.audit.attacks.view import Rate
+from secure_sccvfl.audit.attacks.view import CHOSEN, Rate, mean_rate, strongest_guesses
 from secure_sccvfl.data.randomness import stream, torch_seed
 
 EPOCHS = 60

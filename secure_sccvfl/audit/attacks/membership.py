@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
-from secure_sccvfl.audit.attacks.choice import CHOSEN, strongest_guesses, threshold_guesses
 from secure_sccvfl.audit.attacks.heads import fit_head
-from secure_sccvfl.audit.attacks.view import Rate
+from secure_sccvfl.audit.attacks.view import CHOSEN, Rate, strongest_guesses, threshold_guesses
 from secure_sccvfl.data.randomness import stream
 
 SHADOWS = 24

@@ -47,6 +47,11 @@ def allowed(mu: float, moved: int) -> float:
     return float(norm.cdf(moved * mu / 2))
 
 
+def allowed_rate(view: Tables, rate: Rate) -> float:
+    """The bound of a rate of `property_inference`."""
+    return allowed(view.mu, next(k for k in MOVED if rate.attack.endswith(f" of {k}")))
+
+
 def separation(view: Tables, attack: str) -> float:
     """By how many deviations of 1 the statistic of an attack moves for one record, before noise."""
     if attack == "cells":

@@ -26,7 +26,7 @@ from scipy.special import expit
 from secure_sccvfl.audit.attacks.heads import fit_head, head_noise, with_bias
 from secure_sccvfl.audit.attacks.view import Rate
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.releases.gram import released_root
+from secure_sccvfl.releases.mechanisms import released_root
 
 TRAININGS = 48
 MOST_RECORDS = 177

@@ -1,7 +1,7 @@
-"""One party's table against the description, offline: everything that is wrong, where, and the line to change.
+"""Checks one party's table against the description, offline: everything that is wrong, where, and the line to change.
 
-It reads cells as a run would. It reads this party's files alone and sends nothing. Traps that this party can see by
-itself come as warnings: a run would go on, and its people should know.
+It reads cells as a run would, reads this party's files alone and sends nothing. What a run would accept but people
+should know (constant columns, identifiers, copies of the label) comes as warnings.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Checked:
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
 
-    def told(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Any]:
         """For `--json`."""
         return {"ok": not self.problems, **asdict(self)}
 
@@ -75,7 +75,7 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
     """One party's table (or another file in its place) against a description."""
     spec = read_description(description)
     if party not in spec["parties"]:
-        raise DataError(f"{description.name} has no party {cut(party)}; there is {', '.join(spec['parties'])}")
+        raise DataError(f"{description.name} has no party {cut(party)}; available: {', '.join(spec['parties'])}")
     own = spec["parties"][party]
     if file is not None:
         own["file"] = str(file.resolve())
@@ -149,13 +149,10 @@ def _todo(feature: Feature, finding: CellProblem, column: pd.Series) -> str:
     if finding.reason.startswith("outside") and not feature.cells.dated:
         numbers = feature.cells.numbers(text.where(~feature.cells.gaps(text), None))
         low, high = public_range(np.append(numbers[np.isfinite(numbers)], [feature.low, feature.high]))
-        bounds = {"low": min(low, feature.low), "high": max(high, feature.high)}
-        if np.nanmin(numbers) >= feature.low:
-            del bounds["low"]
-        if np.nanmax(numbers) <= feature.high:
-            del bounds["high"]
-        told = ", ".join(f"{key} = {toml(value)}" for key, value in bounds.items())
-        return f"write `{told}` if that range may be public, or put the cells right"
+        bounds = {"low": min(low, feature.low)} if np.nanmin(numbers) < feature.low else {}
+        bounds |= {"high": max(high, feature.high)} if np.nanmax(numbers) > feature.high else {}
+        line = ", ".join(f"{key} = {toml(value)}" for key, value in bounds.items())
+        return f"write `{line}` if that range may be public, or put the cells right"
     if finding.reason == "not a number":
         known = text[~feature.cells.gaps(text)]
         fits = next((w for w in WRITINGS if np.isfinite(w.numbers(known)).all()), None)

@@ -15,8 +15,8 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Guess:
     name: str
     entry: dict[str, Any] | None
     notes: tuple[str, ...] = ()
-    cells: Cells = field(default=PLAIN)
+    cells: Cells = PLAIN
 
 
 def guess(name: str, column: pd.Series, default: Cells = PLAIN) -> Guess:
@@ -70,10 +70,7 @@ def guess(name: str, column: pd.Series, default: Cells = PLAIN) -> Guess:
     gap = PLAIN.gaps(text)
     if gap.all():
         return Guess(name, None, ("it is empty",))
-    for found in (_dates(name, text, gap), _numbers(name, text, gap, default)):
-        if found is not None:
-            return found
-    return _categories(name, text, gap)
+    return _dates(name, text, gap) or _numbers(name, text, gap, default) or _categories(name, text, gap)
 
 
 def writing_of(columns: Sequence[pd.Series]) -> Cells:
@@ -105,16 +102,12 @@ def _dates(name: str, text: pd.Series, gap: np.ndarray) -> Guess | None:
     known = text[~gap & ~text.isin(MARKS).to_numpy(bool)]
     if not len(known) or not known.iloc[0][:1].isdigit():
         return None
-    fitting = []
-    for form in FORMATS:
-        dates = pd.to_datetime(known, format=form, errors="coerce")
-        if dates.notna().mean() >= NEARLY_ALL:
-            fitting.append((form, dates))
+    read = [(form, pd.to_datetime(known, format=form, errors="coerce")) for form in FORMATS]
+    fitting = [(form, dates) for form, dates in read if dates.notna().mean() >= NEARLY_ALL]
     if not fitting:
         return None
     form, dates = fitting[0]
-    first, last = dates.min().date(), dates.max().date()
-    low, high, unit = public_dates(first, last)
+    low, high, unit = public_dates(dates.min().date(), dates.max().date())
     entry = {"name": name, "kind": "date", "low": str(low), "high": str(high), "unit": unit, "format": form}
     notes = [f"{' and '.join(f for f, _ in fitting[:2])} both fit: see that {form} is right"] if fitting[1:] else []
     cells = Cells(format=form, origin=str(low), unit=unit)
@@ -148,7 +141,8 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
         entry: dict[str, Any] = {"name": name, "kind": "category", "categories": [f"{v:g}" for v in distinct]}
         return _with_gaps(name, entry, text, gap, cells, notes)
     zeros = known.str.fullmatch(r"0\d+").astype(bool).any()
-    if whole and not zeros and len(distinct) == len(values) > FEW_VALUES and _running(distinct):
+    numbered = len(distinct) == len(values) > FEW_VALUES and np.ptp(distinct) < 2 * len(distinct)
+    if whole and not zeros and numbered:  # each once, filling most of their range
         return Guess(name, None, ("every record has its own whole number: it looks like an identifier",))
     if distinct[-1] >= FAR * max(distinct[-2], 1):
         notes.append(f"{distinct[-1]:.12g} is far above all else: is it a mark of gaps? Then declare it in `na`")
@@ -173,8 +167,8 @@ def _categories(name: str, text: pd.Series, gap: np.ndarray) -> Guess:
     entry: dict[str, Any] = {"name": name, "kind": "category", "categories": listed}
     if rare:
         cells = int(text.map(plain_number, na_action="ignore").isin(rare).sum())
-        told = f"{counted(len(rare), 'value')} in fewer than {FLOOR} records each ({cells} in all)"
-        notes.append(f"{told} read as {OTHER!r}; list one only if all may know that it occurs")
+        values = f"{counted(len(rare), 'value')} in fewer than {FLOOR} records each ({cells} in all)"
+        notes.append(f"{values} read as {OTHER!r}; list one only if all may know that it occurs")
         entry |= {"categories": [*(value for value in listed if value != OTHER), OTHER], "other": OTHER}
     elif len(listed) < 2:
         return Guess(name, None, ("it is constant",))
@@ -191,16 +185,9 @@ def _with_gaps(
     marks: Sequence[str] = MARKS,
 ) -> Guess:
     """The entry with the marks of gaps that were seen."""
-    seen = [*_seen(text, marks), *cells.na]
-    more: dict[str, Any] = {"na": seen} if seen else {}
-    if gap.any() or seen:
-        more["missing"] = True
+    seen = [*(mark for mark in marks if mark in set(text[text.isin(marks)])), *cells.na]
+    more = ({"na": seen} if seen else {}) | ({"missing": True} if gap.any() or seen else {})
     return Guess(name, {**entry, **more, "meaning": ""}, tuple(notes), replace(cells, na=()))
-
-
-def _seen(text: pd.Series, marks: Sequence[str]) -> Iterator[str]:
-    present = set(text[text.isin(marks)])
-    return (mark for mark in marks if mark in present)
 
 
 def _sentinels(values: np.ndarray) -> list[str]:
@@ -210,11 +197,6 @@ def _sentinels(values: np.ndarray) -> list[str]:
         return []
     often = [mark for mark in SENTINELS if int((values == float(mark)).sum()) >= FLOOR]
     return [mark for mark in often if rest.min() >= 0 > float(mark) or float(mark) >= FAR * max(rest.max(), 1)]
-
-
-def _running(distinct: np.ndarray) -> bool:
-    """Whether whole numbers, each once, fill most of their range: numbered records."""
-    return bool(np.ptp(distinct) < 2 * len(distinct))
 
 
 def _share(values: np.ndarray) -> float:
@@ -290,12 +272,11 @@ def public_dates(first: datetime.date, last: datetime.date) -> tuple[datetime.da
     ['1930-01-01', '2010-01-01']
     """
     years = last.year - first.year
+    before = first - datetime.timedelta(days=1)
     if years < 2:
-        before = first - datetime.timedelta(days=1)
         after = (last.replace(day=1) + datetime.timedelta(days=32)).replace(day=1)
         return before.replace(day=1), after, "days"
     step = 10 if years >= 30 else 1
-    before = first - datetime.timedelta(days=1)
     low = max(before.year // step * step, 1)
     return datetime.date(low, 1, 1), datetime.date((last.year // step + 1) * step, 1, 1), "years"
 
@@ -424,5 +405,5 @@ def _written(entry: dict[str, Any], cells: Cells, default: Cells) -> dict[str, A
 
 
 def _marks(cells: Cells) -> dict[str, str]:
-    told = {"decimal": cells.decimal if cells.decimal != "." else "", "thousands": cells.thousands}
-    return {key: value for key, value in told.items() if value}
+    marks = {"decimal": cells.decimal if cells.decimal != "." else "", "thousands": cells.thousands}
+    return {key: value for key, value in marks.items() if value}

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accounting.plain_text import plain
 from protocols.config import SessionConfig
 from secure_sccvfl.data.cells import WRITING, DataError, cut
 from secure_sccvfl.data.features import check_disjoint, check_entries, dictionary
-from secure_sccvfl.data.files import check_description, key_text, toml
+from secure_sccvfl.data.files import check_description, read_toml, toml
 
 JOBS = ("selftest", "train", "evaluate")
 PORT = 7100
 _WANTED: dict[str, Any] = {"party": str, "id": str, "file": str, "features": list}
 _OPTIONAL: dict[str, Any] = {"label": dict, "task": str, "protected": list, **WRITING}
-_ABOUT = """\
-# The description of {name}, the same for every party. All of it is public among them: ranges, categories, classes,
-# groups and marks. Each party's people approve their part before it is used.
-"""
 
 
 def read_draft(path: Path) -> dict[str, Any]:
     """A party's draft, as its people left it."""
-    try:
-        draft = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"cannot read the draft {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
+    draft = read_toml(path, "draft")
     check_entries(path.name, draft, _WANTED, _OPTIONAL)
     if odd := sorted(set(draft) - {*_WANTED, *_OPTIONAL}):
         raise DataError(f"{path.name}: unknown keys {odd}; a draft is what `sccvfl init` writes")
@@ -44,12 +33,12 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
         raise DataError(f"a description needs drafts of two parties or more, each once, not of {', '.join(parties)}")
     keys = {draft["id"]: draft["party"] for draft in drafts}
     if len(keys) > 1:
-        told = ", ".join(f"{cut(key)} at {party}" for key, party in keys.items())
-        raise DataError(f"the id column has different names ({told}): rename it in the files, and in the drafts")
+        names = ", ".join(f"{cut(key)} at {party}" for key, party in keys.items())
+        raise DataError(f"the id column has different names ({names}): rename it in the files, and in the drafts")
     holders = [draft for draft in drafts if "label" in draft]
     if len(holders) != 1:
-        told = ", ".join(draft["party"] for draft in holders) or "none"
-        raise DataError(f"one party must have the label (`sccvfl init --label COLUMN`), not {told}")
+        names = ", ".join(draft["party"] for draft in holders) or "none"
+        raise DataError(f"one party must have the label (`sccvfl init --label COLUMN`), not {names}")
     protected = [{"party": draft["party"], **entry} for draft in drafts for entry in draft.get("protected", ())]
     if not protected:
         raise DataError("no draft has a protected attribute (`sccvfl init --protected COLUMN`)")
@@ -69,30 +58,18 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     columns = {row["name"] for one in spec["parties"].values() for row in one["features"]}
     for entry in (spec["label"], *protected):
         if entry["column"] in columns:
-            told = f"column {cut(entry['column'])} of {entry['party']} is the label or protected"
-            raise DataError(f"{told}, and a feature too: take it out of the features")
+            column = f"column {cut(entry['column'])} of {entry['party']}"
+            raise DataError(f"{column} is the label or protected, and a feature too: take it out of the features")
     return spec
-
-
-def description_text(spec: Mapping[str, Any]) -> str:
-    """A description as a file, one line for each feature."""
-    lines = [_ABOUT.format(name=plain(spec["name"]))]
-    lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
-    lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
-    for party, own in spec["parties"].items():
-        lines += ["", f"[parties.{key_text(party)}]"]
-        lines += [f"{key} = {toml(value)}" for key, value in own.items() if key != "features"]
-        lines += ["features = [", *(f"  {toml(entry)}," for entry in own["features"]), "]"]
-    return "\n".join(lines) + "\n"
 
 
 def session_text(spec: Mapping[str, Any], dataset: str, addresses: Mapping[str, str]) -> str:
     """A session file for all hosts; a party without an address gets one to fill in."""
     names = list(spec["parties"])
     if strangers := sorted(set(addresses) - set(names)):
-        raise DataError(f"--address names {', '.join(strangers)}, which is no party; there is {', '.join(names)}")
-    places = [addresses.get(name, f"{name.replace(' ', '-')}.example:{PORT}") for name in names]
-    SessionConfig(tuple(places), names=tuple(names), jobs=JOBS, options={"dataset": dataset})
-    lines = ["# The same file on every host, with the description beside it."]
-    lines += [f"parties = {toml(places)}", f"names = {toml(names)}", f"jobs = {toml(list(JOBS))}"]
+        raise DataError(f"--address names {', '.join(strangers)}, which is no party; available: {', '.join(names)}")
+    hosts = [addresses.get(name, f"{name.replace(' ', '-')}.example:{PORT}") for name in names]
+    SessionConfig(tuple(hosts), names=tuple(names), jobs=JOBS, options={"dataset": dataset})
+    lines = ["# The same file on every host, with the description next to it."]
+    lines += [f"parties = {toml(hosts)}", f"names = {toml(names)}", f"jobs = {toml(list(JOBS))}"]
     return "\n".join([*lines, "", "[options]", f"dataset = {toml(dataset)}", ""])

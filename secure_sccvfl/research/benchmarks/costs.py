@@ -1,4 +1,4 @@
-"""`bench.py costs`: costs of sessions on own data by phase, the basis of a plan's estimate (`runs.member.estimate`).
+"""`bench.py costs`: costs of sessions on own data by phase, the basis of a plan's estimate (`runs.member.outlook`).
 
 Every row is one real run of `train` or `evaluate` with default options on synthetic records in a file for each party,
 as a consortium has them. Rounds and bytes are counted at party 0.

@@ -19,9 +19,8 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
+from secure_sccvfl.releases.catalogue import SKETCH, Columns, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Columns, Facts
-from secure_sccvfl.releases.releases import SKETCH
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,
     Result,

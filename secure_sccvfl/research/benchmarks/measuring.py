@@ -171,10 +171,10 @@ def run_session(
     return [result_of(folder, rank) for rank in range(parties)], usage
 
 
-def run_ours(job: str, options: Row, parties: int = PARTIES, delay: float = 0.0) -> tuple[list[list[Row]], Usage]:
+def run_ours(job: str, options: Row, parties: int = PARTIES) -> tuple[list[list[Row]], Usage]:
     """The rows of every party of a benchmark's job, and what the processes used."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
-        results, usage = run_session(Path(folder) / "run", job, options, parties, delay)
+        results, usage = run_session(Path(folder) / "run", job, options, parties)
     return [result["rows"] for result in results], usage
 
 

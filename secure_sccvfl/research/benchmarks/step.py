@@ -41,6 +41,8 @@ GROUPS = 2
 RATE, MOMENTUM, LAM = 0.05, 0.9, 0.5
 TOGETHER = 10
 """Steps between two readings of the clock: the dealer works ahead, as it does in training."""
+CASES = ("sealed", "sealed softmax", "sealed gram")
+"""Kinds of step of stock CrypTen."""
 STOCK_REPEATS = 3
 """Repeats of a system whose step takes a second."""
 LARGE = 10_000
@@ -182,43 +184,19 @@ def plain_rows(repeats: int, size: Size) -> list[Row]:
     return [{"job": "sealed", "seconds": seconds[1:], "memory": peak_memory(), **zero}]
 
 
-def ours(repeats: int, size: Size, delay: float = 0.0) -> list[Row]:
+def ours(repeats: int, size: Size) -> list[Row]:
     """One row: the slowest party's seconds, and the mean of what parties send and get from the dealer."""
     options = {"repeats": repeats, "rows": size.rows, "width": size.width}
-    (rows,) = zip(*run_ours("bench-step", options, delay=delay)[0], strict=True)
+    (rows,) = zip(*run_ours("bench-step", options)[0], strict=True)
     slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
     mean = {name: statistics.mean(row[name] for row in rows) for name in ("sent", "dealer")}
     return [{**slowest, **mean, "memory": max(row["memory"] for row in rows)}]
 
 
-def stock(provider: str, repeats: int, size: Size, *cases: str) -> list[Row]:
+def stock(provider: str, size: Size) -> list[Row]:
     """Rows of stock CrypTen."""
-    shape = ("--rows", str(size.rows), "--width", str(size.width))
-    return run_stock(provider, repeats, "step", *shape, "--cases", *cases)
-
-
-def compared(
-    repeats: int,
-    blocks: int,
-    tell: Tell,
-    size: Size,
-    spu: Path | None = None,
-    cases: Sequence[str] = ("sealed", "sealed softmax", "sealed gram"),
-) -> list[Row]:
-    """A row for each system and kind of step. spu: the Python that has it. cases: kinds of stock CrypTen's step."""
-    from secure_sccvfl.research.benchmarks.peers.spu import run_spu
-
-    often = STOCK_REPEATS if size.rows < LARGE else 1
-    systems: dict[str, Callable[[], list[Row]]] = {
-        "ours-sealed": lambda: ours(repeats, size),
-        "crypten-tfp": lambda: stock("TFP", often, size, *cases),
-    }
-    if size.rows < LARGE:
-        systems["crypten-ttp"] = lambda: stock("TTP", often, size, *cases)
-    if spu is not None:
-        systems["spu-aby3"] = lambda: run_spu(spu, repeats, size)
-    systems["plain"] = lambda: plain_rows(repeats, size)
-    return [_summary(job, system, found, size) for (job, system), found in in_turn(systems, blocks, tell).items()]
+    shape = ("--rows", str(size.rows), "--width", str(size.width), "--cases", *CASES)
+    return run_stock(provider, STOCK_REPEATS if size.rows < LARGE else 1, "step", *shape)
 
 
 def _summary(job: str, system: str, blocks: list[Row], size: Size) -> Row:
@@ -275,6 +253,18 @@ def about(size: Size, note: str) -> str:
 
 
 def measure(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | None, note: str) -> Result:
-    """One step of every system. note: about SPU."""
-    rows = compared(repeats, blocks, tell, size, spu)
+    """A row for each system and kind of step. spu: the Python that has it. note: about it."""
+    from secure_sccvfl.research.benchmarks.peers.spu import run_spu
+
+    systems: dict[str, Callable[[], list[Row]]] = {
+        "ours-sealed": lambda: ours(repeats, size),
+        "crypten-tfp": lambda: stock("TFP", size),
+    }
+    if size.rows < LARGE:
+        systems["crypten-ttp"] = lambda: stock("TTP", size)
+    if spu is not None:
+        systems["spu-aby3"] = lambda: run_spu(spu, repeats, size)
+    systems["plain"] = lambda: plain_rows(repeats, size)
+    measured = in_turn(systems, blocks, tell)
+    rows = [_summary(job, system, found, size) for (job, system), found in measured.items()]
     return Result({"parties": PARTIES, "rows": rows}, [about(size, note), table(rows)])

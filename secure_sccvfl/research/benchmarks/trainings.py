@@ -3,7 +3,7 @@
 Each benchmark is a list of points: a data set, a number of parties, a round trip and options of the run. A secure
 training runs without evaluation (parties as processes, dealer, mutual TLS). The plaintext engine then trains in this
 process, with one thread, on the tables that the secure run released, so that both take the same steps. A whole
-training of stock CrypTen takes too long, and SPU has none, so that one sealed step of both is measured next to ours.
+training of stock CrypTen takes too long, and SPU has none: `step` compares one step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -28,13 +28,9 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
-from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.research.benchmarks import step
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session
-from secure_sccvfl.research.benchmarks.peers.spu import run_spu
-from secure_sccvfl.research.benchmarks.step import Size
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model, probabilities
@@ -49,16 +45,7 @@ PATIENCE = 900.0
 """Seconds that a process waits for another: a million rows take long to read, and between two messages."""
 DELTA = 1e-5
 """That of a default run; with more than its inverse of records, a run refuses it."""
-MOST_STEP_ROWS = 100_000
-"""A step of stock CrypTen on more rows would need more memory than a small machine has."""
 ROUND_TRIPS_MS = (0, 20, 100)
-STEP_REPEATS = 2
-HEADS: dict[str, dict[str, Any]] = {
-    "linear": {"private_model": False, "lambdas": (3.0,)},
-    "mlp": {"private_model": False, "head": "mlp"},
-}
-HEAD_SEEDS = range(600, 610)
-HEAD_FIGURES = ("acc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all")
 
 
 @dataclass(frozen=True)
@@ -207,163 +194,58 @@ ABOUT = (
 )
 
 
-def trained(points: Sequence[Point], blocks: int, tell: Tell, *more: object, **data: Any) -> Result:
-    """The trainings of these points as a table without empty columns. more, data: what follows them."""
+def measure(points: Sequence[Point], blocks: int, tell: Tell) -> Result:
+    """The trainings of these points as a table without empty columns."""
     rows = [measured(point, blocks, tell) for point in points]
     shown = [column for column in COLUMNS if any(column.cell(row) for row in rows)]
-    return Result({"trainings": rows, **data}, [ABOUT, Table.of(rows, shown), *more])
+    return Result({"trainings": rows}, [ABOUT, Table.of(rows, shown)])
 
 
-def sizes(dataset: str | None, blocks: int, tell: Tell) -> Result:
-    """`run`: one data set; or German and synthetic records of growing size, other numbers of parties, a slow link."""
-    if dataset is not None:
-        return trained([Point(dataset)], blocks, tell)
+def sizes() -> list[Point]:
+    """`run`: German and synthetic records of growing size, and other numbers of parties."""
     points = [Point(name) for name in ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")]
-    points += [Point("german", parties=parties) for parties in (2, 5)]
-    return trained([*points, Point("german", round_trip_ms=20)], blocks, tell)
+    return [*points, *(Point("german", parties=parties) for parties in (2, 5))]
 
 
-def rounds(dataset: str, blocks: int, tell: Tell) -> Result:
+def rounds(dataset: str) -> list[Point]:
     """One private model, and nine lambdas without noise from records, both at two round trips."""
     ways = {"one private model": {}, "nine lambdas, not private, from records": NOT_PRIVATE}
-    points = [
+    return [
         Point(dataset, {"what": what}, round_trip_ms=delay, options=options)
         for delay, (what, options) in product(ROUND_TRIPS_MS[:2], ways.items())
     ]
-    return trained(points, blocks, tell)
 
 
-def wan(dataset: str, blocks: int, tell: Tell, spu: Path | None, note: str) -> Result:
-    """Trainings, and one sealed step of each system, where a relay delays every byte; bandwidth is not limited."""
-    steps = delayed_steps(Size(), tell, spu)
-    about = (
-        f"One sealed step, {Size()}. {note}; its step has no consistency. Stock CrypTen cannot use the relay,\n"
-        "as gloo announces its own addresses: `at least` is its time without delay and half a round trip for each\n"
-        "round. `rounds` of SPU: messages that a party sends."
-    )
-    points = [Point(dataset, round_trip_ms=delay) for delay in ROUND_TRIPS_MS]
-    return trained(points, blocks, tell, about, Table.of(steps, STEPS), steps=steps)
+def wan(dataset: str) -> list[Point]:
+    """One data set where a relay delays every byte; bandwidth is not limited."""
+    return [Point(dataset, round_trip_ms=delay) for delay in ROUND_TRIPS_MS]
 
 
-STEPS = (
-    *(Column("system"), Column("round trip ms", "round_trip_ms")),
-    Column("ms", lambda row: ("at least " if row["computed"] else "") + f"{row['seconds'] * 1e3:.1f}"),
-    Column("rounds"),
-)
-
-
-def delayed_steps(size: Size, tell: Tell, spu: Path | None) -> list[Row]:
-    """One sealed step of each system at every delay; seconds of stock CrypTen are computed from rounds."""
-    rows: list[Row] = []
-
-    def add(system: str, delay: int, row: Row, late: float = 0.0) -> None:
-        seconds = statistics.median(row["seconds"]) + late
-        facts = {"rounds": round(row["rounds"]), "computed": late > 0}
-        rows.append({"system": system, "round_trip_ms": delay, "seconds": seconds, **facts})
-
-    for delay in ROUND_TRIPS_MS:
-        tell(f"one sealed step, {size}, {delay} ms round trip")
-        add("ours-sealed", delay, step.ours(STEP_REPEATS, size, delay / 2000)[0])
-        if spu is not None:
-            add("spu-aby3", delay, run_spu(spu, STEP_REPEATS, size, delay / 2000)[0])
-    for provider in ("TFP", "TTP"):
-        tell(f"one sealed step, {size}, stock CrypTen, {provider}")
-        row = step.stock(provider, STEP_REPEATS, size, "sealed")[0]
-        for delay in ROUND_TRIPS_MS:
-            add(f"crypten-{provider.lower()}", delay, row, round(row["rounds"]) * delay / 2000)
-    add("plain", 0, step.plain_rows(STEP_REPEATS, size)[0])
-    return rows
-
-
-def classes(rows: int, columns: int, tell: Tell, spu: Path | None, note: str) -> Result:
+def classes(rows: int, columns: int) -> list[Point]:
     """Three classes next to two on the same columns, without noise, so that both engines can be compared."""
-    size = Size.of(rows, columns)
-    tell(f"one sealed step, {size}")
-    steps = step.compared(STEP_REPEATS, 1, tell, size, spu, ("sealed", "sealed softmax"))
-    points = [
+    return [
         Point(f"synthetic:{rows}x{columns}x{k}", {"classes": k}, options={"private_model": False}, checked=True)
         for k in (2, 3)
     ]
-    return trained(points, 1, tell, step.about(size, note), step.table(steps), steps=steps)
 
 
-def width(rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path | None, note: str) -> Result:
-    """Trainings by number of records and features, the largest also without noise; then steps of all systems."""
-    grid = grid_of(rows, columns)
-    points = [Point(f"synthetic:{r}x{c}", _size(r, c), options={"delta": min(DELTA, 1 / r)}) for r, c in grid]
-    if len(grid) > 1:
-        last = points[-1]
-        points.append(replace(last, facts={**last.facts, "before": True}, options={**last.options, **NOT_PRIVATE}))
-    steps: list[Row] = []
-    parts: list[object] = []
-    for count in sorted({min(rows), max(rows)}):
-        if count <= MOST_STEP_ROWS:
-            size = Size.of(count, max(columns))
-            tell(f"one sealed step, {size}")
-            found = step.compared(STEP_REPEATS, 1, tell, size, spu, ("sealed",))
-            steps, parts = steps + found, [*parts, step.about(size, note), step.table(found)]
-    result = trained(points, 1, tell, *parts, steps=steps)
-    growth_lines = "\n".join(f"- {line}" for line in growth(result.data["trainings"]))
-    about, table, *more = result.parts
-    return Result(result.data, [about, table, *([growth_lines] if growth_lines else []), *more])
-
-
-def _size(rows: int, features: int) -> dict[str, Any]:
-    return {"rows": rows, "features": features, "before": False}
-
-
-def grid_of(rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int]]:
-    """All rows with the fewest columns, then all columns with the most rows."""
-    rows, columns = sorted(rows), sorted(columns)
-    return [*((r, columns[0]) for r in rows), *((rows[-1], c) for c in columns[1:])]
-
-
-MEASURED = {"seconds": ("seconds",), "bytes": ("bytes", "dealer_bytes"), "memory of a party": ("party_mb",)}
-
-
-def growth(trainings: Sequence[Row]) -> list[str]:
-    """Sentences: how much seconds, bytes and memory grow from the first to the last point of either axis."""
-    found = []
-    private = [row for row in trainings if not row["before"]]
-    for axis, other, end in (("rows", "features", min), ("features", "rows", max)):
-        fixed = end(row[other] for row in private)
-        line = sorted((row for row in private if row[other] == fixed), key=lambda row: int(row[axis]))
-        if len(line) > 1:
-            first, last = line[0], line[-1]
-            factors = {
-                name: sum(last[part] for part in parts) / sum(first[part] for part in parts)
-                for name, parts in MEASURED.items()
-            }
-            grown = ", ".join(f"{name} times {factor:.1f}" for name, factor in factors.items())
-            found.append(f"{axis} times {last[axis] / first[axis]:.1f} ({first[axis]} to {last[axis]}): {grown}.")
-    return found
-
-
-def heads(tell: Tell, train_plainly: Callable[..., Any]) -> Result:
-    """A network as the head next to the linear one, on German without noise: plaintext by seed, one under MPC each.
-
-    train_plainly: `secure_sccvfl.api.functions.train`, which is above this package.
-    """
-    rows: list[Row] = []
-    for seed, head in product(HEAD_SEEDS, HEADS):
-        tell(f"german, {head}, seed {seed} (plaintext)")
-        figures = train_plainly("german", seed=seed, **HEADS[head]).evaluate()["value"]
-        rows.append({"head": head, "seed": seed, **{name: float(figures[name]) for name in HEAD_FIGURES}})
-    values = {head: {n: np.array([r[n] for r in rows if r["head"] == head]) for n in HEAD_FIGURES} for head in HEADS}
-    means = [(head, *(_mean(values[head][name]) for name in HEAD_FIGURES)) for head in HEADS]
-    apart = (_mean(values["mlp"][name] - values["linear"][name], "+") for name in HEAD_FIGURES)
-    points = [
-        Point("german", {"head": head}, options={**options, "seed": HEAD_SEEDS[0]}, checked=True)
-        for head, options in HEADS.items()
+def heads() -> list[Point]:
+    """A network as the head next to the linear one, on German, both without noise."""
+    heads = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
+    return [
+        Point("german", {"head": head}, options={"private_model": False, "seed": 600, **options}, checked=True)
+        for head, options in heads.items()
     ]
-    about = (
-        f"Plaintext engine, seeds {HEAD_SEEDS[0]} to {HEAD_SEEDS[-1]}: mean and 95 % interval, differences paired\n"
-        "by seed. Flip rates (`fr`) are by two counterfactual models, and with s permuted (`fr_null`)."
-    )
-    table = Table(("head", *HEAD_FIGURES), [*means, ("mlp - linear", *apart)])
-    return trained(points, 1, tell, about, table, plain=rows)
 
 
-def _mean(values: np.ndarray, sign: str = "") -> str:
-    mean, half = float(values.mean()), half_width(values)
-    return f"{mean:{sign}.4f} ({mean - half:{sign}.4f} to {mean + half:{sign}.4f})"
+def width(rows: Sequence[int], columns: Sequence[int]) -> list[Point]:
+    """All rows with the fewest columns, then all columns with the most rows; the last also without noise."""
+    rows, columns = sorted(rows), sorted(columns)
+    grid = [*((r, columns[0]) for r in rows), *((rows[-1], c) for c in columns[1:])]
+    points = [
+        Point(f"synthetic:{r}x{c}", {"rows": r, "features": c, "before": False}, options={"delta": min(DELTA, 1 / r)})
+        for r, c in grid
+    ]
+    last = points[-1]
+    before = replace(last, facts={**last.facts, "before": True}, options={**last.options, **NOT_PRIVATE})
+    return [*points, before] if len(points) > 1 else points

@@ -47,6 +47,7 @@ from secure_sccvfl.research.comparisons import no_guard, no_masks, with_config, 
 from secure_sccvfl.research.paper.methods import PAPER_ABLATIONS, SWEEPS, SWITCHES, paper_with
 from secure_sccvfl.research.reproduction.summary import short_name
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.modes.options import RunOptions
 
 Methods = Mapping[str, Method]
 PAPER_METHODS = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
@@ -155,6 +156,13 @@ def _private() -> Methods:
     return methods
 
 
+def _heads() -> Methods:
+    """A network as the head next to the linear one, both without noise."""
+    heads = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
+    public = {"pooled": True, "private_model": False}
+    return {name: with_config(RunOptions.of({**public, **head}).train_config()) for name, head in heads.items()}
+
+
 BUILT: Mapping[str, Callable[[], Methods]] = {
     "main": lambda: dict(METHODS.items()),
     "ablation": _ablation,
@@ -163,6 +171,7 @@ BUILT: Mapping[str, Callable[[], Methods]] = {
     "switches": _switched,
     "letter": _letter,
     "private": _private,
+    "heads": _heads,
 }
 """Experiments that compare methods with changed settings, or all methods of the registry."""
 EXPERIMENTS = (*BUILT, *NAMED)

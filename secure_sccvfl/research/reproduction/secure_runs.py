@@ -81,8 +81,8 @@ def secure_seeds(given: Mapping[str, Any], seeds: Sequence[int], out: Path, comm
             if ending.code != OK:
                 raise ProtocolError(ending.cause)
             report = whole.finish(seeds=0)
-            facts = {"seed": seed, "lambda": report["lambda"], "seconds": report["cost"]["total"]["seconds"]}
-            return {**facts, "models": {"secure run": report["metrics"], **report["baselines"]}}
+            facts = {"seed": seed, "lambda": report.lam, "seconds": report.cost["total"].seconds}
+            return {**facts, "models": {"secure run": report.metrics, **report.baselines}}
 
         finished.append(kept(out / f"seed-{seed}.json", run))
     rows = summary(finished)

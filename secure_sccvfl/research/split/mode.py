@@ -48,7 +48,7 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.releases.catalogue import EDITING_PARTIES, GRADIENT, plan_of
 from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
 from secure_sccvfl.research.split.local import OwnTraining

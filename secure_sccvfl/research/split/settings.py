@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from protocols.records.releases import Release
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import EARLY_STOPPING, EDITING_PARTIES, GRADIENT, RANGE_CHECK
+from secure_sccvfl.releases.catalogue import EARLY_STOPPING, EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import ValidityWeights
 from secure_sccvfl.training.config import EvaluationKind

@@ -42,7 +42,7 @@ from protocols.steps.second_order import Shared
 from protocols.steps.split import ACTIVATION_BITS, ACTIVATION_LIMIT
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Part
-from secure_sccvfl.releases.releases import EARLY_STOPPING
+from secure_sccvfl.releases.catalogue import EARLY_STOPPING
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.secure_measures import flips, mean_losses

@@ -30,8 +30,7 @@ from protocols.net.certificates import make_certificates
 from protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.runs.console import OK, PEER_STOPPED, STOPPED, WRONG_USE, documented
 from secure_sccvfl.runs.local.forked import ForkedProcess
-from secure_sccvfl.runs.local.slow_link import SlowLink
-from secure_sccvfl.runs.local.wiretap import Wiretap
+from secure_sccvfl.runs.local.relay import Relay
 from secure_sccvfl.runs.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
 
 Event = Callable[[dict[str, Any]], None]
@@ -110,7 +109,7 @@ class LocalSession:
         `delay`: seconds that a byte travels between processes, for benchmarks.
         """
         self.folder, self._transcript, self._delay = folder, transcript, delay
-        self._between: Wiretap | SlowLink | None = None
+        self._relay: Relay | None = None
         self.children: list[Child] = []
         self._debug, self._on_event = debug, on_event
         self._keys: Path | None = None
@@ -141,12 +140,9 @@ class LocalSession:
     def _start(self) -> None:
         parties = len(self._config.parties)
         self._listeners, addresses = self.addresses(parties)
-        if self._transcript:
-            self._between = Wiretap(addresses, self.folder / "network").__enter__()
-        elif self._delay:
-            self._between = SlowLink(addresses, self._delay)
-        if self._between is not None:
-            addresses = self._between.addresses
+        if self._transcript or self._delay:
+            self._relay = Relay(addresses, self._delay, self.folder / "network" if self._transcript else None)
+            addresses = self._relay.addresses
         config = replace(self._config, parties=addresses)
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a resumed run already has one
         session_file = (self.folder / "session.toml").resolve()
@@ -235,8 +231,8 @@ class LocalSession:
             if child.process.output is not None:
                 child.process.output.close()
         self._close_listeners()
-        if self._between is not None:
-            self._between.close()
+        if self._relay is not None:
+            self._relay.close()
         self._remove_keys()
         for number, handler in self._previous.items():
             signal.signal(number, handler)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from accounting.account import HEAD
+from accounting.charts import tidy
 from accounting.plain_text import plain
-from secure_sccvfl.reports.charts import tidy
+from secure_sccvfl.evaluation.counterfactual_models import OWN
+from secure_sccvfl.reports.figures import cf_models, failed_checks
+from secure_sccvfl.reports.frontier import gain
+from secure_sccvfl.reports.results import Report
+from secure_sccvfl.reports.run_log import last_seal
 from secure_sccvfl.runs.console import say, screen
-from secure_sccvfl.runs.scoring.new_records import REFUSED
 
 
 class Progress:
@@ -23,14 +27,17 @@ class Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
         from rich.progress import Progress as Bar
 
-        columns = (
+        text = TextColumn("{task.description:<28}", markup=False)
+        console = Console(stderr=True)
+        self._bar = Bar(
             SpinnerColumn(),
-            TextColumn("{task.description:<28}", markup=False),
+            text,
             BarColumn(),
             MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
         )
-        console = Console(stderr=True)
-        self._bar = Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
         self._task = self._bar.add_task("starting the processes", total=None)
 
     def __enter__(self) -> Progress:
@@ -58,103 +65,101 @@ def show_concerns(settings: Mapping[str, Any]) -> None:
         say(f"policy card: {line}", error=True)
 
 
-def show_report(report: dict[str, Any], folder: Path) -> None:
+def show_report(report: Report, folder: Path) -> None:
     """The first screen: what was gained, how good and how stable, at what cost, who learned what."""
     from rich.text import Text
 
-    from secure_sccvfl.reports.frontier import gain
-
     console = screen()
-    if told := gain(report):
-        console.print(Text("in short:", "green"), told)
+    if text := gain(report):
+        console.print(Text("in short:", "green"), text)
     _show_models(console, report)
-    roles = report["roles"]
-    for role, what in (("M", "edited with s"), ("P", "proxies, guarded"), ("N", "held fixed")):
-        names = sorted(k for k, v in roles.items() if v == role)
+    for role, what in (("M", "mediators"), ("P", "proxies, penalised"), ("N", "held fixed")):
+        names = sorted(k for k, v in report.roles.items() if v == role)
         console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
-    privacy, total = report["privacy"], report["cost"]["total"]
-    split = privacy.get("parts", {})
-    alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in split.items())})" if len(split) > 1 else ""
-    console.print(
-        f"privacy of {'training records' if HEAD in split else 's'}: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), "
-        f"{privacy['epsilon_pld']:.2f} (tight) of "
-        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced{alone}; "
-        f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
-    )
-    if tables := report.get("tables"):
-        console.print(
-            f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
-            "before; this run opened none and was not charged for them"
-        )
-    elif privacy.get("releases_in_ledger", 0) > privacy.get("releases", 0):
-        console.print(
-            f"this run made {privacy['releases']} of the {privacy['releases_in_ledger']} noisy releases in the ledger"
-        )
-    told = report["evaluation"]
-    if told.get("kind") == "noisy":
-        first, half = next(iter(report["noise"].items()))
-        console.print(
-            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {told['epsilon_rdp']:.2f} of "
-            f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
-        )
-    elif told:
-        console.print("test records: figures are exact, not private")
-    for warning in report["warnings"]:
+    for line in _budget_lines(report):
+        console.print(line)
+    for warning in report.warnings:
         console.print(Text("note:", "yellow"), warning)
-    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
-    console.print(f"seal, to be kept by every party: {report['seal']}")
+    console.print(f"the page: {folder / 'report.html'}; all other results are in the same folder")
+    if seal := last_seal(folder):
+        console.print(f"seal, to be kept by every party: {seal}")
 
 
-def _show_models(console: Any, report: dict[str, Any]) -> None:
-    """A line for each model. A flip rate has its null beside it, and a judge that fails a gate is marked."""
+def _budget_lines(report: Report) -> Iterator[str]:
+    """What the records have spent, and what the computation cost."""
+    privacy, total, parts = report.privacy, report.cost["total"], report.privacy.parts
+    alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in parts.items())})" if len(parts) > 1 else ""
+    yield (
+        f"privacy of {'training records' if HEAD in parts else 's'}: epsilon {privacy.epsilon_rdp:.2f} (Rényi), "
+        f"{privacy.epsilon_pld:.2f} (tight) of {privacy.cap:g} at delta {privacy.delta:g} for a record replaced"
+        f"{alone}; under MPC: {total.seconds:.1f} s, {total.rounds} rounds, {total.bytes / 1e6:.1f} MB sent"
+    )
+    if report.tables is not None:
+        yield (
+            f"statistics of s: {len(report.tables.releases)} cached releases of run {report.tables.runs[-1][:12]}, "
+            "charged before; this run released none and was not charged for them"
+        )
+    elif privacy.releases_in_ledger > privacy.releases:
+        yield f"this run made {privacy.releases} of the {privacy.releases_in_ledger} noisy releases in the ledger"
+    evaluation = report.evaluation
+    if evaluation is not None and report.noisy:
+        first, half = next(iter(report.noise.items()))
+        yield (
+            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {evaluation.epsilon_rdp:.2f} "
+            f"of {evaluation.cap:g} at delta {evaluation.delta:g} is spent on them"
+        )
+    elif evaluation is not None:
+        yield "test records: figures are exact, not private"
+
+
+def _show_models(console: Any, report: Report) -> None:
+    """A line for each model. A flip rate has its permutation baseline; a failed validity check is marked."""
     from rich.table import Table
     from rich.text import Text
 
-    from secure_sccvfl.evaluation.counterfactual_models import OWN
-    from secure_sccvfl.reports.judged import asked, failed
-
-    judges, unrest = asked(report), "scg" if "rmse" in report["metrics"] else "fr"
-    word = "flips" if unrest == "fr" else "shift"
+    models, kind = cf_models(report), "scg" if "rmse" in report.metrics else "fr"
+    word = "flips" if kind == "fr" else "shift"
     columns = {"acc": "acc", "rmse": "rmse"}
-    for judge in judges:
-        columns |= {f"{unrest}_{judge}": f"{word}\n{judge}", f"{unrest}_null_{judge}": f"null\n{judge}"}
-    columns |= {f"net_{judge}": f"net\n{judge}" for judge in judges[:1]}
-    if not judges:
-        columns |= {f"{unrest}_{OWN}": f"{word}\n{OWN}", f"{unrest}_null_{OWN}": f"null\n{OWN}"}
+    for model in models or [OWN]:
+        columns |= {f"{kind}_{model}": f"{word}\n{model}", f"{kind}_null_{model}": f"perm.\n{model}"}
+    columns |= {f"net_{model}": f"net\n{model}" for model in models[:1]}
     columns["dp_gap"] = "dp_gap"
-    shown = [name for name in columns if name in report["metrics"]]
-    head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
-    table = Table("model", title=head)
+    shown = [name for name in columns if name in report.metrics]
+    table = Table(
+        "model", title=f"{report.dataset}, {report.parties} parties, mode {report.mode}, seed {report.seed}"
+    )
     for name in shown:
         table.add_column(Text(columns[name]), justify="right")
-    for name, row in {"secure run": report["metrics"], **report["baselines"]}.items():
+    for name, row in {"secure run": report.metrics, **report.baselines}.items():
         table.add_row(name, *(tidy(row[m], 3) if m in row else "" for m in shown))
     console.print(table)
-    if judges:
-        told = [f"{j} fails {', '.join(gates)}" if (gates := failed(report, j)) else f"{j} passes" for j in judges]
-        console.print(f"null: {word} with s shuffled over the records, which are a judge's own noise")
-        console.print(f"gates of the judges: {'; '.join(told)}")
-    elif f"{unrest}_{OWN}" in shown:
-        null = f"{unrest}_null_{OWN}" in shown
-        control = "null: the same with tables and groups shuffled" if null else "it has no null control"
+    if models:
+        checks = [f"{m} fails {', '.join(f)}" if (f := failed_checks(report, m)) else f"{m} passes" for m in models]
+        console.print(f"perm.: {word} with s permuted over the records, which is chance")
+        console.print(f"validity checks of the counterfactual models: {'; '.join(checks)}")
+    elif f"{kind}_{OWN}" in shown:
+        null = f"{kind}_null_{OWN}" in shown
+        control = "perm.: the same with tables and groups permuted" if null else "it has no permutation baseline"
         console.print(f"{word} are by the run's own generator; {control}")
-    if "baseline_noise" in report:
-        console.print("majority and drop_m (without mediators and proxies) are computed in secret, with noise too")
+    if report.baseline_noise:
+        console.print("majority and drop_m (without mediators and proxies) are computed under MPC, with noise too")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
     """Show the result of a session other than training."""
     from rich.text import Text
 
+    from secure_sccvfl.runs.scoring.new_records import REFUSED
+
     console = screen()
     if job == "predict":
-        place = next(iter(sorted(folder.glob("party-*/predictions.csv"))))
-        told = json.loads((place.parent / "result.json").read_text(encoding="utf-8")).get("refused", 0)
+        path = next(iter(sorted(folder.glob("party-*/predictions.csv"))))
+        count = json.loads((path.parent / "result.json").read_text(encoding="utf-8")).get("refused", 0)
         console.print(
-            f"{result['records'] - told} of {result['records']} records scored in secret; {result['receiver']} alone "
-            f"has the predictions: {place}"
+            f"{result['records'] - count} of {result['records']} records scored under MPC; {result['receiver']} "
+            f"alone has the predictions: {path}"
         )
-        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if told else ():
+        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if count else ():
             console.print(Text("refused:", "yellow"), f"the records of {refused}, with the reason")
         if result["note"]:
             console.print(Text("note:", "yellow"), result["note"])

@@ -30,7 +30,6 @@ from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
 from secure_sccvfl.audit.dp_audit import of_results
 from secure_sccvfl.audit.evaluation import ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, write_records
-from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.run_log import LOG, record
@@ -99,19 +98,15 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
     evaluation.shares(attacks, work / "shares")
     audits = _canaries(run, work / "canary", releases, tell)
     ready = evaluation.prepared(run)
-    skipped = dict.fromkeys((*model_attacks.ON_MODELS, "pgd"), "this model uses s, which no white box here has")
     if run.options.training.mode != "aware":
         run.check_white_box(answers)
-        skipped = model_attacks.on_model(attacks, ready, tell)
-        attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
+    skipped = model_attacks.on_model(attacks, ready, answers, tell)
     evaluation.contrasts(attacks, ready, tell)
     return _Rest(attacks, audits, skipped)
 
 
 def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
-    """Audits of the noise, by release: on public data. A user's own records are spared them, pooled or not."""
-    if not is_benchmark(run.options.data.dataset):
-        return {}
+    """Audits of the noise, by release: on constructed records, with the noise of this run."""
     schema = run.options.schema(len(run.parties))
     canaries = canaries_of(charged_kinds(run.options, schema), run.options, schema)
     if not canaries:
@@ -120,7 +115,7 @@ def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict
     settings = {k: v for k, v in run.options.flat().items() if k in _PRICED}
     _session(run, folder, "canary-audit", {**settings, "releases": releases})
     results = [result_of(folder, party.rank) for party in run.parties]
-    return of_results(results, run.data, run.split, canaries)
+    return of_results(results, canaries)
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
@@ -143,16 +138,13 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
 
 def _write(run: Path, made: dict[str, Any]) -> None:
     """Write the report's files and the run's page with them, and record them in the run's log."""
-    names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
-    data, text, views, curves = (run / name for name in names)
+    data, text = run / "security.json", run / "security.md"
     data.write_text(json.dumps(made, indent=1) + "\n")
     text.write_text(report.markdown(made))
-    report.draw_views(made["rows"], views)
-    report.draw_curves(made["rows"], curves)
     page = write_page(run)
     if (run / LOG).exists():
         leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
-        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])
+        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, page])
 
 
 def unheard(line: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.reports.results import Report
 from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
@@ -47,7 +48,7 @@ class WholeRun:
         """The first session; a folder with checkpoints is resumed if the options say so."""
         return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
 
-    def finish(self, harness: bool = True, seeds: int | None = None) -> dict[str, Any]:
+    def finish(self, harness: bool = True, seeds: int | None = None) -> Report:
         """Judges, the second session, baselines and examples, and the report's files; returns the report.
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
@@ -70,13 +71,13 @@ class WholeRun:
                 compared, drawn = self._harness(trained)
             self._must_end_well(self.evaluate())
             receiver = trained["parties"].index(trained["data"]["label"]["holder"])
-            chosen = compared["qualitative"]["cases"] if drawn else []
-            examples = self._examples(drawn, chosen, receiver) if drawn else None
+            compared["examples"] = self._examples(drawn, receiver) if drawn else None
             if frontier := self._frontier(waiting, trained):
                 compared["frontier"] = frontier
-        report = build(folder, compared, None, examples, self._label_inference())
+        compared["label_inference"] = self._label_inference()
+        report = build(folder, compared)
         write_results(self.folder, report, self.options.policy(), datetime.date.today())
-        report["seal"] = seal_results(self.folder, report)
+        seal_results(self.folder, report)
         return report
 
     def _frontier(self, waiting: list[Future[dict[str, Any] | None]], trained: dict[str, Any]) -> dict[str, Any]:
@@ -105,22 +106,18 @@ class WholeRun:
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
         return run_job(config, self.folder / place, self.certs, self.event, self.debug)
 
-    def _examples(self, drawn: list[dict[str, Any]], chosen: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
-        """Decisions of the secure model for a few public records before and after an edit.
-
-        drawn: at random. chosen: by the rules of the case studies.
-        """
+    def _examples(self, drawn: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
+        """Decisions of the secure model for a few public records before and after a counterfactual."""
         from secure_sccvfl.evaluation.examples import choose, read_predictions, scored, write_records
 
-        place, records = self.folder / "examples", [*drawn, *chosen]
+        place = self.folder / "examples"
         place.mkdir(exist_ok=True)
         group = self.options.schema(self.parties).protected[0].name if self.options.training.mode == "aware" else ""
-        write_records(place / "records.csv", records, group)
+        write_records(place / "records.csv", drawn, group)
         self._must_end_well(
             self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
         )
-        found = scored(records, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
-        return choose(found, len(drawn))
+        return choose(scored(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv")))
 
     def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
@@ -146,7 +143,7 @@ class WholeRun:
         given = (data, split, roles, judges, config, budget, seed, options.training.mode)
         slices, least = options.evaluation.slices, options.evaluation.min_group
         found = compare(*given, slices=slices, min_group=least, card=options.policy())
-        return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
+        return asdict(found), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""
@@ -179,7 +176,7 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.splits import joined_rows
-    from secure_sccvfl.releases.heads import default_epsilon
+    from secure_sccvfl.releases.mechanisms import default_epsilon
 
     dataset = options["dataset"]
     if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:

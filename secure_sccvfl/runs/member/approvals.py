@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import ConfigError, SessionConfig, node_folder
-from protocols.net.certificates import Credentials
+from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
 from protocols.net.enrolment import SHOWN
-from protocols.net.signatures import fingerprint, is_signed, sign
 from secure_sccvfl.runs.member.plan import Plan, canonical, digest_of, make_plan
 
 APPROVALS = "approvals"

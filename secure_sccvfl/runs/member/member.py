@@ -35,7 +35,7 @@ from secure_sccvfl.reports.signed import sign_job, statement_digest
 from secure_sccvfl.runs.console import OK, close_log, guarded, log_kept, say, start_logging
 from secure_sccvfl.runs.jobs import JOBS, job_config
 from secure_sccvfl.runs.process import PartyProcess, keep_freed_memory, sessions_of
-from secure_sccvfl.runs.status.watching import Watched
+from secure_sccvfl.runs.status.snapshot import Status
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 
 CAN_GO_ON, ENDED = 1, 2
@@ -68,10 +68,10 @@ class Member:
 
     def _watched(self, listener: socket.socket | None) -> int:
         work = self._jobs if self.predict is None else self._predict
-        with self.party.watching.of(self.name) as watched:
-            return work(listener, watched)
+        with self.party.watching.of(self.name) as status:
+            return work(listener, status)
 
-    def _jobs(self, listener: socket.socket | None, watched: Watched) -> int:
+    def _jobs(self, listener: socket.socket | None, status: Status) -> int:
         config = load_session(self.party.config)
         check_jobs(config)
         out = self.party.out
@@ -79,12 +79,12 @@ class Member:
         sessions, ended, goes_on = sessions_of(config, self.resume), 0, False
         if self.resume:
             meeting, *sessions = sessions
-            with self._meet(meeting, listener, watched) as session:
+            with self._meet(meeting, listener, status) as session:
                 ended, goes_on = where_all_stand(session, out, config.jobs)
             listener = None
         for number, session_config in enumerate(sessions):
             if number < ended:
-                with self._meet(session_config, listener, watched):
+                with self._meet(session_config, listener, status):
                     pass
             else:
                 again = goes_on and number == ended
@@ -93,13 +93,13 @@ class Member:
                 else:
                     set_aside(out, session_config.job)
                 place, options = out / session_config.job, job_options(config, out, again)
-                code = self._job(session_config, place, listener, watched, options)
+                code = self._job(session_config, place, listener, status, options)
                 if code != OK:
                     return code
             listener = None
         return finish(out) if TRAIN in config.jobs else OK
 
-    def _predict(self, listener: socket.socket | None, watched: Watched) -> int:
+    def _predict(self, listener: socket.socket | None, status: Status) -> int:
         config, out = load_session(self.party.config).for_job(PREDICT), self.party.out
         finished = (out / LOG).exists()
         if finished:
@@ -108,7 +108,7 @@ class Member:
         options = {**prediction_options(config.options), "model": str(out.resolve()), **(self.predict or {})}
         if config.needs_approval:  # the number in the plan that all parties have approved
             options["predictions"] = RunOptions.of(config.options).privacy.predictions
-        code = self._job(config, place, listener, watched, options)
+        code = self._job(config, place, listener, status, options)
         if code == OK and (place / "predictions.csv").exists():
             say(f"the predictions: {place / 'predictions.csv'}")
         if code == OK and finished:
@@ -128,11 +128,11 @@ class Member:
         kept.write_text(text, encoding="utf-8")
         (out / APPROVALS).write_text(json.dumps(list(self.approvals), indent=1) + "\n", encoding="utf-8")
 
-    def _meet(self, config: SessionConfig, listener: socket.socket | None, watched: Watched) -> Session:
+    def _meet(self, config: SessionConfig, listener: socket.socket | None, status: Status) -> Session:
         """A session without a job; nothing can be opened in it."""
         if listener is None and self.party.listen is not None:
             listener = listen(self.party.listen)
-        credentials, activity = self.party.credentials(config), watched.status.activity
+        credentials, activity = self.party.credentials(config), status.activity
         return open_session(config, self.party.rank, credentials, ReleasePlan(), None, listener, activity=activity)
 
     def _job(
@@ -140,7 +140,7 @@ class Member:
         config: SessionConfig,
         place: Path,
         listener: socket.socket | None,
-        watched: Watched,
+        status: Status,
         options: Mapping[str, Any],
     ) -> int:
         """One job in its folder, signed by all at its end."""
@@ -155,7 +155,7 @@ class Member:
                     credentials = party.credentials(config)
                     sign_job(session, config, self.party.out, place, credentials)
 
-            return party.one_session(config, watched, listener, options=options, closing=closing)
+            return party.one_session(config, status, listener, options=options, closing=closing)
 
 
 def check_jobs(config: SessionConfig) -> None:

@@ -37,9 +37,9 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.data.files import read_description
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.releases.catalogue import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.releases.noise import COARSER
-from secure_sccvfl.releases.releases import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
+from secure_sccvfl.releases.mechanisms import COARSER
 from secure_sccvfl.runs.jobs import WITHOUT_DATA, job_config, public_plan
 from secure_sccvfl.runs.scoring.plans import prediction_plan
 from secure_sccvfl.training.modes import gradient_mode
@@ -233,7 +233,7 @@ def _opening(release: Release, config: SessionConfig) -> dict[str, Any]:
         "to": [node_folder(rank, config.dealer) for rank in release.receivers],
         "shape": ["any" if length == ANY else length for length in release.shape],
         "times": release.times,
-        "what": release.purpose if kind is None else kind.words,
+        "what": release.purpose if kind is None else kind.what,
         "why": "uncharged" if kind is None else kind.basis,
         "charge": release.event or "",
     }

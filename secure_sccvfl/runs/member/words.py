@@ -10,7 +10,7 @@ from typing import Any
 from protocols.config import CONNECT_BY_HAND, SessionConfig
 from protocols.net.enrolment import SHOWN
 from secure_sccvfl.config.sections import OPTIONS
-from secure_sccvfl.releases.heads import EPSILON_RULE
+from secure_sccvfl.releases.mechanisms import EPSILON_RULE
 from secure_sccvfl.runs.member.plan import Plan
 from secure_sccvfl.training.modes.options import RunOptions
 

@@ -25,7 +25,7 @@ from protocols.errors import LedgerError, ProtocolError
 from protocols.records.chain import read_chain
 from protocols.records.private import private
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.releases import EVALUATION
+from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.runs.paths import ModelError
 
 FILE = "evaluation.json"

@@ -33,7 +33,7 @@ from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
-from protocols.steps.refusals import SHOWN, withheld
+from protocols.steps.choice import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
@@ -52,11 +52,11 @@ from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.caps import raise_cap
+from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
 from secure_sccvfl.releases.record_tags import record_key
-from secure_sccvfl.releases.releases import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.runs.costs import PhaseMeter
 from secure_sccvfl.runs.jobs import Progress

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from protocols.config import ConfigError, SessionConfig
-from protocols.steps.refusals import REFUSED, REPEATED, SHOWN
+from protocols.steps.choice import REFUSED, REPEATED, SHOWN
 from secure_sccvfl.config.rules import PREDICTIONS
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog
 from secure_sccvfl.runs.model_files import PartyModel
@@ -84,7 +84,7 @@ class Answers:
     def settle(self, log: PredictionLog, asked: Asked, shown: np.ndarray, marks: np.ndarray, scores: bool) -> None:
         """Put what was opened on record, and take from it what was opened before.
 
-        shown: records that this party asked for now. marks: those of `protocols.steps.refusals`.
+        shown: records that this party asked for now. marks: those of `protocols.steps.choice`.
         """
         made = (marks == SHOWN) & self.held & shown
         kind = [float(scores)]

@@ -2,7 +2,7 @@
 
 A record with a cell that does not fit the public description is refused by its id; the rest are scored. All parties
 score the same rows, so a refused record keeps its place with values of the public range, and its result is withheld
-(protocols/steps/refusals.py). That holds if it is the only record too: a party that stopped would tell all of it.
+(protocols/steps/choice.py). That holds if it is the only record too: a party that stopped would tell all of it.
 This party's people find in `refused.csv` what is wrong with their own cells. The receiver of predictions also finds
 there which records another party refused, and not why. Where records overlap in secret, it is told nothing of a
 record that not all parties hold.

@@ -12,9 +12,8 @@ from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.exact import exact_release
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, Sums, fewest, planned_deviation
 from secure_sccvfl.metrics.slices import Crossed
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.noise import NoiseLevel
-from secure_sccvfl.releases.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS, plan_of
+from secure_sccvfl.releases.catalogue import COLUMNS, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
+from secure_sccvfl.releases.mechanisms import NoiseLevel
 from secure_sccvfl.training.modes.options import RunOptions
 
 OWN = "own"

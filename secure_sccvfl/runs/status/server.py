@@ -19,8 +19,7 @@ from importlib.resources import files
 from typing import Any
 
 from protocols.net.rendezvous import listen
-from secure_sccvfl.runs.status.metrics import exposition
-from secure_sccvfl.runs.status.snapshot import Status
+from secure_sccvfl.runs.status.snapshot import Status, exposition
 
 LOOPBACK = "127.0.0.1"
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -41,7 +40,7 @@ class StatusServer:
             "Cross-Origin-Resource-Policy": "same-origin",
             "Cache-Control": "no-store",
         }
-        self.status, self.metrics = status, exposition(status.snapshot)
+        self.status = status
         self._server = _Server(self, listen(self.address))
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
 
@@ -113,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/status.json":
             self._send("application/json", json.dumps(owner.status.snapshot()).encode())
         elif path == "/metrics":
-            self._send("text/plain; version=0.0.4; charset=utf-8", owner.metrics())
+            self._send("text/plain; version=0.0.4; charset=utf-8", exposition(owner.status.snapshot()).encode())
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 

@@ -1,4 +1,4 @@
-"""How a process is watched: its settings, and everything that shows its status while it runs."""
+"""How a process is watched: its settings, the page, and warnings that the page repeats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from protocols.config import ConfigError
-from secure_sccvfl.runs.status.lines import Lines
 from secure_sccvfl.runs.status.server import LOOPBACK, StatusServer
 from secure_sccvfl.runs.status.snapshot import Status
 
@@ -31,7 +30,7 @@ class Watching:
             raise ConfigError("--status-host needs --status PORT")
 
     @contextmanager
-    def of(self, place: str) -> Iterator[Watched]:
+    def of(self, place: str) -> Iterator[Status]:
         """Show the status of the process at `place` for as long as it runs; an error inside is shown as well."""
         status = Status(place)
         server = StatusServer(status, self.port, self.host) if self.port is not None else None
@@ -39,31 +38,17 @@ class Watching:
             log.info("status page: http://%s/", server.address)
             if not server.only_here:
                 log.warning("the status page answers everybody who can reach %s, without a password", server.host)
-        lines, problems = Lines(status), _Problems(status)
+        problems = _Problems(status)
         logging.getLogger().addHandler(problems)
         try:
-            yield Watched(status, lines)
+            yield status
         except BaseException as error:
             status.stops(error)
             raise
         finally:
             logging.getLogger().removeHandler(problems)
-            lines.close()
             if server is not None:
                 server.close()
-
-
-@dataclass(frozen=True)
-class Watched:
-    """A process that is watched: its status, and the lines about it."""
-
-    status: Status
-    lines: Lines
-
-    def begins(self, step: str, number: int, total: int) -> None:
-        """A step of the job begins."""
-        self.status.begins(step, number, total)
-        self.lines.step(step, number, total)
 
 
 class _Problems(logging.Handler):

@@ -14,7 +14,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.heads import HeadPlan
+from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import check_budget, check_sampling

@@ -27,11 +27,9 @@ from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.releases.catalogue import Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.heads import HeadPlan
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.noise import COARSER
-from secure_sccvfl.releases.releases import plan_of
+from secure_sccvfl.releases.mechanisms import COARSER, HeadPlan
 from secure_sccvfl.training.config import TEMPERATURES, TrainConfig
 from secure_sccvfl.training.model import Hooks, Problem, State
 from secure_sccvfl.training.modes import gradient_mode

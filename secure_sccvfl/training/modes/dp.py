@@ -5,7 +5,7 @@ scores. A step has these parts. Residuals sigma(sum of s_p) - y are computed und
 gradients of its own score from Opacus (`GradSampleModule`) and clips them locally. They are weighted by the secret
 residuals and summed under MPC. Discrete Gaussian noise is added to the sum under MPC. The noisy sum is opened to its
 owner alone (four rounds, protocols/steps/weighted_sums.py). With `sampling` below 1 each record takes part with that
-chance, which no party sees (one more round, protocols/steps/sampling.py).
+chance, which no party sees (one more round, protocols/steps/weighted_sums.py).
 
 Opacus' clipping and noise are not used: they would need the residuals in the clear. Its accountant is the second one
 of every charge (accounting/accountant.py).
@@ -49,8 +49,17 @@ from protocols.operations.noise import NoiseKind
 from protocols.records.releases import Release
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import LOGIT_BOUND
-from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
-from protocols.steps.weighted_sums import FINEST_NOISE, SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
+from protocols.steps.weighted_sums import (
+    FINEST_NOISE,
+    SUM_BITS,
+    WEIGHT_BITS,
+    clipped,
+    nearest_sampling,
+    secret_batch,
+    sensitivity,
+    threshold,
+    weighted_sums,
+)
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party
 from secure_sccvfl.data.party_data import Schema
@@ -62,10 +71,9 @@ from secure_sccvfl.models.encoders import (
     public_encoder,
     public_radius,
 )
+from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, Facts
 from secure_sccvfl.releases.charging import Charger, Paid
-from secure_sccvfl.releases.heads import HeadPlan
-from secure_sccvfl.releases.kinds import Facts
-from secure_sccvfl.releases.releases import NOISY_GRADIENT
+from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import Trained, Workplace, check_budget
 from secure_sccvfl.training.modes.options import RunOptions

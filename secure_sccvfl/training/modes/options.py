@@ -11,7 +11,7 @@ from typing import Any, Self
 from accounting.calibration import check_target
 from protocols.config import ConfigError
 from protocols.session.runtime import Session
-from protocols.steps.sampling import nearest_sampling
+from protocols.steps.weighted_sums import nearest_sampling
 from secure_sccvfl.config.rules import check, resolved
 from secure_sccvfl.config.sections import Config, wire_names
 from secure_sccvfl.data.catalogue import forget

@@ -6,8 +6,8 @@ from protocols.config import ConfigError
 from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.models.encoders import reached
-from secure_sccvfl.releases.heads import HeadPlan
-from secure_sccvfl.releases.releases import plan_of
+from secure_sccvfl.releases.catalogue import plan_of
+from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import (
     Trained,

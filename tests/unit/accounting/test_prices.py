@@ -29,7 +29,7 @@ from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.releases import noise
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
 
 DELTA = 1e-5

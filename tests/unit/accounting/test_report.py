@@ -13,15 +13,17 @@ import pytest
 from accounting.accountant import OpacusAccountant, epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
+from accounting.charts import cost_chart, running_chart, spent_chart
 from accounting.events import Event, Sensitivity
 from accounting.objective import split_budget
-from accounting.plots import cost_plot, left_plot, running_plot
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
 from secure_sccvfl.releases.ledgers import EVALUATIONS, spent_figures, spent_in
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.reports.privacy_report import budget_reports
+from secure_sccvfl.reports.results import Uncharged, write
+from tests.unit.reports import literal
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
@@ -46,8 +48,9 @@ def made(tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "run"
     for k in range(3):
         fill(run / f"party-{k}" / "ledger.jsonl")
-    uncharged = [{"name": "accuracy", "purpose": "to <judge> the model"}]
-    (run / "report.json").write_text(json.dumps({"privacy": {"noise": "dealer+holder", "uncharged": uncharged}}))
+    uncharged = (Uncharged("accuracy", "to <judge> the model"),)
+    report = literal.report()
+    write(run, replace(report, privacy=replace(report.privacy, uncharged=uncharged)))
     assert main([str(run), "--quiet", "--out", str(run)]) == 0
     return run
 
@@ -151,11 +154,11 @@ def test_plots_hold_any_number_of_releases(count):
         {"name": f"r{i}", "cost": 0.1, "epsilon_after": i / 10, "epsilon_pld_after": i / 11} for i in range(count)
     ]
     report = {"releases": releases, "cap": 8.0, "epsilon_rdp": count / 10, "remaining": 8 - count / 10}
-    assert cost_plot(report).count("<rect") == count
-    assert running_plot(report).count("<circle") == 2 * count
-    numbers = [float(x) for x in re.findall(r'(?:\bc?[xy])="(-?[\d.]+)"', cost_plot(report) + running_plot(report))]
+    assert cost_chart(report).count("<rect") == count
+    assert running_chart(report).count("<circle") == 2 * count
+    numbers = [float(x) for x in re.findall(r'(?:\bc?[xy])="(-?[\d.]+)"', cost_chart(report) + running_chart(report))]
     assert all(0 <= x <= 360 for x in numbers)
-    assert f"spent {count / 10:.3f}" in left_plot(report)
+    assert f"spent {count / 10:.3f}" in spent_chart(report)
 
 
 def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, capsys):

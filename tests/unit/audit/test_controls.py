@@ -15,15 +15,13 @@ import torch
 from protocols.config import ConfigError
 from secure_sccvfl.audit import evaluation, inference, model_attacks, report
 from secure_sccvfl.audit.attacks import attributes, retraining
-from secure_sccvfl.audit.attacks.catalogue import ATTACKS
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS, NO_GAIN, SHOWN, TARGET, Attack
 from secure_sccvfl.audit.attacks.view import Rate
 from secure_sccvfl.audit.evaluation import (
     CONTROL,
-    NO_GAIN,
+    OURS,
     RECEIVER,
     ROUGH,
-    SHOWN,
-    TARGET,
     Row,
     ViewAttacks,
     logits_limit,
@@ -32,15 +30,17 @@ from secure_sccvfl.audit.evaluation import (
 )
 from secure_sccvfl.audit.finished_run import FinishedRun, white_box_of
 from secure_sccvfl.audit.inference import balanced, infer
-from secure_sccvfl.audit.report import OURS, PLAIN, assemble, markdown
+from secure_sccvfl.audit.report import PLAIN, assemble, markdown
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
 from secure_sccvfl.models.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.research.paper.encoder import make_mlp
+from secure_sccvfl.research.reproduction.experiments import attack_scores
 from secure_sccvfl.training.modes.options import RunOptions
 
 DATA = pooled("german", 3)
@@ -73,7 +73,8 @@ def attacked(monkeypatch: pytest.MonkeyPatch, consistency: str, **changed: Any) 
     monkeypatch.setattr(model_attacks, "linear_model", lambda run, ready: model)
     monkeypatch.setattr(FinishedRun, "white_box", lambda self: lambda x: x[:, :1] - 0.5)
     attacks = ViewAttacks(run)
-    skipped = model_attacks.on_model(attacks, plain)
+    logits = np.random.default_rng(0).normal(size=(len(run.split.test), 1))
+    skipped = model_attacks.on_model(attacks, plain, logits)
     attacks.decide()
     return attacks, skipped
 
@@ -83,6 +84,10 @@ def few_trainings(model: LinearModel) -> dict[str, dict[str, Any]]:
     made = model_views(model)
     made["retrained heads"] = {name: replace(v, trainings=16) for name, v in made["retrained heads"].items()}
     return made
+
+
+def on_models() -> list[str]:
+    return [name for name, attack in ATTACKS.items() if not (attack.on_transcripts or attack.paper_only)]
 
 
 def broken_promises(attacks: ViewAttacks) -> list[str]:
@@ -99,9 +104,10 @@ def test_a_model_that_keeps_its_promises_passes_and_one_trained_on_records_does_
     leaking, _ = attacked(monkeypatch, "records")
     assert broken_promises(leaking) == ["promise retraining"]
     controls = [row for row in sound.rows if row.promise == CONTROL]
-    assert {row.attack for row in controls} == {*model_attacks.ON_MODELS, "pgd"} - {"reconstruction"}
+    assert {row.attack for row in controls} == {*on_models(), "pgd"} - {"reconstruction"}
     for row in sound.rows:
-        assert row.chance is not None and row.low <= row.rate <= row.high and row.control is not None, row
+        assert row.chance is not None and row.low <= row.rate <= row.high, row
+        assert row.control is not None or row.attack == "pgd", row
 
 
 def test_a_broken_attacker_fails_a_sound_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,9 +317,20 @@ def test_the_white_box_is_the_model_and_another_one_is_refused(kind: str, monkey
         run.check_white_box(wanted + 0.1 * np.abs(wanted).max())
 
 
-def test_all_attacks_of_the_catalogue_are_part_of_an_evaluation_or_of_the_papers_tables() -> None:
-    used = {*model_attacks.ON_MODELS, "aia", "label", "shares", "pgd"}
-    assert set(ATTACKS.names) - used == {"features", "pgd_paper"}
+def test_a_new_attack_of_the_registry_runs_in_both_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its positive control, on the views of the kind that it takes, whatever kind that is."""
+    assert set(ATTACKS.names) - set(on_models()) == {"aia", "label", "shares", "pgd_paper"}
+    aia = ATTACKS.get("aia")
+    for takes in ("view", "columns", "tables", "candidates", "answers"):
+        like = next((a for _, a in ATTACKS.items() if a.takes == takes), aia)
+        new: Attack = replace(like, on_transcripts=False, stem="new", metric="new_{view}_{way}")
+        monkeypatch.setattr(ATTACKS, "entries", {"new": new})
+        attacks, skipped = attacked(monkeypatch, "tables")
+        assert skipped == {} and attacks.rows[0].promise == CONTROL and len(attacks.rows) > 1, takes
+        scored = attack_scores(ready(), METHODS.get("scc")(ready()), full=True)
+        assert "new_positive_control" in {score.metric for score in scored}, takes
+        monkeypatch.undo()
+        monkeypatch.setattr(report, "not_audited", lambda run, audits: [])
 
 
 def test_a_linear_model_gives_the_answers_of_its_head() -> None:

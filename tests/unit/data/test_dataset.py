@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from secure_sccvfl.data.catalogue import EMBEDDED, load
 from secure_sccvfl.data.census import from_pums
-from secure_sccvfl.data.checks import examine, record_groups
+from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import load_toml
 from secure_sccvfl.data.party_data import public_split
-from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.data.splits import make_split, record_groups
 from tests.support.reference import reference
 
 ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888, "acs12-gender": 888}

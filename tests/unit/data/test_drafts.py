@@ -30,8 +30,9 @@ from secure_sccvfl.data.drafts.draft import (
     public_edges,
     public_range,
 )
-from secure_sccvfl.data.drafts.merge import description_text, merged, read_draft
+from secure_sccvfl.data.drafts.merge import merged, read_draft
 from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.files import description_text
 from secure_sccvfl.data.party_data import own_part, own_schema
 
 REAL = ("german", "heart", "compas", "acs12")
@@ -258,9 +259,9 @@ def written(folder: Path, spec: dict[str, Any]) -> Path:
         ("init --merge draft-bank.toml draft-office.toml --name x --address y", "--address goes with --session"),
         (
             "init --merge draft-bank.toml draft-office.toml --name x --session s.toml --address shop=a:1",
-            "--address names shop, which is no party; there is bank, office",
+            "--address names shop, which is no party; available: bank, office",
         ),
-        ("check loans.toml --party shop", "loans.toml has no party 'shop'; there is bank, office"),
+        ("check loans.toml --party shop", "loans.toml has no party 'shop'; available: bank, office"),
         ("check loans.toml --party bank --file gone.csv", "name another one with --file"),
         ("check gone.toml --party bank", "cannot read the description gone.toml"),
     ],

@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.audit.dp_audit import CanaryAudit
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.research.reproduction import experiments
 from secure_sccvfl.research.reproduction.summary import short_name
@@ -94,10 +92,3 @@ def test_a_path_never_reaches_the_results():
     assert short_name("some/dir/loans.toml") == "loans"
     assert short_name("acs-income:some/dir/psam.csv") == "acs-income"
     assert short_name("acs-mobility@CA-2018") == "acs-mobility" and short_name("german") == "german"
-
-
-def test_the_canary_audit_takes_no_data_that_need_a_ledger(tmp_path):
-    """It releases a thousand sketches, each on a budget of its own: on public data alone."""
-    options = {"dataset": write(tmp_path, "binary"), "releases": 10}
-    with pytest.raises(ConfigError, match="public benchmark data"):
-        CanaryAudit(SessionConfig(("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), options=options), 0)

@@ -16,13 +16,13 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
-from secure_sccvfl.discovery.discovery import Discovery, redraw, weigh
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn
+from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.evidence import Conditional, Evidence, weigh
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.reproduction.role_stability import same_roles
 from tests.support.reference import reference
@@ -97,7 +97,7 @@ def test_roles_of_colorado_agree_between_two_runs():
 def test_what_is_clear_is_sure_and_what_is_on_the_edge_is_not():
     config = DiscoveryConfig(rho_p=0.5)
     evidence = Evidence({"a": 0.9, "b": 0.5, "c": 0.0}, {"a": 0.001, "b": 0.001, "c": 0.9})
-    clear = Redrawn(
+    clear = Evidence(
         {k: np.full(REDRAWS, v) for k, v in evidence.scores.items()},
         {k: np.full(REDRAWS, v) for k, v in evidence.p_values.items()},
     )
@@ -126,8 +126,8 @@ def tables(names: str, seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("rule", ["fdr", "fractions"])
 def test_a_party_redraws_its_own_features_as_if_alone(rule):
     config, both = DiscoveryConfig(rule, "stable"), tables("abc")
-    own = redraw([NoisyTables("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"])
-    joint = redraw([NoisyTables("s", both, 3.0)], config, 7, ["ab", "c"])
+    own = weigh([NoisyTables("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"], redrawn=True)
+    joint = weigh([NoisyTables("s", both, 3.0)], config, 7, ["ab", "c"], redrawn=True)
     assert all(np.array_equal(own.scores[k], joint.scores[k]) for k in "ab")
     assert own.p_values.keys() == (set("ab") if rule == "fdr" else set())
     assert all(len(v) == REDRAWS for v in joint.scores.values())
@@ -139,8 +139,8 @@ def test_several_attributes_take_the_strongest_evidence():
     both, alone = weigh([one, other], config, 0, ["ab"]), [weigh([s], config, 0, ["ab"]) for s in (one, other)]
     assert both.scores == {k: max(e.scores[k] for e in alone) for k in "ab"}
     assert both.p_values == pytest.approx({k: min(1.0, 2 * min(e.p_values[k] for e in alone)) for k in "ab"})
-    drawn = [redraw([s], config, 0, ["ab"]) for s in (one, other)]
-    joint = redraw([one, other], config, 0, ["ab"])
+    drawn = [weigh([s], config, 0, ["ab"], redrawn=True) for s in (one, other)]
+    joint = weigh([one, other], config, 0, ["ab"], redrawn=True)
     assert np.array_equal(joint.scores["a"], np.maximum(*(d.scores["a"] for d in drawn)))
 
 
@@ -176,7 +176,7 @@ def test_sixty_features_take_seconds_and_little_on_the_wire():
     rng = np.random.default_rng(0)
     many = {f"feature_{k:02d}": rng.normal(60, 20, (25, 9)) for k in range(60)}
     began = time.perf_counter()
-    drawn = redraw([NoisyTables("s", many, 3.0)], DiscoveryConfig(score="stable"), 0, [list(many)])
+    drawn = weigh([NoisyTables("s", many, 3.0)], DiscoveryConfig(score="stable"), 0, [list(many)], redrawn=True)
     sure = confidence(drawn, {}, DiscoveryConfig(), dict.fromkeys(many, "M"), 0)
     assert time.perf_counter() - began < 20 and len(sure) == 60
     assert sum(v.size for v in drawn.scores.values()) == 60 * REDRAWS < 2500

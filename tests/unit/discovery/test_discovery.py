@@ -1,7 +1,5 @@
 """Scores, p-values, roles, the budget of the sketch."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -20,8 +18,8 @@ from secure_sccvfl.discovery.decisions import (
     decide,
     interventional_check,
 )
-from secure_sccvfl.discovery.discovery import Discovery, weigh
-from secure_sccvfl.discovery.evidence import Conditional
+from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.evidence import Conditional, weigh
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import normalised_hsic, table_scores, total_variation
@@ -48,8 +46,8 @@ FEATURES = 19
 def roles_of(sketches, config, seed=0, conditional=(), **more):
     made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
     own = weigh(sketches, config, seed, [sorted(sketches[0].tables)])
-    evidence = made._projected(sketches)[0] if config.score == "hsic" else own
-    return decide(replace(evidence, conditional=conditional), config, **more)
+    evidence = made._evidence(sketches)[0] if config.score == "hsic" else own
+    return decide(evidence, config, conditional=conditional, **more)
 
 
 def german(rows=None):

@@ -20,8 +20,7 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
-from secure_sccvfl.discovery.discovery import redraw, weigh
-from secure_sccvfl.discovery.evidence import Conditional
+from secure_sccvfl.discovery.evidence import Conditional, weigh
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
@@ -127,9 +126,9 @@ def test_what_follows_a_release_copes_with_any_counts(
         DiscoveryConfig(score="stable", simulations=20),
     ):
         evidence = weigh([sketch, sketch], config, seed, [NAMES])
-        evidence = replace(evidence, conditional=[Conditional(dict.fromkeys(NAMES, 0.0), {})])
-        finite(list(evidence.scores.values()), list(decide(evidence, config).scores.values()))
-        drawn = redraw([sketch, sketch], config, seed, [NAMES])
+        decided = decide(evidence, config, conditional=[Conditional(dict.fromkeys(NAMES, 0.0), {})])
+        finite(list(evidence.scores.values()), list(decided.scores.values()))
+        drawn = weigh([sketch, sketch], config, seed, [NAMES], redrawn=True)
         finite(*drawn.scores.values(), *drawn.p_values.values(), list(evidence.p_values.values()))
     for opened in PlainStatistics(NoNoise()).projected((tables,), 1, ()):
         one = Projected("s", opened, {k: len(table) for k, table in tables.items()}, deviation)

@@ -19,7 +19,7 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.gains import gains, release_halves
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.releases.kinds import REDRAWS
+from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 
 DATA = load("german")

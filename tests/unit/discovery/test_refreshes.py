@@ -194,7 +194,7 @@ def test_a_refresh_compares_with_the_roles_before_it_under_the_default_rule(hyst
     def evidence(self, sketches):
         return Evidence({"housing": 0.3}, {"housing": next(told)}), ()
 
-    monkeypatch.setattr(Discovery, "_projected", evidence)
+    monkeypatch.setattr(Discovery, "_evidence", evidence)
     assert made.config == DiscoveryConfig(hysteresis=hysteresis) and DiscoveryConfig().hysteresis == 0.1
     sketches, finding = made.refresh(0)
     roles = [finding.roles.of["housing"]]

@@ -79,7 +79,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("run --card acs12 --dataset german", "the policy card names 'age', which is no column of german"),
         ("run --score x", "invalid choice: 'x'"),
         ("run --dataset loans.toml --slices job", "slices are exact counts: they need two classes"),
-        ("run --dataset german --slices shoe", "slices: no column 'shoe'; there is checking_status,"),
+        ("run --dataset german --slices shoe", "slices: no column 'shoe'; available: checking_status,"),
         ("run --mode aware", "must declare it in an entry [aware]"),
         ("run --mode aware --card shipped", "must declare it in an entry [aware]"),
         ("run --resume full", "full is not the folder of a run: it has no session.toml"),

@@ -15,6 +15,8 @@ from secure_sccvfl.policy.card import PolicyCard, named_card, read_card, shipped
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.reports.policy_card import card_markdown, card_of_run, mask_of
+from secure_sccvfl.reports.results import Column
+from tests.unit.reports import literal
 
 PROPOSED = Roles({"a": "N", "b": "M", "c": "P"})
 
@@ -101,20 +103,24 @@ def test_a_card_survives_a_round_trip_through_json(tmp_path):
     assert read_card(path) == shipped_card("german")
 
 
+def run_report(**changes):
+    """The report of a small run."""
+    report = literal.report(dataset="toy", run="ab", **changes)
+    features = {"a": Column("number", "first", relation="close")}
+    privacy = replace(report.privacy, epsilon_rdp=8.0, releases=5)
+    return replace(report, privacy=privacy, data=replace(report.data, features=features))
+
+
 def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
-    report = {
-        "dataset": "toy",
-        "run": "ab",
-        "party_names": ["x", "y"],
-        "roles": {"a": "P", "b": "M", "c": "N"},
-        "proxies": "edit",
-        "proposed": {"a": "M", "b": "M", "c": "M"},
-        "confidence": {"a": 0.25, "b": 0.875, "c": 1.0},
-        "scores": {"a": 0.1, "b": 0.3, "c": 0.2},
-        "role_changes": ["c: M -> N, does not respond to a change of s"],
-        "privacy": {"releases": 5, "epsilon_rdp": 8.0, "delta": 1e-5},
-        "data": {"features": {"a": {"kind": "number", "meaning": "first", "unit": "", "relation": "close"}}},
-    }
+    report = run_report(
+        party_names=("x", "y"),
+        roles={"a": "P", "b": "M", "c": "N"},
+        proxies="edit",
+        proposed={"a": "M", "b": "M", "c": "M"},
+        confidence={"a": 0.25, "b": 0.875, "c": 1.0},
+        scores={"a": 0.1, "b": 0.3, "c": 0.2},
+        role_changes=("c: M -> N, does not respond to a change of s",),
+    )
     made = card_of_run(report, card("7", a="P"), datetime.date(2026, 1, 31))
     assert (made.version, made.owners, made.review_due, made.run) == ("7", (Owner("board"),), "2026-05-02", "ab")
     assert made.decisions["a"].reason == "because" and "proposed by discovery" in made.decisions["b"].reason
@@ -133,7 +139,7 @@ def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
     assert made.dictionary == {"a": {"meaning": "first", "relation": "close"}} and not made.approvals
     assert made.follows["version"] == "7" and made.follows["approved"] == ""
     assert PolicyCard.of(json.loads(json.dumps(made.to_json()))) == made
-    assert mask_of(made) == Roles(report["roles"], "edit").digest() != Roles(report["roles"]).digest()
+    assert mask_of(made) == Roles(report.roles, "edit").digest() != Roles(report.roles).digest()
     told = card_markdown(made)
     assert (
         "| a | P | M (overridden) | because | guideline: ours; discovery proposes M" in told
@@ -148,9 +154,7 @@ def test_an_unknown_data_set_has_no_card():
 
 def test_a_review_date_of_people_is_not_moved_by_training():
     """Only a review sets a new date."""
-    report = {key: {} for key in ("scores", "roles", "proposed", "confidence")}
-    report |= {"dataset": "toy", "run": "ab", "party_names": ["x"], "proxies": "guard", "role_changes": []}
-    report["privacy"] = {"releases": 5, "epsilon_rdp": 8.0, "delta": 1e-5}
+    report = run_report(roles={}, scores={})
     given = replace(card(a="P"), review_due="2020-01-31")
     assert card_of_run(report, given, datetime.date(2026, 1, 31)).review_due == "2020-01-31"
 
@@ -201,7 +205,7 @@ def test_cards_of_earlier_versions_are_read():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; there is affected, board"),
+        ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; available: affected, board"),
         ({"owners": [{"kind": "board"}]}, "an owner needs a name"),
         ({"owners": [{"name": "x", "mail": "y"}]}, "an owner is a text, or a table of texts with name, kind"),
         ({"owners": "board"}, "owners of a card are a list"),

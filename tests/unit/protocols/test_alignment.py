@@ -5,8 +5,7 @@ import pytest
 from protocols.alignment.exact import ExactAlignment
 from protocols.alignment.seam import AlignmentError
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.releases.alignment_kinds import ALIGNMENT
-from secure_sccvfl.releases.kinds import Facts
+from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
 from tests.support.harness import run_session
 
 IDS = [f"r{i:03d}" for i in range(50)]

@@ -66,7 +66,7 @@ def test_a_multiple_of_a_power_of_two_is_divided_exactly(size: int, divisor: int
 def test_exactly_so_many_of_all_words_are_in_a_sample(chance: int) -> None:
     """One word more or less would be another rate than the one that is charged."""
     words = np.arange(1 << 16, dtype=np.uint16)[:, None]
-    made = recipe(Request("sampled", (1 << 16, chance))).compute({"u": words, "a": words.astype(np.int64)}, [], {})
+    made = recipe(Request("sampled", (1 << 16, chance))).compute({"u": words, "a": words.astype(np.int64)}, {})
     assert made["b"].sum() == chance and (made["b"][:chance] == 1).all()
     assert (made["ab"] == made["b"] * words).all()
 

@@ -13,19 +13,29 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from protocols.config import ConfigError, SessionConfig
-from protocols.net.authority import AUTHORITY_KEY, Authority, read_request
 from protocols.net.certificates import (
     Credentials,
     Key,
     alternative_name,
+    fingerprint,
+    is_signed,
     pem,
     read_certificate,
     read_key,
+    sign,
     subject,
     write_key,
 )
-from protocols.net.enrolment import Member, install, make_request, members, pinned
-from protocols.net.signatures import fingerprint, is_signed, sign
+from protocols.net.enrolment import (
+    AUTHORITY_KEY,
+    Authority,
+    Member,
+    install,
+    make_request,
+    members,
+    pinned,
+    read_request,
+)
 
 PARTY_1 = alternative_name("party-1")
 

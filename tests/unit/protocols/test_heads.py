@@ -10,8 +10,7 @@ import pytest
 
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials, make_certificates
-from protocols.net.signatures import fingerprint, sign
+from protocols.net.certificates import Credentials, fingerprint, make_certificates, sign
 from protocols.session import heads
 from protocols.session.heads import broken_signatures, covered, exchange_heads
 from protocols.session.runtime import Session

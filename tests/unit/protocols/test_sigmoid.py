@@ -5,8 +5,7 @@ import pytest
 from scipy.special import expit
 
 from protocols.dealing import tuples
-from protocols.dealing.tuples import Request, recipe
-from protocols.dealing.waves import waves
+from protocols.dealing.tuples import Request, recipe, waves
 from protocols.errors import RangeError
 from protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
 from protocols.records.releases import ReleasePlan
@@ -60,8 +59,8 @@ def test_a_word_that_wrapped_is_noticed_only_by_its_top_bit(monkeypatch):
     def without_top(count):
         made = honest(count)
 
-        def compute(free, shares, masks):
-            return {**made.compute(free, shares, masks), "top": np.zeros(count, np.uint32)}
+        def compute(free, masks):
+            return {**made.compute(free, masks), "top": np.zeros(count, np.uint32)}
 
         return tuples.Recipe(made.free, made.bound, compute)
 

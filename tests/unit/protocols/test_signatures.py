@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from protocols.config import ConfigError
-from protocols.net.certificates import Credentials, make_certificates
-from protocols.net.signatures import fingerprint, is_signed, sign
+from protocols.net.certificates import Credentials, fingerprint, is_signed, make_certificates, sign
 
 
 def test_a_signature_holds_for_one_message_one_purpose_and_one_signer(tmp_path: Path) -> None:

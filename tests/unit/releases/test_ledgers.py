@@ -26,15 +26,16 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.caps import draft, signed_by
+from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.kinds import Facts
 from secure_sccvfl.releases.ledgers import keep_copy, open_budget
 from secure_sccvfl.releases.record_tags import record_key
-from secure_sccvfl.releases.releases import SKETCH
+from secure_sccvfl.reports.results import write
 from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.harness import credentials, run_session
 from tests.unit.accounting.test_prices import replay
+from tests.unit.reports import literal
 
 CAP, DELTA, ROUNDS = 8.0, 1e-5, 5
 GERMAN = load("german")
@@ -84,7 +85,7 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
     for made, refused in spend(tmp_path):
         assert len(made) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
         assert not np.array_equal(made[0], made[1]), "every refresh has noise of its own"
-    (tmp_path / "report.json").write_text(json.dumps({"privacy": {"noise": "dealer+holder"}}))
+    write(tmp_path, literal.report())
     assert main([str(tmp_path), "--out", str(tmp_path)]) == 0
     assert "0 more such releases fit the cap" in capsys.readouterr().out
     report = json.loads((tmp_path / "privacy_budget.json").read_text())

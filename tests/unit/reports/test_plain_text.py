@@ -28,9 +28,11 @@ from secure_sccvfl.audit.report import _line, _pgd_table
 from secure_sccvfl.policy.card import Approval, PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.reports.policy_card import card_markdown
+from secure_sccvfl.reports.results import Evaluation, Report
 from secure_sccvfl.reports.tables import markdown as result_tables
 from secure_sccvfl.runs import console
 from secure_sccvfl.runs.local.screens import show_report
+from tests.unit.reports import literal
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>\"'&{{7*7}}",
@@ -130,24 +132,10 @@ def test_every_markdown_file_holds_names_as_words(name: str, budget: dict[str, A
     assert read("\n".join(_pgd_table([view])))[1][1][0] == shown
 
 
-def report_of(name: str) -> dict[str, object]:
-    spent = {"epsilon_rdp": 1.0, "epsilon_pld": 0.9, "cap": 8.0, "delta": 1e-5}
-    return {
-        "dataset": name,
-        "parties": 3,
-        "mode": "sealed",
-        "seed": 0,
-        "rows": {"test": 100},
-        "metrics": {"acc": 0.5},
-        "evaluation": {"kind": "noisy", **spent},
-        "noise": {"acc": 0.1},
-        "baselines": {name: {"acc": 0.5}},
-        "roles": {name: "M"},
-        "privacy": spent,
-        "cost": {"total": {"seconds": 1.0, "rounds": 1, "bytes": 1}},
-        "warnings": [name],
-        "seal": "0" * 64,
-    }
+def report_of(name: str) -> Report:
+    noisy = Evaluation("noisy", epsilon_rdp=1.0, cap=8.0, delta=1e-5)
+    names = {"dataset": name, "baselines": {name: {"acc": 0.5}}, "roles": {name: "M"}, "warnings": (name,)}
+    return literal.report(metrics={"acc": 0.5}, evaluation=noisy, noise={"acc": 0.1}, **names)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -12,8 +12,8 @@ import pytest
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.session.saving import restore_share
+from protocols.steps.choice import REFUSED, REPEATED, SHOWN
 from protocols.steps.head import HEAD_BITS
-from protocols.steps.refusals import REFUSED, REPEATED, SHOWN
 from secure_sccvfl.config.rules import PREDICTIONS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.models.encoders import PlainEncoder

@@ -12,7 +12,6 @@ import re
 import statistics
 import subprocess
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,6 @@ from protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Row, finished
 from secure_sccvfl.research.benchmarks.peers import spu_process
 from secure_sccvfl.research.benchmarks.step import MOMENTUM, RATE, Size, inputs, plain_weight
-from secure_sccvfl.runs.local.slow_link import SlowLink
 
 PYTHON = Path(__file__).resolve().parents[4] / ".venv-peers" / "bin" / "python"
 """Where `make peers` puts it."""
@@ -40,19 +38,13 @@ def spu_python(given: Path | None) -> tuple[Path | None, str]:
     return python, f"SPU {asked.stdout.strip()}"
 
 
-def run_spu(python: Path, repeats: int, size: Size, delay: float = 0.0) -> list[Row]:
-    """One row: the slowest party's seconds, and the mean of what parties send. `delay`: seconds one way."""
+def run_spu(python: Path, repeats: int, size: Size) -> list[Row]:
+    """One row: the slowest party's seconds, and the mean of what parties send."""
     given = inputs(size)
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sccvfl-bench-")))
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
+        place, addresses = Path(folder), _free_addresses()
         np.savez(place / "inputs.npz", rows=given.rows, label=given.label, rate=RATE, momentum=MOMENTUM)
-        listen = _free_addresses()
-        dial = listen
-        if delay:
-            between = SlowLink(listen, delay)
-            stack.callback(between.close)
-            dial = between.addresses
-        common = [*("--listen", *listen), *("--dial", *dial), "--given", str(place), "--repeats", str(repeats)]
+        common = ["--addresses", *addresses, "--given", str(place), "--repeats", str(repeats)]
         outs, log = [place / f"row-{rank}.json" for rank in range(PARTIES)], place / "said.log"
         commands = [
             [str(python), spu_process.__file__, "--rank", str(rank), *common, "--out", str(out)]

@@ -1,6 +1,6 @@
 """One process of SPU for launch/bench.py: steps of logistic regression with momentum, as its users write them in jax.
 
-    PYTHON spu_process.py --rank 0 --listen A B C --dial A B C --given FOLDER --repeats 5 --out FILE
+    PYTHON spu_process.py --rank 0 --addresses A B C --given FOLDER --repeats 5 --out FILE
 
 Runs in a Python that has SPU (`make peers`), not in the project's: the two need different numpy. So nothing of the
 project is imported here. Links are plain: brpc over loopback, no TLS. Rank 0 makes the shares of all inputs, which no
@@ -26,8 +26,7 @@ VALUES = ("rows", "label", "weight", "velocity", "bias", "bias_velocity")
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--listen", nargs=PARTIES, required=True, help="address of each party")
-    parser.add_argument("--dial", nargs=PARTIES, required=True, help="where each party is reached: it, or a relay")
+    parser.add_argument("--addresses", nargs=PARTIES, required=True, help="address of each party")
     parser.add_argument("--given", type=Path, required=True, help="folder with inputs.npz; shares are left in it")
     parser.add_argument("--repeats", type=int, default=5, help="steps that are timed, after one that is not")
     parser.add_argument("--out", type=Path, required=True, help="where this party writes its row")
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
 def _linked(options: argparse.Namespace, links: Any) -> Any:
     described = links.Desc()
     for rank in range(PARTIES):
-        described.add_party(f"p{rank}", (options.listen if rank == options.rank else options.dial)[rank])
+        described.add_party(f"p{rank}", options.addresses[rank])
     return links.create_brpc(described, options.rank)
 
 

@@ -13,21 +13,19 @@ from scipy.stats import norm
 
 from secure_sccvfl.audit.attacks import (
     attributes,
-    choice,
     columns,
     completion,
+    gradients,
     inversion,
-    labels,
     membership,
     perturbation,
     properties,
-    reconstruction,
     retraining,
+    view,
 )
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.audit.attacks.choice import folds, strongest_guesses, threshold_guesses
 from secure_sccvfl.audit.attacks.heads import fit_head
-from secure_sccvfl.audit.attacks.view import Rate, Shown, View, WhiteBox
+from secure_sccvfl.audit.attacks.view import Rate, Shown, View, WhiteBox, folds, strongest_guesses, threshold_guesses
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block
@@ -97,7 +95,7 @@ def coin(like: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "aia": (attributes, "guesses", guesses_of_a_coin),
-    "label": (labels, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
+    "label": (gradients, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
     "features": (columns, "_guess", coin(columns._guess)),
     "shares": (attributes, "guesses", guesses_of_a_coin),
     "pgd": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
@@ -106,7 +104,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "retraining": (retraining, "_solve", coin(retraining._solve)),
     "completion": (completion, "complete", coin(completion.complete)),
     "inversion": (inversion, "by_equations", coin(inversion.by_equations)),
-    "reconstruction": (reconstruction, "solve_batch", coin(reconstruction.solve_batch)),
+    "reconstruction": (columns, "solve_batch", coin(columns.solve_batch)),
     "property": (properties, "separation", lambda view, attack: 0.0),
 }
 """By attack, what breaks its attacker: it guesses as a coin would, or does nothing."""
@@ -260,11 +258,11 @@ def test_gradients_of_noise_add_nothing_and_those_that_follow_a_column_do(
     views: dict[str, Mapping[str, Any]],
 ) -> None:
     held = views["opened gradients"]["party"]
-    own, shown = reconstruction.gradient_reconstruction(held, 0)
+    own, shown = columns.gradient_reconstruction(held, 0)
     assert abs(own.rate - shown.rate) < 0.08
     name, codes = next(iter(held.targets.items()))
     telling = np.column_stack([held.signals, 4 * np.eye(codes.max() + 1)[codes]])
-    both = reconstruction.gradient_reconstruction(replace(held, signals=telling, targets={name: codes}), 0)
+    both = columns.gradient_reconstruction(replace(held, signals=telling, targets={name: codes}), 0)
     assert both[1].low > both[0].high
 
 
@@ -392,7 +390,7 @@ def test_thresholds_are_set_on_the_other_half() -> None:
     assert (threshold_guesses(score, truth, 0) == truth).all()
     score[half == 0] += 10 * (1 - 2 * truth[half == 0])  # one half says the opposite: each misleads the other
     assert (threshold_guesses(score, truth, 0) == truth).mean() <= 0.5
-    assert choice.threshold(np.array([0.0, 1.0]), np.array([0, 1])) < 1.0
+    assert view.threshold(np.array([0.0, 1.0]), np.array([0, 1])) < 1.0
 
 
 def test_a_model_without_consistency_has_no_retraining_view(ready: Prepared, model: LinearModel) -> None:

@@ -23,4 +23,4 @@ def test_what_a_stopped_attempt_released_is_counted(tmp_path: Path) -> None:
     found = attempts(tmp_path, "evaluation")
     assert [place.name for place in found] == ["evaluation", "evaluation-1", "evaluation-2"]
     (row,) = release_table(logs_in(RunFolder(tmp_path).attempts(EVALUATE), "releases"))
-    assert row["times"] == 3
+    assert row.times == 3

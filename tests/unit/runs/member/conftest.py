@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from protocols.config import SessionConfig, node_folder
-from protocols.net.authority import Authority
 from protocols.net.certificates import Credentials
-from protocols.net.enrolment import install, make_request, members, pinned
+from protocols.net.enrolment import Authority, install, make_request, members, pinned
 from tests.support.own_data import heart_rows, write_own
 
 NAMES = ("hospital", "clinic", "payer")

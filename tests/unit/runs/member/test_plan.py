@@ -19,9 +19,8 @@ from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD
-from secure_sccvfl.releases.heads import price_head
 from secure_sccvfl.releases.ledgers import LEDGER
-from secure_sccvfl.releases.noise import NoiseLevel, noised_event
+from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
 from secure_sccvfl.runs.jobs import agreed_plan, job_config, make_job, public_plan
 from secure_sccvfl.runs.member import plan as planning
 from secure_sccvfl.runs.member.outlook import outlook

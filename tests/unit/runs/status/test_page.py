@@ -48,7 +48,7 @@ def own_address() -> str | None:
 @pytest.fixture(scope="module")
 def served() -> Iterator[StatusServer]:
     status = Status("party 0")
-    status.describe(HOSTILE, "loans", "train", ("selftest", "train"), ("alignment", "training"))
+    status.describe(HOSTILE, "loans", "train", ("selftest", "train"))
     status.phase("running")
     for number in (0, 4):
         status.begins("alignment", number, 8)
@@ -147,16 +147,16 @@ def test_words_of_libraries_are_not_shown(caplog: pytest.LogCaptureFixture) -> N
     with Watching().of("party 0") as watched:
         logging.getLogger("py.warnings").warning("overflow in 4211")
         logging.getLogger("protocols.net.rendezvous").warning("turned away 10.0.0.9")
-        assert watched.status.snapshot()["problems"] == ["turned away 10.0.0.9"]
+        assert watched.snapshot()["problems"] == ["turned away 10.0.0.9"]
 
 
 def test_a_party_whose_data_are_bad_shows_no_cell_of_them(caplog: pytest.LogCaptureFixture) -> None:
     """Its log has the whole line, for people on this host; the page, which may be open to others, its kind alone."""
     config = SessionConfig(parties=("127.0.0.1:1", "127.0.0.1:2"))
     with Watching().of("party 0") as watched:
-        with pytest.raises(InputError), telling_others(config, 0, None, None, watched.status):
+        with pytest.raises(InputError), telling_others(config, 0, None, None, watched):
             raise InputError("bank: age: outside the public range: 4211 (at 'p17')")
-        shown = json.dumps(watched.status.snapshot())
+        shown = json.dumps(watched.snapshot())
     assert "4211" in caplog.text
     assert "InputError" in shown and "4211" not in shown and "p17" not in shown
 
@@ -189,7 +189,6 @@ def test_the_page_in_a_browser(served: StatusServer, tmp_path: Path) -> None:
             for part in (
                 HOSTILE,
                 "alignment (5 of 8)",
-                "then training",
                 "ε 3.25",
                 "party 1 (employer)",
                 "turned away",

@@ -1,0 +1,794 @@
+"""The catalogue of everything that may leave a run: the only source of release plans, openings and docs/releases.md.
+
+Each `Kind` says what is opened, to whom, in what shape and how often, about whom, and why it may leave. A value whose
+kind is not in `CATALOGUE` cannot be opened. A charged kind needs the receipt of its charge (`charging.py`) and names
+the canary that the DP audit tests it with.
+
+To add a released statistic: add its `Kind` here and to `CATALOGUE`, compute it where its values are, and, if it is
+charged, add its canary to `secure_sccvfl/audit/canaries.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from protocols.alignment.seam import COMMON, EQUAL, SIZES, UNION
+from protocols.records.releases import ANY, Release
+
+Receivers = Literal["all", "owner", "receiver"]
+Basis = Literal["charged", "follows", "public", "exact", "uncharged", "asked"]
+Stage = Literal[
+    "alignment",
+    "discovery",
+    "inputs",
+    "edits",
+    "head",
+    "validation",
+    "split",
+    "dp",
+    "evaluation",
+    "exact evaluation",
+    "prediction",
+]
+Columns = Mapping[int, Mapping[str, int]]
+"""Public: rank -> feature -> number of columns."""
+REDRAWS = 32
+"""Redraws of each feature's numbers that its owner announces, for the confidence of roles."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The public facts that a plan of releases follows from, all known before a session starts.
+
+    bins: public bins of each party's features. groups: of each protected attribute. sizes: lengths that only one job
+    knows. tables: not empty where cached DP releases of an earlier run are used. The other fields are options of a
+    run, under their names (`with_settings`).
+    """
+
+    bins: Columns
+    groups: tuple[int, ...] = ()
+    sizes: Mapping[str, int] | None = None
+    refreshes: int = 0
+    late_refreshes: int = 0
+    rule: str = ""
+    score: str = ""
+    conditional: bool = False
+    gain: bool = False
+    evaluation: str = ""
+    lambdas: tuple[float, ...] = ()
+    leak: bool = False
+    controls: str = "none"
+    tables: str = ""
+    align: str = "exact"
+    private_model: bool = False
+    consistency_from: str = ""
+
+    def with_settings(self, *settings: object) -> Facts:
+        """The same facts, updated by the fields of these settings that have the same names."""
+        names = [f.name for f in fields(self)]
+        return replace(self, **{n: getattr(one, n) for one in settings for n in names if hasattr(one, n)})
+
+    def length(self, symbol: str, rank: int | None) -> int:
+        """The length that a symbol in a kind's shape stands for; `rank` is the owner where there is one."""
+        own = self.bins.get(rank, {}) if rank is not None else {}
+        features = sum(len(names) for names in self.bins.values())
+        lengths = {
+            "*": ANY,
+            "1": 1,
+            "2": 2,
+            "4": 4,
+            "lambdas": len(self.lambdas),
+            "parties": len(self.bins),
+            "other parties": len(self.bins) - 1,
+            "features": features,
+            "redraws": REDRAWS * features,
+            "own features": len(own),
+            "own bins": sum(own.values()),
+            "own halves": 2 * len(own),
+            "groups": sum(self.groups),
+            "attributes": len(self.groups),
+            "squares": len(self.groups) + 1,
+            **(self.sizes or {}),
+        }
+        return lengths[symbol if rank is None or f"{symbol} {rank}" not in lengths else f"{symbol} {rank}"]
+
+
+def once(facts: Facts) -> int:
+    return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of value that leaves the computation.
+
+    title: its name in plans and logs; K stands for a number and P for a party. to: all parties, the owner of the
+    columns it is about, or one chosen receiver. shape: a symbol of `Facts.length` for each dimension. basis: why it
+    may leave. what: a short description, for reports. purpose: its declaration in plans and logs. about: which
+    records and columns (default: by stage). why: conditions and reasons, for docs/releases.md. charge: the event that
+    pays for a charged kind (default: the title without the party), and `pays` its part of a release's declaration
+    where charges are numbered and releases are not. canary: of a charged kind, its class in
+    `secure_sccvfl.audit.canaries`. follows: kinds that it is computed from. numbers: how many numbered
+    releases there are (title with K). times: how often each is made; 0 where the settings of a run leave it out.
+    """
+
+    title: str
+    to: Receivers = "all"
+    stage: Stage
+    shape: tuple[str, ...] = ("*",)
+    basis: Basis
+    what: str
+    purpose: str
+    why: str
+    about: str = ""
+    charge: str | None = None
+    pays: str | None = None
+    canary: str = ""
+    follows: tuple[str, ...] = ()
+    numbers: Callable[[Facts], int] = once
+    times: Callable[[Facts], int] = once
+
+    def __post_init__(self) -> None:
+        if self.basis == "charged" and self.charge is None:
+            object.__setattr__(self, "charge", self.title.removesuffix(" for party P"))
+        if (self.basis == "charged") != bool(self.charge) or (self.basis == "charged") != bool(self.canary):
+            raise ValueError(f"{self.title}: a charged release, and no other, has a charge and a canary")
+        if (self.basis == "follows") != bool(self.follows):
+            raise ValueError(f"{self.title}: a release that follows from others, and no other, names them")
+
+    @property
+    def name(self) -> str:
+        """The title without the number and the party."""
+        return re.sub(r"-K| for party P| P$", "", self.title)
+
+    def titled(self, rank: int | None = None, number: int | None = None) -> str:
+        """The name of one release in plans and logs."""
+        title = self.title if number is None else self.title.replace("-K", f"-{number}")
+        return title if rank is None else re.sub(r"P$", str(rank), title)
+
+    def charged_as(self, number: int | None = None) -> str:
+        """The name of the charge that pays for a release of this kind."""
+        if self.charge is None:
+            raise ValueError(f"a release of kind {self.name!r} is not charged")
+        return self.charge if number is None else self.charge.replace("-K", f"-{number}")
+
+    def releases(
+        self, facts: Facts, *, receiver: int | None = None, times: int | None = None, detail: str = ""
+    ) -> list[Release]:
+        """All releases of this kind in a plan. `detail` is added to the purpose."""
+        times = self.times(facts) if times is None else times
+        if times < 1:
+            return []
+        numbers: Iterable[int | None] = range(self.numbers(facts)) if "-K" in self.title else (None,)
+        owners: Iterable[int | None] = [r for r in facts.bins if facts.bins[r]] if self.to == "owner" else (None,)
+        return [self._release(facts, r, k, receiver, times, detail) for k in numbers for r in owners]
+
+    def _release(
+        self, facts: Facts, rank: int | None, number: int | None, receiver: int | None, times: int, detail: str
+    ) -> Release:
+        to = tuple(facts.bins) if self.to == "all" else (rank if receiver is None else receiver,)
+        if None in to:
+            raise ValueError(f"a release of kind {self.name!r} needs a receiver")
+        paid = None if self.charge is None else self.charged_as(number) if self.pays is None else self.pays
+        return Release(
+            self.titled(rank, number),
+            tuple(one for one in to if one is not None),
+            tuple(facts.length(symbol, rank) for symbol in self.shape),
+            f"{self.purpose}{detail}",
+            event=paid,
+            times=times,
+        )
+
+    def is_name(self, name: str) -> bool:
+        """Whether a release with this name is of this kind."""
+        pattern = re.escape(self.title).replace("\\-K", r"-\d+")
+        return re.fullmatch(re.sub(r"P$", r"\\d+", pattern), name) is not None
+
+    def number_of(self, charge: str) -> int | None:
+        """The number in the name of a charge of this kind (inverse of `charged_as`); None for other names."""
+        if self.charge is None or "-K" not in self.charge:
+            return None
+        found = re.fullmatch(re.escape(self.charge).replace("\\-K", r"-(\d+)"), charge)
+        return None if found is None else int(found[1])
+
+
+_PAID = "follows from noisy releases that were paid for"
+
+
+def _sketches(facts: Facts) -> int:
+    return facts.refreshes + facts.late_refreshes + 1
+
+
+def _edit_rounds(facts: Facts) -> int:
+    """How often counterfactuals are made: before joint training, and after each late refresh."""
+    return 1 + facts.late_refreshes
+
+
+def _uncached(facts: Facts) -> bool:
+    """Whether statistics of s are released, instead of using cached DP releases of an earlier run."""
+    return not facts.tables
+
+
+def _scored(facts: Facts) -> bool:
+    """Whether tables are scored by their owners, not under MPC, and not by conditional evidence alone."""
+    return facts.score not in ("hsic", "conditional")
+
+
+def _announced(facts: Facts) -> int:
+    """Numbers of each feature that its owner announces: with the rule "tri-partition" HSIC and probability gap."""
+    return (2 if facts.rule == "tri-partition" else 1) if _scored(facts) else 0
+
+
+def _projected(facts: Facts) -> int:
+    """How often scores are computed under MPC."""
+    return _sketches(facts) if facts.score == "hsic" else 0
+
+
+def _compared(facts: Facts) -> bool:
+    """Whether a model without mediators and proxies is trained for comparison."""
+    return facts.evaluation == "noisy" and facts.controls != "none" and not facts.private_model
+
+
+ALIGNMENT = Kind(
+    title=EQUAL,
+    stage="alignment",
+    shape=("other parties",),
+    basis="uncharged",
+    what="check: do all hold the same records?",
+    purpose="does each other party hold the records of the first, in the same order",
+    why="with `align = exact`: one bit for each party except the first; a 0 stops the run",
+    times=lambda facts: int(facts.align == "exact"),
+)
+PLACES = Kind(
+    title=UNION,
+    stage="alignment",
+    basis="uncharged",
+    what="how many different records the parties have",
+    purpose="the size of the common table, the same for all",
+    why="with `align = hidden`: how many different records all parties together hold, in the training and in the "
+    "validation part. Two runs that differ in one record reveal whether anybody else holds it (`align_bounds` hides "
+    "both)",
+    times=lambda facts: 2 * int(facts.align == "hidden"),
+)
+LIST_SIZES = Kind(
+    title=SIZES,
+    stage="alignment",
+    basis="uncharged",
+    what="how many records each party has",
+    purpose="sizes of the lists that are compared",
+    why="with `align = revealed`",
+    times=lambda facts: int(facts.align == "revealed"),
+)
+COMMON_RECORDS = Kind(
+    title=COMMON,
+    stage="alignment",
+    basis="uncharged",
+    what="which records all parties hold",
+    purpose="the records that all parties hold, each by its own ids",
+    why="with `align = revealed`: each party learns which of its own records these are",
+    times=lambda facts: int(facts.align == "revealed"),
+)
+FIRST_COUNT = Kind(
+    title="first count",
+    stage="discovery",
+    shape=("1",),
+    basis="charged",
+    what="about how many records all parties hold, with much noise",
+    purpose="noisy number of common records, before anything else is computed on them",
+    about="all records: which of them all parties hold",
+    why="with `align = hidden`: five times the noise multiplier of a table, so a twenty-fifth of its privacy cost. "
+    "Too few records stop the run before anything else is charged",
+    canary="FirstCountCanary",
+    times=lambda facts: int(facts.align == "hidden" and _uncached(facts)),
+)
+SKETCH = Kind(
+    title="sketch-K for party P",
+    to="owner",
+    stage="discovery",
+    shape=("own bins", "groups"),
+    basis="charged",
+    what="noisy tables of its own columns by group",
+    purpose="noisy tables of its features with s, to their owner alone",
+    why="counts of each of P's features by group of s, with discrete Gaussian noise",
+    canary="TableCanary",
+    numbers=_sketches,
+    times=lambda facts: int(_uncached(facts)),
+)
+PRESENT = Kind(
+    title="records",
+    stage="discovery",
+    shape=("1",),
+    basis="follows",
+    what="how many records all parties hold, with noise",
+    purpose="follows from noisy tables that were paid for",
+    about="all records: which of them all parties hold",
+    why="with `align = hidden`: the sum of all noisy tables; too few records stop the run",
+    follows=("sketch",),
+    times=lambda facts: int(facts.align == "hidden" and _uncached(facts)),
+)
+RESIDUALS = Kind(
+    title="residuals for party P",
+    to="owner",
+    stage="discovery",
+    shape=("own features", "attributes"),
+    basis="charged",
+    what="how much each of its columns follows the group beyond the others, with noise",
+    purpose="noisy dependence of its residuals with s, to their owner alone",
+    why="with `conditional` (off by default): one noisy number per feature",
+    canary="ResidualsCanary",
+    times=lambda facts: int(facts.conditional and _uncached(facts)),
+)
+RISK_GAINS = Kind(
+    title="risk gains for party P",
+    to="owner",
+    stage="discovery",
+    shape=("own halves", "groups"),
+    basis="charged",
+    what="noisy sums of what its other columns do not predict of each column, by group",
+    purpose="noisy sums of its residuals by group, to their owner alone",
+    why="with `gain` (off by default): sums by group of (1 + r) / 2 and (1 - r) / 2 of each feature's residual r, "
+    "with discrete Gaussian noise",
+    canary="GainsCanary",
+    times=lambda facts: int(facts.gain and _uncached(facts)),
+)
+GROUP_SIZES = Kind(
+    title="group sizes",
+    stage="discovery",
+    shape=("groups",),
+    basis="follows",
+    what="about how many records each group has",
+    purpose="sums of all noisy tables by group; follow from noisy tables that were paid for",
+    why="the sum of all noisy tables by group of s; again after each refresh",
+    follows=("sketch",),
+    times=_projected,
+)
+HSIC = Kind(
+    title="hsic",
+    stage="discovery",
+    shape=("features", "squares"),
+    basis="follows",
+    what="how much each column follows the group",
+    purpose="computed under MPC from noisy tables that were paid for, and from nothing else",
+    why="computed under MPC: the sum of squares of each feature's noisy table with the group shares projected out, "
+    "and that of its sums by bin. P-values, confidence and roles follow at every party; again after each refresh. "
+    "With another `score`, owners announce scores, p-values and redraws instead",
+    follows=("sketch",),
+    times=_projected,
+)
+SCORES = Kind(
+    title="scores",
+    stage="discovery",
+    shape=("features",),
+    basis="follows",
+    what="how much each column follows the group",
+    purpose=_PAID,
+    why="with `score = stable`, `gap` or `paper`: announced by the owner, from the noisy counts. With `rule = "
+    "tri-partition`: HSIC and probability gap of the table, one after the other",
+    follows=("sketch",),
+    times=lambda facts: _sketches(facts) * _announced(facts),
+)
+P_VALUES = Kind(
+    title="p-values",
+    stage="discovery",
+    shape=("features",),
+    basis="follows",
+    what="how sure it is that each column follows the group",
+    purpose=_PAID,
+    why="with `rule = fdr`: from the same noisy counts",
+    follows=("sketch",),
+    times=lambda facts: _sketches(facts) if facts.rule == "fdr" and _scored(facts) else 0,
+)
+RESIDUAL_SCORES = Kind(
+    title="residual-scores",
+    stage="discovery",
+    shape=("features",),
+    basis="follows",
+    what="how much each column follows the group beyond the others",
+    purpose=_PAID,
+    why="with `conditional`: from the noisy residuals",
+    follows=("residuals",),
+    times=lambda facts: int(facts.conditional),
+)
+GAINS = Kind(
+    title="gains",
+    stage="discovery",
+    shape=("features",),
+    basis="follows",
+    what="how much better the group predicts each column beyond the others",
+    purpose=_PAID,
+    why="with `gain`: from the noisy sums of residuals",
+    follows=("risk gains",),
+    times=lambda facts: int(facts.gain),
+)
+REDRAWN_CONDITIONAL = Kind(
+    title="redrawn-conditional",
+    stage="discovery",
+    shape=("redraws",),
+    basis="follows",
+    what="how much each column might follow the group beyond the others in another run",
+    purpose=_PAID,
+    why="with `conditional`, and with `gain`: 32 redraws of each feature's number within the known noise",
+    follows=("residuals", "risk gains"),
+    times=lambda facts: int(facts.conditional) + int(facts.gain),
+)
+REDRAWN_SCORES = Kind(
+    title="redrawn-scores",
+    stage="discovery",
+    shape=("redraws",),
+    basis="follows",
+    what="how much each column might follow the group in another run",
+    purpose=_PAID,
+    why="32 redraws of each feature's score within the known noise, after the last release: they give each proposed "
+    "role its confidence. They reveal so much of the noisy counts that everybody may be assumed to know these; the "
+    "privacy cost covers that",
+    follows=("sketch",),
+    times=_announced,
+)
+REDRAWN_P_VALUES = Kind(
+    title="redrawn-p-values",
+    stage="discovery",
+    shape=("redraws",),
+    basis="follows",
+    what="how sure another run might be that each column follows the group",
+    purpose=_PAID,
+    why="with `rule = fdr`: 32 redraws of each p-value",
+    follows=("sketch",),
+    times=lambda facts: int(facts.rule == "fdr" and _scored(facts)),
+)
+COLUMNS = Kind(
+    title="columns",
+    stage="inputs",
+    shape=("parties",),
+    basis="public",
+    what="how many encoded columns each party has",
+    purpose="announced: encoded columns of each party, by the public dictionary",
+    why="by the public dictionary, in mode `aware` also by the card's roles",
+)
+FEATURES = Kind(
+    title="features",
+    stage="inputs",
+    shape=("parties",),
+    basis="public",
+    what="how many columns each party has",
+    purpose="announced: features of each party, by the public dictionary",
+    why="by the public dictionary",
+)
+LEFT_OUT = Kind(
+    title="left out",
+    stage="edits",
+    basis="follows",
+    what="which encoded columns are of mediators and proxies",
+    purpose="announced: 1 for each encoded column that the comparison without mediators leaves out; follows from "
+    "the roles",
+    about="nobody: the public roles",
+    why="with noisy evaluation and a model that is not private; follows from the roles and the public dictionary",
+    follows=("hsic", "scores"),
+    times=lambda facts: int(_compared(facts)),
+)
+MOVED_FIXED = Kind(
+    title="moved-fixed",
+    stage="edits",
+    basis="follows",
+    what="check: did an edit touch a fixed column?",
+    purpose="announced: 1 if an edit moved a fixed feature; follows from noisy tables that were charged",
+    why="1 if a trial counterfactual moved a fixed feature; the run stops then; again after each late refresh",
+    follows=("sketch",),
+    times=_edit_rounds,
+)
+MOVED_EDITED = Kind(
+    title="moved-edited",
+    stage="edits",
+    basis="follows",
+    what="check: did an edit touch each mediator?",
+    purpose="announced: 1 if an edit moves a mediator; follows from noisy tables that were charged",
+    why="0 turns the mediator into N; again after each late refresh. With `consistency_from = records` and no "
+    "private model: in some training record; not charged",
+    follows=("sketch",),
+    times=_edit_rounds,
+)
+VALIDITY = Kind(
+    title="validity",
+    stage="edits",
+    shape=("4",),
+    basis="follows",
+    what="how far edits move columns, on average",
+    purpose="sums over the parties that edit: how far edits move fixed features, leave the public range, move "
+    "mediators; and how many parties these are",
+    why="averages under the noisy tables. With two parties that have mediators each can subtract its own part; with "
+    "one nothing is opened. With `consistency_from = records` and no private model: over the training records; not "
+    "charged",
+    follows=("sketch",),
+    times=lambda facts: len(facts.groups),
+)
+GUARD_LENGTH = Kind(
+    title="guard-length",
+    stage="head",
+    shape=("2",),
+    basis="follows",
+    what="strength of the guard on proxies",
+    purpose="sum over parties of the sizes of their guard directions; follows from noisy tables that were charged",
+    about="training records: s and the columns of the owner",
+    why="where there are proxies: computed from the noisy counts, with the number of parties; again after each late "
+    "refresh",
+    follows=("sketch",),
+    times=lambda facts: len(facts.groups) * _edit_rounds(facts),
+)
+GRAM = Kind(
+    title="gram",
+    stage="head",
+    shape=("*", "*"),
+    basis="charged",
+    what="how edits move columns together, summed over training records, with noise",
+    purpose="noisy Gram matrix of the training records' edits, from which the consistency penalty follows",
+    about="training records: s and the mediators of all parties",
+    why="with `consistency_from = records` and `private_model`: the sum over training records of the products of "
+    "their counterfactual changes, in the columns of mediators, with discrete Gaussian noise",
+    canary="GramCanary",
+    times=lambda facts: int(facts.private_model and facts.consistency_from == "records"),
+)
+HEAD = Kind(
+    title="head",
+    stage="head",
+    basis="charged",
+    what="the model, as far as decisions and figures follow from it",
+    purpose="the weights of the model, with noise in the training objective; never opened themselves",
+    why="with `private_model` (the default). The weights are never opened. They are charged when they are trained, "
+    "as if they were opened, so that decisions, scores and figures are post-processing with respect to training "
+    "records (objective perturbation, docs/privacy-accounting.md)",
+    canary="HeadCanary",
+    times=lambda facts: int(facts.private_model),
+)
+HEAD_OUTPUT = Kind(
+    title="head output",
+    stage="head",
+    basis="charged",
+    what="the finite precision of the model",
+    purpose="noise on the finished weights, which covers their distance from the exact minimum",
+    why="with `private_model`: covers the distance of the weights from the exact minimum (fixed-point arithmetic)",
+    canary="OutputCanary",
+    times=lambda facts: int(facts.private_model),
+)
+RANGE_CHECK = Kind(
+    title="range check",
+    stage="head",
+    shape=("1",),
+    basis="uncharged",
+    what="check: did a score leave the range that the arithmetic can hold, or has training not settled?",
+    purpose="one bit: some logit is out of range, or some head not at its optimum (it must be 0, or the run stops)",
+    about="training records: x and label",
+    why="one number for all lambdas, of finished heads only; 0, or the run stops. With `private_model`: how many "
+    "heads have weights that are too long, or have not converged; the first follows from the private weights, the "
+    "second is 0 unless training fails to converge. Without: one bit, some logit of a training record (with exact "
+    "evaluation also of a validation record) is out of range or training has not converged; in `split` after the "
+    "warm-up, every ten steps from then on and before each late refresh, of logits only",
+)
+VALIDATION_SUMMARY = Kind(
+    title="validation summary",
+    stage="validation",
+    shape=("lambdas", "4"),
+    basis="exact",
+    what="loss, gap and spread for each weight",
+    purpose="not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of "
+    "flips under own edits of the validation part, for each lambda",
+    why="only with `evaluation = exact`; the flip rate is 0 without a `flip_target`",
+    times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > facts.private_model),
+)
+TEMPERATURE_CHOICE = Kind(
+    title="temperature choice",
+    stage="validation",
+    shape=("temperatures",),
+    basis="exact",
+    what="which calibration fits best",
+    purpose="not private: bits that give the temperature that calibrates validation records best",
+    why="only with `evaluation = exact`: which of 25 temperatures calibrates best, as 24 bits: does the validation "
+    "loss rise from each to the next; not with `private_model`",
+    times=lambda facts: int(facts.evaluation == "exact" and not facts.private_model),
+)
+LEAK = Kind(
+    title="leak",
+    stage="validation",
+    shape=("4",),
+    basis="exact",
+    what="how well the group can be guessed from what is shared",
+    purpose="not private: share of validation records whose group a linear adversary recovers from the "
+    "representations, as a mean over groups and over records; share of the largest group; how many groups were "
+    "counted",
+    about="validation records: s; training records: s",
+    why="only with `evaluation = exact`, once for each protected attribute: an adversary fitted under MPC recovers "
+    "s from the encodings of all parties; over the groups with `min_group` records. By default only on data that "
+    "may be pooled (`leak = true` asks for it on others)",
+    times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
+)
+EVALUATION = Kind(
+    title="evaluation",
+    stage="evaluation",
+    shape=("sums",),
+    basis="charged",
+    what="test results, this page's figures",
+    purpose="noisy sums over the test records: ",
+    why="sums over test records: correct decisions; records by group, label and decision; flips under each "
+    "counterfactual model and its permutation baseline (regression: squared errors and shifts). Epsilon 4 at delta "
+    "1e-5 for four evaluations of the same records (`evaluation_epsilon`, `evaluation_delta`, `evaluations`). Once "
+    "for a model. With `align = hidden` also how many records these are",
+    canary="EvaluationCanary",
+)
+EXACT_EVALUATION = Kind(
+    title="evaluation",
+    stage="exact evaluation",
+    shape=("figures",),
+    basis="exact",
+    what="test results, this page's figures",
+    purpose="exact figures of the test part, not private: ",
+    why="with `evaluation = exact`: exact rates, means and gaps of the test records; flip rates and net flip rates "
+    "under each counterfactual model and its permutation baseline; which of these rest on too few records",
+)
+SLICES = Kind(
+    title="slices",
+    stage="exact evaluation",
+    shape=("slice counts",),
+    basis="exact",
+    what="test results of intersections of groups",
+    purpose="exact counts of the test part by group and another column, not private: ",
+    why="with `evaluation = exact` and data that may be pooled, if `slices` names a column: for each group crossed "
+    "with each value of it, how many test records each rate rests on and how many count; 0 below `min_group`",
+)
+PREDICTIONS = Kind(
+    title="predictions",
+    to="receiver",
+    stage="prediction",
+    shape=("records", "*"),
+    basis="asked",
+    what="scores of the example records",
+    purpose="of new records, as asked for: ",
+    why="decision of each new record (its logit with `--scores`), once for each person and model, for at most as "
+    "many people as all parties approved (`predictions`). On public benchmark data also the logits of 24 test "
+    "records before and after a counterfactual change, for the page. In mode `aware` it depends on s of the record "
+    "too. With `align = hidden`: a bit for each record, whether all parties hold it, and the decision where it is 1",
+)
+REFUSED_RECORDS = Kind(
+    title="refused records",
+    to="receiver",
+    stage="prediction",
+    shape=("records",),
+    basis="asked",
+    what="which new records a party could not read, or has answered for before",
+    purpose="for each new record: 1 if some party cannot read a cell of it, or gave other values when it was "
+    "decided before; 2 if some party has it on record as decided",
+    why="it is not revealed which party refuses; the decision of such a record is opened as 0",
+)
+GRADIENT = Kind(
+    title="gradient P",
+    to="owner",
+    stage="split",
+    basis="uncharged",
+    what="gradients of its own part, which tell the labels and s",
+    purpose="split learning: the loss gradient in the party's own activations; it reveals the labels, and s with "
+    "consistency",
+    why="`split`, every step. It reveals the label of nearly every training record (the report says how many), and "
+    "s in steps with consistency",
+)
+EDITING_PARTIES = Kind(
+    title="editing parties",
+    stage="split",
+    basis="follows",
+    what="who has mediators",
+    purpose="who has mediators, which follows from the public roles",
+    about="nobody: the public roles",
+    why="`split`: who has mediators, which follows from the roles; again after each late refresh",
+    follows=("hsic", "scores"),
+    times=_edit_rounds,
+)
+EARLY_STOPPING = Kind(
+    title="early stopping",
+    stage="split",
+    shape=("1",),
+    basis="exact",
+    what="after each step: does training go on?",
+    purpose="not private: one bit: the validation objective got better in one of the last steps",
+    about="validation records: x, label and s",
+    why="`split` with method `paper`, only with `evaluation = exact`: after each step, whether log loss, gap and "
+    "flip rate of the validation part, added up, improved within the paper's patience",
+)
+NOISY_GRADIENT = Kind(
+    title="noisy gradient P",
+    to="owner",
+    stage="dp",
+    shape=("parameters",),
+    basis="charged",
+    what="noisy gradients of its own encoder",
+    purpose="dp encoders: sum over records of clipped gradients times residuals, noised in secret",
+    why="`dp`, ten steps (`--dp-steps`): the sum over records (with `--dp-sampling` over a secret sample of them) "
+    "of P's clipped gradients times the residuals, with discrete Gaussian noise",
+    charge="dp gradient-K",
+    pays="dp gradient",
+    canary="GradientCanary",
+)
+CATALOGUE: tuple[Kind, ...] = (
+    *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, SKETCH, PRESENT, RESIDUALS, RISK_GAINS),
+    *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
+    *(REDRAWN_P_VALUES, COLUMNS, FEATURES, LEFT_OUT, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
+    *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, LEAK, EVALUATION, EXACT_EVALUATION, SLICES),
+    *(PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
+)
+"""Every kind, in the order of plans."""
+
+_ABOUT: Mapping[Stage, str] = {
+    "alignment": "all records: which parties hold them",
+    "discovery": "training records: s and the columns of the owner",
+    "inputs": "nobody: the public description",
+    "edits": "training records: s and the columns of the owner",
+    "head": "training records: x, label and s",
+    "validation": "validation records: x, label and s",
+    "split": "training records: x, label and s",
+    "dp": "training records: label, x of P",
+    "evaluation": "test records: x, label and s",
+    "exact evaluation": "test records: x, label and s",
+    "prediction": "new records: columns of all parties",
+}
+_RECEIVER: Mapping[Receivers, str] = {"all": "all parties", "owner": "party P", "receiver": "the receiver"}
+_EPSILON: Mapping[Basis, str] = {
+    "charged": "training ledger",
+    "follows": "no further cost: computed from {}",
+    "public": "none needed: public",
+    "exact": "none: for public data, or if all parties agree before training",
+    "uncharged": "none",
+    "asked": "none: one answer for each person and model, counted",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table of releases in docs/releases.md."""
+
+    name: str
+    what: str
+    receiver: str
+    about: str
+    epsilon: str
+    why: str
+    canary: str
+
+
+def rows() -> list[Row]:
+    """The table of releases, one row for each kind. canary: "" for a kind that is not charged."""
+    return [
+        Row(
+            kind.title,
+            kind.what,
+            _RECEIVER[kind.to],
+            kind.about or _ABOUT[kind.stage],
+            "evaluation ledger" if kind is EVALUATION else _EPSILON[kind.basis].format(", ".join(kind.follows)),
+            kind.why,
+            kind.canary,
+        )
+        for kind in CATALOGUE
+    ]
+
+
+def plan_of(facts: Facts, *stages: Stage) -> list[Release]:
+    """Every release of these stages."""
+    return [release for kind in CATALOGUE if kind.stage in stages for release in kind.releases(facts)]
+
+
+def charged_statistics(*settings: object) -> int:
+    """How many charges a run with these settings makes for statistics of s: its budget is planned for them."""
+    facts = Facts({0: {"some feature": 1}}, (2,)).with_settings(*settings)
+    return len({release.event for release in plan_of(facts, "discovery") if release.event is not None})
+
+
+def kind_of(name: str, *, charged: bool) -> Kind | None:
+    """The kind of a release in a log, or None if an older version made it."""
+    kinds = [kind for kind in CATALOGUE if kind.is_name(name)]
+    return next(iter(sorted(kinds, key=lambda kind: (kind.charge is not None) != charged)), None)
+
+
+def charge_number(charge: str) -> int:
+    """The number of a numbered charge, such as that of a refresh; 0 for charges without one."""
+    return next((k for kind in CATALOGUE if (k := kind.number_of(charge)) is not None), 0)
+
+
+def owner_title(charge: str, rank: int) -> str:
+    """The name of the part of a statistic that goes to one owner of columns."""
+    return f"{charge} for party {rank}"

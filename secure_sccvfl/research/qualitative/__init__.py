@@ -1,1 +1,0 @@
-"""The paper's qualitative appendix for one seed: roles, representations, training curves and single people."""

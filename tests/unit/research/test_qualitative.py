@@ -1,0 +1,312 @@
+"""The qualitative appendix: values worked by hand, controls at chance, rules that hold, tables and plots."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.baselines import erm, scc
+from secure_sccvfl.evaluation.counterfactual_models import FIRST
+from secure_sccvfl.evaluation.examples import versions
+from secure_sccvfl.evaluation.explained import DRAWS, column_sizes, explained, most_frequent, moves
+from secure_sccvfl.evaluation.information import information, mutual_information
+from secure_sccvfl.evaluation.pooled import ready_with
+from secure_sccvfl.evaluation.prepared import own_rows
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.noise import SpendingPlan
+from secure_sccvfl.reports.results import Description, decode
+from secure_sccvfl.research.qualitative import (
+    GROUP,
+    HeldOut,
+    Represented,
+    Subject,
+    agreement,
+    analyse,
+    cases,
+    chosen,
+    components,
+    edit_sizes,
+    mixing,
+    read_s,
+    recourse,
+    sizes,
+    used_by,
+)
+from secure_sccvfl.research.qualitative_tables import write_qualitative
+from secure_sccvfl.training.config import TrainConfig
+
+WORDS = decode(
+    Description,
+    {
+        "task": "binary",
+        "label": {"classes": ["0", "1"], "labels": ["good | credit", "bad credit"], "low": None, "high": None},
+        "protected": [{"name": "s", "groups": ["0", "1"], "labels": ["young", "old"]}],
+        "features": {
+            "housing": {"meaning": "housing", "unit": "", "labels": {"a": "rents", "b": "owns"}},
+            "amount": {"meaning": "", "unit": "DM", "labels": {}},
+        },
+    },
+)
+
+
+DATA = load("german")
+SPLIT = make_split(DATA, "iid", 0)
+NAMED = {"employment_since": "M", "credit_history": "M", "duration": "M", "housing": "P"}
+ROLES = Roles({f.name: NAMED.get(f.name, "N") for f in DATA.features})
+LAYOUT = Layout.of(DATA.features)
+CODES = DATA.protected[0].codes
+
+
+@pytest.fixture(scope="module")
+def ready():
+    return ready_with(DATA, SPLIT, ROLES, TrainConfig(), SpendingPlan(), 0)
+
+
+@pytest.fixture(scope="module")
+def held_out(ready):
+    return HeldOut.of(ready, fit_counterfactuals(DATA, SPLIT, ROLES, 0, (FIRST,)))
+
+
+@pytest.fixture(scope="module")
+def subjects(ready):
+    return {"erm": Subject(erm(ready).predict), "plaintext_scc": Subject(scc(ready).predict, *own_rows(ready))}
+
+
+def test_mutual_information_by_hand():
+    assert mutual_information(np.array([[5, 0], [0, 5]])) == pytest.approx(math.log(2))
+    assert mutual_information(np.array([[4, 2], [8, 4]])) == pytest.approx(0.0, abs=1e-12)
+    half = 0.4 * math.log(0.4 / 0.25) + 0.1 * math.log(0.1 / 0.25)
+    assert mutual_information(np.array([[4, 1], [1, 4]])) == pytest.approx(2 * half)
+
+
+def test_information_stands_beside_its_null(ready):
+    rows = SPLIT.train
+    parties = [party.take(rows) for party in ready.parties]
+    found = information(parties, CODES[rows], 2, 0)
+    assert set(found) == {f.name for f in DATA.features}
+    assert all(0 <= f["null"] <= f["null_high"] for f in found.values())
+    assert found["personal_status_sex"]["mi"] > 3 * found["personal_status_sex"]["null_high"]
+    # With s shuffled a column is above its 95 % quantile by chance: 8 or more of 19 with probability below 1e-5
+    # for independent columns. The seed is fixed.
+    null = information(parties, np.random.default_rng(1).permutation(CODES[rows]), 2, 0)
+    assert sum(f["mi"] > f["null_high"] for f in null.values()) < 8
+
+
+def test_agreement_of_scores_with_information():
+    known = {f"c{k}": {"mi": k / 10} for k in range(12)}
+    same = agreement({name: found["mi"] ** 2 for name, found in known.items()}, known, 0)
+    assert same["rank_correlation"] == pytest.approx(1.0) and same["null_high"] < 0.9
+    turned = agreement({name: -found["mi"] for name, found in known.items()}, known, 0)
+    assert turned["rank_correlation"] == pytest.approx(-1.0)
+    assert agreement(dict.fromkeys(known, 0.0), known, 0)["rank_correlation"] == 0.0
+
+
+def drawn(shift: float) -> Represented:
+    """Five columns of noise, the first moved by the group."""
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, 2, 600) for _ in range(2)]
+    z = [rng.normal(size=(600, 5)) + shift * np.outer(c, np.eye(5)[0]) for c in codes]
+    return Represented(z[0], z[1], codes[0], codes[1])
+
+
+def test_what_can_be_read_is_read_and_nothing_else():
+    seen = read_s(drawn(2.0), 0)
+    assert seen["low"] <= 0.921 <= seen["high"], "a shift of two deviations has AUC 0.921"
+    assert 0.45 < seen["null"] < 0.55 < seen["null_high"] + 0.06
+    nothing = read_s(drawn(0.0), 0)
+    assert nothing["low"] < 0.5 < nothing["high"]  # 95 % interval; the seed is fixed
+    still = Represented(np.ones((9, 2)), np.ones((9, 2)), np.arange(9) % 2, np.arange(9) % 2)
+    assert read_s(still, 0)["auc"] == 0.5
+
+
+def test_components_are_where_the_variance_is():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(400, 4)) * np.array([1.0, 5.0, 0.1, 3.0])
+    _, shown, shares = components(z, z)
+    assert shares[0] > shares[1] and sum(shares) == pytest.approx(34 / 35.01, abs=0.02)
+    assert abs(np.corrcoef(shown[:, 0], z[:, 1])[0, 1]) > 0.99
+    view = mixing(Represented(z, z, np.arange(400) % 2, np.arange(400) % 2), 0)
+    assert len(view["points"]) == len(view["groups"]) == 400 and view["width"] == 4
+    json.dumps(view)
+
+
+def test_contributions_of_a_sealed_model_add_up(ready, subjects):
+    """The model is additive in the columns, so a mean record and all contributions give the logit."""
+    predict, rows = subjects["plaintext_scc"].predict, SPLIT.test[:20]
+    mean = ready.inputs[SPLIT.train].mean(axis=0)
+    used = used_by(predict, LAYOUT, ready.inputs[rows], CODES[rows], mean)
+    assert used.shape == (20, len(DATA.features))
+    whole = predict(mean[None])[0, 0] + used.sum(axis=1)
+    assert whole == pytest.approx(predict(ready.inputs[rows])[:, 0], abs=1e-9)
+
+
+def test_sizes_of_edits_by_hand():
+    before = LAYOUT.encode(DATA.values[:1])
+    after = before.copy()
+    housing, duration = (LAYOUT.columns([name]) for name in ("housing", "duration"))
+    after[0, housing] = np.roll(before[0, housing], 1)
+    after[0, duration] = before[0, duration] + 0.25
+    found = dict(zip(LAYOUT.names, column_sizes(LAYOUT, before, after)[0], strict=True))
+    assert found["housing"] == 1.0 and found["duration"] == pytest.approx(0.25) and sum(found.values()) == 1.25
+    assert edit_sizes(LAYOUT, ("housing", "duration"), before, after) == pytest.approx([math.hypot(1, 0.25)])
+    assert [m["feature"] for m in moves(LAYOUT, ROLES, before[0], after[0])] == ["housing", "duration"]
+    old, new = versions(LAYOUT, DATA.values[0], after[0])
+    assert {name for name in old if old[name] != new[name]} == {"housing", "duration"}
+    assert float(new["duration"]) == float(old["duration"]) + 17  # a quarter of 4 to 72 months
+
+
+def test_people_are_chosen_by_the_stated_rule(held_out, subjects):
+    logits = subjects["erm"].predict(held_out.inputs)
+    found = {rule.name: row for rule, row in chosen(held_out, logits)}
+    assert set(found) == {"clearly accepted", "ambiguous", "high risk"} and len(set(found.values())) == 3
+    label, moved = held_out.data.label.values, np.array(sorted(held_out.edited))
+    assert [int(label[row]) for row in found.values()] == [0, 0, 1]
+    assert all(held_out.codes[row] == GROUP for row in found.values())
+    risky = moved[(label[moved] == 1) & (held_out.codes[moved] == GROUP)]
+    changed = [r for r in risky if np.abs(held_out.edited[int(r)][0] - held_out.inputs[r]).max() > 1e-9]
+    assert found["high risk"] == max(changed, key=lambda r: logits[r, 0])
+    # An edit has no say in who is shown.
+    other = chosen(held_out, -logits)
+    assert {rule.name: row for rule, row in other}["high risk"] != found["high risk"]
+
+
+def test_cases_move_mediators_alone_and_are_the_same_for_every_method(held_out, subjects):
+    for case in cases(held_out, subjects, "erm"):
+        assert case["moved"] and {m["role"] for m in case["moved"]} == {"M"} and case["size_others"] == 0.0
+        assert set(case["fixed"]) == set(ROLES.named("N"))
+        assert set(case["methods"]) == {"erm", "plaintext_scc"} and "own" not in case["methods"]["erm"]
+        for seen in case["methods"].values():
+            for when in ("before", "after"):
+                assert seen[when]["decision"] == str(int(seen[when]["score"] > 0.5))
+
+
+def test_own_edits_leave_everything_else_alone(held_out, subjects):
+    people = recourse(held_out, subjects["plaintext_scc"])
+    assert [p["before"]["decision"] for p in people] == ["0", "1"]
+    for person in people:
+        assert person["size"] > 0 == person["size_others"] and set(person["fixed"]) == set(ROLES.named("N"))
+    assert recourse(held_out, subjects["erm"]) == [] and sizes(held_out, subjects["erm"]) == {}
+    everyone = sizes(held_out, subjects["plaintext_scc"])
+    assert everyone["mediators"] > 0 == everyone["others"]
+
+
+def test_a_generator_that_moves_a_fixed_column_is_seen(held_out, subjects):
+    """The figures that show it are not always zero."""
+    ours = subjects["plaintext_scc"]
+    bad = ours.own.copy()
+    bad[:, LAYOUT.columns(["purpose"])] = np.roll(bad[:, LAYOUT.columns(["purpose"])], 1, axis=1)
+    moved = Subject(ours.predict, bad, ours.toward)
+    assert sizes(held_out, moved)["others"] == pytest.approx(1.0)
+    assert all(p["size_others"] == 1.0 and "purpose" not in p["fixed"] for p in recourse(held_out, moved))
+
+
+def test_the_analysis_is_data(ready):
+    result = analyse(ready, ("erm", "scc"))
+    assert json.loads(json.dumps(result)) == result
+    views = [(m["method"], m["space"]) for m in result["mixing"]]
+    assert views == [("erm", "fused"), ("scc", "fused"), ("erm", "used"), ("scc", "used")]
+    assert len(result["cases"]) == 3 and len(result["recourse"]) == 2 and set(result["edits"]) == {"scc"}
+
+
+def test_one_person_explained(ready):
+    row = int(SPLIT.test[0])
+    told = explained(ready, "sealed", row)
+    assert json.loads(json.dumps(told)) == told and told["part"] == "test" and told["draws"] == DRAWS
+    assert told["groups"][0] == DATA.protected[0].groups[CODES[row]] != told["groups"][1]
+    assert {m["role"] for m in told["moved"]} <= {"M"}
+    assert explained(ready, "sealed", int(SPLIT.train[0]))["part"] == "train"
+
+
+def test_the_most_frequent_edit_that_changes_anything():
+    before = np.zeros(2)
+    edits = np.array([[0, 0], [0, 0], [0, 0], [0, 1.0], [1.0, 0], [1.0, 0]])
+    assert most_frequent(edits, before) == 4
+    assert most_frequent(edits[:3], before) == 0
+
+
+def reading(auc: float) -> dict[str, float]:
+    return {"auc": auc, "low": auc - 0.1, "high": auc + 0.1, "null": 0.5, "null_high": 0.58}
+
+
+def said(decision: str, score: float) -> dict[str, Any]:
+    return {"decision": decision, "score": score, "logit": 0.0}
+
+
+def result() -> dict[str, Any]:
+    edit = {
+        "size": 1.0,
+        "size_others": 0.0,
+        "moved": [{"feature": "housing", "role": "M", "size": 1.0, "from": "a", "to": "b"}],
+        "fixed": ["amount"],
+    }
+    view = {"width": 3, "shares": [0.5, 0.25], "two": reading(0.52), "whole": reading(0.75)}
+    view |= {"points": [[0.0, 1.0], [1.0, 0.0]], "groups": [0, 1]}
+    soft = [{"feature": "housing", "role": "M", "size": 0.12, "from": "a", "to": "a"}]
+    methods = {
+        "erm_network": {"before": said("0", 0.4), "after": said("1", 0.6)},
+        "scc": {"before": said("0", 0.3), "after": said("0", 0.31)}
+        | {"own": {"after": said("0", 0.3), **edit, "moved": soft}},
+    }
+    epochs = [
+        {
+            "epoch": k,
+            "train_loss": 1 / (k + 1),
+            "validation_loss": 0.7,
+            "validation_accuracy": 0.7,
+            "scg": None,
+            "fr": 0.0,
+        }
+        for k in range(5)
+    ]
+    trial = {"lam": 3.0, "validation": {"loss": 0.5, "gap_rms": 0.1, "spread": 1.0, "flips": None}, "steps": 60}
+    return {
+        "roles": {"housing": "M", "amount": "N"},
+        "scores": {"housing": 0.2, "amount": -0.0001},
+        "information": {
+            "housing": {"mi": 0.05, "null": 0.002, "null_high": 0.004},
+            "amount": {"mi": 0.001, "null": 0.002, "null_high": 0.004},
+        },
+        "agreement": {"rank_correlation": 1.0, "null_high": 0.9, "columns": 2},
+        "groups": ["0", "1"],
+        "mixing": [
+            {"method": "scc", "space": "fused", **view},
+            {"method": "scc", "space": "used", **view, "logits": reading(0.5)},
+        ],
+        "history": {"paper": epochs},
+        "trials": [trial],
+        "lambda": 3.0,
+        "methods": {"erm_network": {"acc": 0.73, "fr_all": 0.1, "fr_null_all": 0.0}, "scc": {"acc": 0.72}},
+        "edits": {"scc": {"mediators": 1.2, "others": 0.0, "flips": 0.01, "gap": 0.03}},
+        "cases": [
+            {"case": "ambiguous", "rule": "nearest 50 %", "id": "g1", "label": "0", "groups": ["1", "0"], **edit}
+            | {"methods": methods}
+        ],
+        "recourse": [{"id": "g2", "groups": ["1", "0"], "before": said("1", 0.7), "after": said("1", 0.69), **edit}],
+    }
+
+
+def test_tables_and_plots(tmp_path: Path) -> None:
+    text = write_qualitative(tmp_path, result(), WORDS, "a command")
+    assert json.loads((tmp_path / "results.json").read_text())["command"] == "a command"
+    assert (tmp_path / "results.md").read_text() == text
+    for picture in ("roles", "representations_fused", "representations_used", "training"):
+        assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
+    assert "| housing | 0.0500 | 0.0020 | 0.0040 | 0.200 | mediator (M) |" in text
+    assert "0.520 (0.420 to 0.620); permuted up to 0.580" in text, "no AUC without its control"
+    assert text.count("| flips |") == 1 and "12 % of the way to another value" in text
+    assert "good \\| credit" in text, "a name cannot break a table"
+    assert "-0.000" not in text and "nan" not in text and "None" not in text
+
+
+def test_without_curves_there_is_no_picture_of_them(tmp_path: Path) -> None:
+    text = write_qualitative(tmp_path, result() | {"history": {}}, WORDS, "a command")
+    assert "training.png" not in text and not (tmp_path / "training.png").exists()
