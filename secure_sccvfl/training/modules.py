@@ -61,7 +61,7 @@ def mlp(inputs: int, outputs: int, hidden: int) -> Any:
 
 
 HEADS: dict[str, Builder] = {"mlp": mlp}
-"""Heads besides `linear`, by name."""
+"""Heads other than `linear`, by name."""
 
 
 def register_head(name: str, builder: Builder) -> None:
@@ -76,7 +76,7 @@ def register_head(name: str, builder: Builder) -> None:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """Which module, and how wide it is: public, and all that its layers follow from besides inputs and outputs."""
+    """Which module, and how wide it is: public, and all that its layers follow from, with inputs and outputs."""
 
     kind: str = "mlp"
     hidden: int = HIDDEN

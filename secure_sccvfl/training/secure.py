@@ -442,7 +442,7 @@ class SecureEngine:
     ) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
         if batch.presence is not None:
-            raise ProtocolError("means over records that are counted in secret are not opened exactly")
+            raise ProtocolError("means over records whose number is secret are not opened exactly")
         count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)

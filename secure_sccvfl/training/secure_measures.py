@@ -32,8 +32,8 @@ def variance(logits: Shared) -> Shared:
 def gap_and_spread(session: Session, gap: Shared, logits: Shared, presence: Presence | None) -> tuple[Shared, Shared]:
     """A mean squared gap and the variance of the logits, WIDE_BITS: only their ratio means something.
 
-    Where rows are counted in secret, both are over all rows, and times the square of the share of those that count.
-    Logits and counterfactuals of the others are zero.
+    Where the number of records is secret, both are over all rows, and times the square of the share of those that
+    count. Logits and counterfactuals of the others are zero.
     """
     if presence is None:
         return gap, variance(logits)

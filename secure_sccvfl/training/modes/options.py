@@ -83,7 +83,7 @@ class RunOptions(Config):
 
     @property
     def trains_control(self) -> bool:
-        """Whether a head without mediators is trained beside the others, where the task allows it."""
+        """Whether a head without mediators is trained with the others, where the task allows it."""
         wanted = (
             self.evaluation.kind == "noisy" and self.evaluation.controls != "none" and not self.privacy.private_model
         )
