@@ -61,12 +61,12 @@ from secure_sccvfl.runs.paid_tables import (
     tables_record,
 )
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
-from secure_sccvfl.training.handles import SharedModule
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedModule
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 

@@ -74,10 +74,10 @@ from secure_sccvfl.runs.scoring.plans import (
     prediction_plan,
     sums_of,
 )
-from secure_sccvfl.training.handles import SharedHead, SharedModule, SharedRows
 from secure_sccvfl.training.modes.aware import declared, in_time
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
 
 REFUSED = "refused"
 """In a record of figures: why none are told, though they were paid for."""
