@@ -45,8 +45,7 @@ import torch
 
 from protocols.errors import RangeError
 from protocols.net.transport import Array
-from protocols.operations.split_step import SplitShape
-from protocols.session.products import SplitProducts
+from protocols.session.products import SplitProducts, SplitShape
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import Weights
 

@@ -277,7 +277,7 @@ def test_transcripts_are_private_bounded_and_never_silent(sound: FinishedRun, tm
     with pytest.raises(LocalError, match="larger than 100 bytes"):
         kept.note("in", [0], "data", "step", [np.zeros(20)])
     kept.close()
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         Transcript(tmp_path / "t", LIMIT)
     with pytest.raises(ConfigError, match="make the run with --transcript"):
         list(read_transcript(tmp_path / "nothing"))

@@ -16,7 +16,7 @@ import torch
 
 from secure_sccvfl.data.layout import Block
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.metrics.intervals import Z95, wilson
+from secure_sccvfl.metrics.rates import Z95, wilson
 
 CHOSEN = "chosen"
 RADII = (0.02, 0.05, 0.10, 0.20)
