@@ -82,11 +82,6 @@ class RecordKey:
         """The same key for this id rule."""
         return RecordKey(self._key, rule, self.canonical)
 
-    @classmethod
-    def throw_away(cls) -> RecordKey:
-        """A key that nobody keeps: for simulations on public data."""
-        return cls(fresh_key())
-
     @property
     def check(self) -> bytes:
         """A value from which two parties find out whether they have the same key, and make the same tags."""
