@@ -155,11 +155,11 @@ class Account:
             alike.setdefault(_kinds(events), []).append(digest)
         if records is None:
             records = RecordSet.union([self.sets[digest] for digest in charged])
-        found = memberships(records, [[self.sets[digest] for digest in same] for same in alike.values()])
+        counts = memberships(records, [[self.sets[digest] for digest in same] for same in alike.values()])
         one_of = [charged[same[0]] for same in alike.values()]
         return [
             tuple(event for events, times in zip(one_of, row, strict=True) for event in events * times)
-            for row in found.tolist()
+            for row in counts.tolist()
         ]
 
     def most(self, reading: Reading) -> float:
@@ -206,10 +206,10 @@ def by_part(events: Sequence[Event], *, held_out: bool = False) -> dict[str, lis
 
     held_out: whether they are in the ledger of held-out records, which pay for evaluations alone.
     """
-    found: dict[str, list[Event]] = {}
+    parts_found: dict[str, list[Event]] = {}
     for event in events:
-        found.setdefault(EVALUATION if held_out else part_of(event.name), []).append(event)
-    return found
+        parts_found.setdefault(EVALUATION if held_out else part_of(event.name), []).append(event)
+    return parts_found
 
 
 def parts(events: Sequence[Event], delta: float, *, held_out: bool = False) -> list[Part]:
@@ -265,10 +265,10 @@ def read_account(entries: Sequence[Entry], sets: Sets) -> Account:
 
 
 def _raised(entry: Entry, terms: Terms, heads: Collection[str]) -> Raised:
-    found = Raised.from_dict(entry)
-    if (why := found.decision.misfit(terms.epsilon, terms.delta, heads)) is not None:
+    raised = Raised.from_dict(entry)
+    if (why := raised.decision.misfit(terms.epsilon, terms.delta, heads)) is not None:
         raise LedgerError(f"the ledger has a decision on its cap that {why}; nothing was charged")
-    return found
+    return raised
 
 
 def _other_version(version: object) -> str:

@@ -166,8 +166,8 @@ def _of_neighbours(price: Price, added: _Divergences) -> Floats:
     if not price.around:
         return added(price.multiplier, price.sampling, orders.tolist())
     apart = np.unique(np.concatenate([2 * orders, 2 * orders - 1]))
-    found = added(price.around, price.sampling, apart.tolist())
-    out, back = (found[np.searchsorted(apart, of)] for of in (2 * orders, 2 * orders - 1))
+    curve = added(price.around, price.sampling, apart.tolist())
+    out, back = (curve[np.searchsorted(apart, of)] for of in (2 * orders, 2 * orders - 1))
     through = (orders - 0.5) / (orders - 1) * out + back
     return np.minimum(through, added(price.multiplier, 1.0, orders.tolist()))
 
@@ -178,8 +178,8 @@ def _added_divergences(multiplier: float, sampling: float, orders: Sequence[floa
     hush()
     accountant = RdpAccountant(list(orders))
     accountant.compose(_priced(multiplier, sampling, 1))
-    found: Floats = accountant.rdp
-    return found
+    curve: Floats = accountant.rdp
+    return curve
 
 
 def _not_about_orders(record: logging.LogRecord) -> bool:

@@ -135,10 +135,6 @@ class Budget:
         """Three readings of the largest budget consumption of any record."""
         return self.account.spent()
 
-    def spent_on(self, records: RecordSet) -> Epsilons:
-        """Three readings of the largest budget consumption among these records."""
-        return self.account.spent(records)
-
     @property
     def head_digest(self) -> str:
         """Stands for all charges in their order; parties compare it."""

@@ -82,8 +82,8 @@ def noise_multiplier(
         low, high = high, 2 * high
     while cost(low) < epsilon and low > LEAST:
         low, high = low / 2, low
-    found = brentq(lambda z: cost(z) - epsilon, low, high, xtol=1e-10, rtol=1e-10) if low > LEAST else low
-    multiplier = UPWARDS.create_decimal_from_float(found)
+    root = brentq(lambda z: cost(z) - epsilon, low, high, xtol=1e-10, rtol=1e-10) if low > LEAST else low
+    multiplier = UPWARDS.create_decimal_from_float(root)
     while cost(float(multiplier)) > epsilon:
         multiplier = multiplier.next_plus(UPWARDS)
     return float(multiplier)

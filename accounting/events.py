@@ -123,10 +123,10 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields; the curvature only where there is one, so that other lines of a ledger stay as they were."""
-        found = asdict(self)
+        fields_of_event = asdict(self)
         if not self.curvature:
-            del found["curvature"]
-        return found
+            del fields_of_event["curvature"]
+        return fields_of_event
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:

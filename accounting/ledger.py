@@ -278,11 +278,11 @@ def states_of(entries: Sequence[Entry]) -> list[str]:
 
     The former leave out records, which each party may charge for itself. Names of runs make them unlike any other's.
     """
-    found, last = [], START
+    states, last = [], START
     for entry in comparable(entries, own_records=True):
         last = _hash({"previous": last, **entry})
-        found.append(last)
-    return [*found, *(str(entry["hash"]) for entry in entries)]
+        states.append(last)
+    return [*states, *(str(entry["hash"]) for entry in entries)]
 
 
 def _head_of(path: Path) -> Path:

@@ -91,8 +91,8 @@ def divergences(mechanism: Mechanism, mu: float, curvature: float, orders: Float
     ours = logsumexp(tilt * above + np.logaddexp(right, left), axis=1)
     right = moved + log_ndtr(tilt * deviation)
     other = np.logaddexp(right, right if symmetric else math.log(0.5))[:, 0]
-    found: Floats = mu**2 / 2 + (ours + other) / tilt[:, 0]
-    return found
+    curve: Floats = mu**2 / 2 + (ours + other) / tilt[:, 0]
+    return curve
 
 
 def _log_chance(start: Floats, end: Floats, mean: Floats, deviation: float) -> Floats:
@@ -103,8 +103,8 @@ def _log_chance(start: Floats, end: Floats, mean: Floats, deviation: float) -> F
     low, high = np.where(low > 0, -high, low), np.where(low > 0, -low, high)
     less, more = log_ndtr(low), log_ndtr(high)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Floats = more + np.log(-np.expm1(less - more))
-    return np.where(np.isneginf(more) | (less >= more), -np.inf, found)
+        chance: Floats = more + np.log(-np.expm1(less - more))
+    return np.where(np.isneginf(more) | (less >= more), -np.inf, chance)
 
 
 @lru_cache(maxsize=1024)
@@ -125,10 +125,10 @@ def closed_epsilon(heads: tuple[Heads, ...], other: float, delta: float, most: f
         return math.inf
     if over(0.0) <= 0:
         return 0.0
-    found = float(brentq(over, 0.0, most, xtol=1e-9, rtol=1e-9))
-    while over(found) > 0:
-        found = min(most, found * (1 + 1e-8))
-    return found
+    epsilon_found = float(brentq(over, 0.0, most, xtol=1e-9, rtol=1e-9))
+    while over(epsilon_found) > 0:
+        epsilon_found = min(most, epsilon_found * (1 + 1e-8))
+    return epsilon_found
 
 
 def closed_delta(heads: tuple[Heads, ...], other: float, epsilon: float) -> float:
@@ -137,15 +137,15 @@ def closed_delta(heads: tuple[Heads, ...], other: float, epsilon: float) -> floa
     for head in heads:
         s = FEW_STEPS * head.curvature
         near, far = excess(s, head.curvature), s + math.log1p(head.curvature / 4)
-        made = list(_combinations(head))
-        pairs = list(product(range(len(squares)), made))
+        corners = list(_combinations(head))
+        pairs = list(product(range(len(squares)), corners))
         squares, chances, shifts = (
             [squares[i] + one.square for i, one in pairs],
             [chances[i] * one.ways for i, one in pairs],
             [shifts[i] + one.near * near + (head.count - one.near) * far for i, one in pairs],
         )
-    found = np.array(chances)[:, None] * hockey_stick(epsilon - np.array(shifts), np.sqrt(squares)[:, None])
-    return min(1.0, float(found.sum(axis=0).min()))
+    deltas = np.array(chances)[:, None] * hockey_stick(epsilon - np.array(shifts), np.sqrt(squares)[:, None])
+    return min(1.0, float(deltas.sum(axis=0).min()))
 
 
 class _Combination(NamedTuple):
@@ -172,6 +172,6 @@ def hockey_stick(epsilon: Floats, mu: Floats) -> Floats:
 
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = epsilon / mu
-        found = ndtr(mu / 2 - apart) - np.exp(np.minimum(epsilon + log_ndtr(-mu / 2 - apart), 0.0))
-    found = np.where(mu > 0, found, -np.expm1(np.minimum(epsilon, 0.0)))
-    return np.maximum(found, 0.0)
+        delta = ndtr(mu / 2 - apart) - np.exp(np.minimum(epsilon + log_ndtr(-mu / 2 - apart), 0.0))
+    delta = np.where(mu > 0, delta, -np.expm1(np.minimum(epsilon, 0.0)))
+    return np.maximum(delta, 0.0)

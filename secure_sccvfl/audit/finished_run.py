@@ -57,9 +57,9 @@ class FinishedRun:
 
     @classmethod
     def load(cls, folder: Path) -> FinishedRun:
-        kept = RunFolder.of(folder)
-        session = kept.session()
-        kept.must_hold_all("attacks need what every place saw")
+        run_folder = RunFolder.of(folder)
+        session = run_folder.session()
+        run_folder.must_hold_all("attacks need what every place saw")
         options = RunOptions.of(session.options)
         if session.job != "train" or not options.data.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
@@ -120,8 +120,8 @@ class FinishedRun:
 
     def signals(self, members: Sequence[int]) -> np.ndarray:
         """What opened gradients say of each record, pass by pass, those of all members side by side."""
-        found = [self._signals(rank) for rank in members if MODES.get(self.options.training.mode).groups == "shown"]
-        return np.hstack([np.zeros((len(self.rows), 0)), *found])
+        columns = [self._signals(rank) for rank in members if MODES.get(self.options.training.mode).groups == "shown"]
+        return np.hstack([np.zeros((len(self.rows), 0)), *columns])
 
     def evidence(self, members: Sequence[int]) -> np.ndarray:
         """For each record, log odds of the groups by the noisy tables that these parties received."""
@@ -174,26 +174,26 @@ class FinishedRun:
 
     def _signals(self, rank: int) -> np.ndarray:
         """Refuses a run that kept fewer gradients than its transcript has: what is left out would look harmless."""
-        kept = kept_of_split(self.folder / f"party-{rank}")
+        steps = kept_of_split(self.folder / f"party-{rank}")
         frames = read_transcript(self._transcript(f"party-{rank}"))
         opened = sum(f.kind == "release" and f.step == GRADIENT.titled(rank) for f in frames)
-        if len(kept) < max(opened, 1):
+        if len(steps) < max(opened, 1):
             raise ConfigError(
-                f"party {rank} was shown {opened} gradients and kept {len(kept)}: an older version made this run, "
+                f"party {rank} was shown {opened} gradients and kept {len(steps)}: an older version made this run, "
                 "and it cannot be judged. Make it again"
             )
-        return signals_of(kept, self.records)[self.rows]
+        return signals_of(steps, self.records)[self.rows]
 
     def _evidence(self, rank: int) -> np.ndarray:
         party = self.parties[rank]
         bins = party.take(self.trained[self.rows]).bins()
         model = load_model(self.folder / f"party-{rank}" / "model", party.layout)
-        found = []
+        odds = []
         for sketch in model.sketches:
             logs = {k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in sketch.tables.items()}
             if logs:
-                found.append(np.sum([bins[name] @ logs[name] for name in logs], axis=0))
-        return np.hstack([np.zeros((len(self.rows), 0)), *found])
+                odds.append(np.sum([bins[name] @ logs[name] for name in logs], axis=0))
+        return np.hstack([np.zeros((len(self.rows), 0)), *odds])
 
 
 def white_box_of(

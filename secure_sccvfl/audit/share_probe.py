@@ -61,14 +61,14 @@ class ShareProbe:
         return ReleasePlan([])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
         for owner in range(session.parties):
             progress("share probe", owner, session.parties)
             part = held(session, owner, self.repetitions)
             if session.rank != owner:
-                found |= {f"{owner} {name}": words for name, words in part.items()}
+                arrays |= {f"{owner} {name}": words for name, words in part.items()}
         if session.folder is not None:
-            np.savez(session.folder / FILE, **found)
+            np.savez(session.folder / FILE, **arrays)
             (session.folder / FILE).chmod(0o600)
         return {"ok": True, "repetitions": self.repetitions}
 

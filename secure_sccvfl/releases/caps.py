@@ -42,25 +42,25 @@ def draft(ledger: Path, after: float, reason: str, date: str) -> Raised:
     terms = read_account(entries, FileSets.beside(ledger)).terms
     try:
         head = states_of(entries)[len(entries) - 1]  # the same at every party, whose records each charges
-        found = CapDecision(ledger.name, terms.epsilon, after, terms.delta, head, reason, date)
+        decision = CapDecision(ledger.name, terms.epsilon, after, terms.delta, head, reason, date)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return Raised(found, {})
+    return Raised(decision, {})
 
 
 def signed_by(raised: Raised, credentials: Credentials, place: str) -> Raised:
     """The decision with the signature of the party at this place ('party-0')."""
-    own = {
+    signature = {
         "certificate": credentials.certificate.read_text(encoding="ascii"),
         "signature": sign(credentials, PURPOSE, raised.decision.message),
     }
-    return replace(raised, signed={**raised.signed, place: own})
+    return replace(raised, signed={**raised.signed, place: signature})
 
 
 def write_decision(path: Path, raised: Raised) -> None:
     lines = [f"{key} = {json.dumps(value)}" for key, value in asdict(raised.decision).items()]
-    for place, own in sorted(raised.signed.items()):
-        lines += ["", f"[signed.{place}]", *(f"{key} = {json.dumps(text)}" for key, text in own.items())]
+    for place, signature in sorted(raised.signed.items()):
+        lines += ["", f"[signed.{place}]", *(f"{key} = {json.dumps(text)}" for key, text in signature.items())]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -94,11 +94,11 @@ def check_signatures(raised: Raised, parties: int, certificates: Mapping[str, st
 
 
 def _signed(raised: Raised, place: str, pinned: str | None) -> bool:
-    own = raised.signed[place]
-    pem = own["certificate"].encode()
+    signature = raised.signed[place]
+    pem = signature["certificate"].encode()
     try:
-        known = pinned is None or fingerprint(pem) == pinned
-        return known and is_signed(pem, PURPOSE, raised.decision.message, own["signature"])
+        expected = pinned is None or fingerprint(pem) == pinned
+        return expected and is_signed(pem, PURPOSE, raised.decision.message, signature["signature"])
     except ConfigError:  # what stands there is no certificate
         return False
 
@@ -122,19 +122,19 @@ def raise_cap(session: Session, ledger: Path, file: str, certificates: Mapping[s
     try:
         check_signatures(raised, session.parties, certificates)
         entries, _ = read_ledger(ledger)
-        known = read_account(entries, FileSets.beside(ledger))
-        if raised.decision not in [before.decision for before in known.raised]:
-            why = raised.decision.misfit(known.terms.epsilon, known.terms.delta, states_of(entries))
+        account = read_account(entries, FileSets.beside(ledger))
+        if raised.decision not in [before.decision for before in account.raised]:
+            why = raised.decision.misfit(account.terms.epsilon, account.terms.delta, states_of(entries))
             if why is not None:
                 error = BudgetError(f"the decision on the cap {why}; the cap stays")
     except (ConfigError, LedgerError) as problem:
         error = problem
-    told = session.tell_all("decision on the cap", int(error is None))
+    answers = session.tell_all("decision on the cap", int(error is None))
     if error is not None:
         raise error
-    if not all(told):
-        raise ProtocolError(f"party {told.index(0)} refuses the decision on the cap; the cap stays")
+    if not all(answers):
+        raise ProtocolError(f"party {answers.index(0)} refuses the decision on the cap; the cap stays")
     whole = hashlib.sha256(json.dumps(raised.to_dict(), sort_keys=True).encode()).digest()  # the line of every ledger
     if len(set(session.swap_bytes("digest of the decision", whole))) > 1:
         raise ProtocolError("the parties have different decisions on the cap: give all the same file")
-    Budget(FileLedger(ledger), Terms(known.terms.epsilon, known.terms.delta)).raise_cap(raised)
+    Budget(FileLedger(ledger), Terms(account.terms.epsilon, account.terms.delta)).raise_cap(raised)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal
 
 from protocols.alignment.seam import COMMON, EQUAL, SIZES, UNION
@@ -20,19 +21,10 @@ from protocols.records.releases import ANY, Release
 
 Receivers = Literal["all", "owner", "receiver"]
 Basis = Literal["charged", "follows", "public", "exact", "uncharged", "asked"]
-Stage = Literal[
-    "alignment",
-    "discovery",
-    "inputs",
-    "edits",
-    "head",
-    "validation",
-    "split",
-    "dp",
-    "evaluation",
-    "exact evaluation",
-    "prediction",
-]
+Stage = (
+    Literal["alignment", "discovery", "inputs", "edits", "head", "validation", "split", "dp"]
+    | Literal["evaluation", "exact evaluation", "prediction"]
+)
 Columns = Mapping[int, Mapping[str, int]]
 """Public: rank -> feature -> number of columns."""
 REDRAWS = 32
@@ -194,7 +186,11 @@ class Kind:
         return None if found is None else int(found[1])
 
 
-_PAID = "follows from noisy releases that were paid for"
+_statistic = partial(Kind, to="owner", stage="discovery", basis="charged")
+_announcement = partial(
+    Kind, stage="discovery", basis="follows", purpose="follows from noisy releases that were paid for"
+)
+_exact = partial(Kind, stage="validation", basis="exact")
 
 
 def _sketches(facts: Facts) -> int:
@@ -283,12 +279,9 @@ FIRST_COUNT = Kind(
     canary="FirstCountCanary",
     times=lambda facts: int(facts.align == "hidden" and _uncached(facts)),
 )
-SKETCH = Kind(
+SKETCH = _statistic(
     title="sketch-K for party P",
-    to="owner",
-    stage="discovery",
     shape=("own bins", "groups"),
-    basis="charged",
     what="noisy tables of its own columns by group",
     purpose="noisy tables of its features with s, to their owner alone",
     why="counts of each of P's features by group of s, with discrete Gaussian noise",
@@ -308,24 +301,18 @@ PRESENT = Kind(
     follows=("sketch",),
     times=lambda facts: int(facts.align == "hidden" and _uncached(facts)),
 )
-RESIDUALS = Kind(
+RESIDUALS = _statistic(
     title="residuals for party P",
-    to="owner",
-    stage="discovery",
     shape=("own features", "attributes"),
-    basis="charged",
     what="how much each of its columns follows the group beyond the others, with noise",
     purpose="noisy dependence of its residuals with s, to their owner alone",
     why="with `conditional` (off by default): one noisy number per feature",
     canary="ResidualsCanary",
     times=lambda facts: int(facts.conditional and _uncached(facts)),
 )
-RISK_GAINS = Kind(
+RISK_GAINS = _statistic(
     title="risk gains for party P",
-    to="owner",
-    stage="discovery",
     shape=("own halves", "groups"),
-    basis="charged",
     what="noisy sums of what its other columns do not predict of each column, by group",
     purpose="noisy sums of its residuals by group, to their owner alone",
     why="with `gain` (off by default): sums by group of (1 + r) / 2 and (1 - r) / 2 of each feature's residual r, "
@@ -357,82 +344,61 @@ HSIC = Kind(
     follows=("sketch",),
     times=_projected,
 )
-SCORES = Kind(
+SCORES = _announcement(
     title="scores",
-    stage="discovery",
     shape=("features",),
-    basis="follows",
     what="how much each column follows the group",
-    purpose=_PAID,
     why="with `score = stable`, `gap` or `paper`: announced by the owner, from the noisy counts. With `rule = "
     "tri-partition`: HSIC and probability gap of the table, one after the other",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) * _announced(facts),
 )
-P_VALUES = Kind(
+P_VALUES = _announcement(
     title="p-values",
-    stage="discovery",
     shape=("features",),
-    basis="follows",
     what="how sure it is that each column follows the group",
-    purpose=_PAID,
     why="with `rule = fdr`: from the same noisy counts",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) if facts.rule == "fdr" and _scored(facts) else 0,
 )
-RESIDUAL_SCORES = Kind(
+RESIDUAL_SCORES = _announcement(
     title="residual-scores",
-    stage="discovery",
     shape=("features",),
-    basis="follows",
     what="how much each column follows the group beyond the others",
-    purpose=_PAID,
     why="with `conditional`: from the noisy residuals",
     follows=("residuals",),
     times=lambda facts: int(facts.conditional),
 )
-GAINS = Kind(
+GAINS = _announcement(
     title="gains",
-    stage="discovery",
     shape=("features",),
-    basis="follows",
     what="how much better the group predicts each column beyond the others",
-    purpose=_PAID,
     why="with `gain`: from the noisy sums of residuals",
     follows=("risk gains",),
     times=lambda facts: int(facts.gain),
 )
-REDRAWN_CONDITIONAL = Kind(
+REDRAWN_CONDITIONAL = _announcement(
     title="redrawn-conditional",
-    stage="discovery",
     shape=("redraws",),
-    basis="follows",
     what="how much each column might follow the group beyond the others in another run",
-    purpose=_PAID,
     why="with `conditional`, and with `gain`: 32 redraws of each feature's number within the known noise",
     follows=("residuals", "risk gains"),
     times=lambda facts: int(facts.conditional) + int(facts.gain),
 )
-REDRAWN_SCORES = Kind(
+REDRAWN_SCORES = _announcement(
     title="redrawn-scores",
-    stage="discovery",
     shape=("redraws",),
-    basis="follows",
     what="how much each column might follow the group in another run",
-    purpose=_PAID,
     why="32 redraws of each feature's score within the known noise, after the last release: they give each proposed "
     "role its confidence. They reveal so much of the noisy counts that everybody may be assumed to know these; the "
     "privacy cost covers that",
     follows=("sketch",),
     times=_announced,
 )
-REDRAWN_P_VALUES = Kind(
+REDRAWN_P_VALUES = _announcement(
     title="redrawn-p-values",
-    stage="discovery",
     shape=("redraws",),
-    basis="follows",
     what="how sure another run might be that each column follows the group",
-    purpose=_PAID,
     why="with `rule = fdr`: 32 redraws of each p-value",
     follows=("sketch",),
     times=lambda facts: int(facts.rule == "fdr" and _scored(facts)),
@@ -564,33 +530,27 @@ RANGE_CHECK = Kind(
     "evaluation also of a validation record) is out of range or training has not converged; in `split` after the "
     "warm-up, every ten steps from then on and before each late refresh, of logits only",
 )
-VALIDATION_SUMMARY = Kind(
+VALIDATION_SUMMARY = _exact(
     title="validation summary",
-    stage="validation",
     shape=("lambdas", "4"),
-    basis="exact",
     what="loss, gap and spread for each weight",
     purpose="not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of "
     "flips under own edits of the validation part, for each lambda",
     why="only with `evaluation = exact`; the flip rate is 0 without a `flip_target`",
     times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > facts.private_model),
 )
-TEMPERATURE_CHOICE = Kind(
+TEMPERATURE_CHOICE = _exact(
     title="temperature choice",
-    stage="validation",
     shape=("temperatures",),
-    basis="exact",
     what="which calibration fits best",
     purpose="not private: bits that give the temperature that calibrates validation records best",
     why="only with `evaluation = exact`: which of 25 temperatures calibrates best, as 24 bits: does the validation "
     "loss rise from each to the next; not with `private_model`",
     times=lambda facts: int(facts.evaluation == "exact" and not facts.private_model),
 )
-LEAK = Kind(
+LEAK = _exact(
     title="leak",
-    stage="validation",
     shape=("4",),
-    basis="exact",
     what="how well the group can be guessed from what is shared",
     purpose="not private: share of validation records whose group a linear adversary recovers from the "
     "representations, as a mean over groups and over records; share of the largest group; how many groups were "

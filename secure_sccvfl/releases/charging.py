@@ -119,10 +119,10 @@ class Charger:
         differed. Where each party charges its own records, nothing is sent of these: each charges its own.
         """
         (last,) = comparable([self.budget.last_line], own_records=not self._alike)
-        own = json.dumps(last).encode().ljust(_LINE)
-        if len(own) > _LINE:
+        text_sent = json.dumps(last).encode().ljust(_LINE)
+        if len(text_sent) > _LINE:
             raise ProtocolError("the last line of the ledger is too long to be compared")
-        lines = [json.loads(text) for text in self._session.swap_bytes("last charge", own)]
+        lines = [json.loads(text) for text in self._session.swap_bytes("last charge", text_sent)]
         longer = [line for line in lines if line["index"] == last["index"] + 1 and line["kind"] == "charge"]
         if self._alike:
             for line in lines:
@@ -161,10 +161,10 @@ class Charger:
             )
         refused = [rank for rank, yes in enumerate(answers) if not yes]
         if refused:
-            kept = f", less a reserve of {quote.cap - self.limit:g}" if self.limit < quote.cap else ""
-            own = "" if allowed else f"; epsilon would be {quote.after:.4f} of {quote.cap:g}{kept} here"
+            reserve = f", less a reserve of {quote.cap - self.limit:g}" if self.limit < quote.cap else ""
+            detail = "" if allowed else f"; epsilon would be {quote.after:.4f} of {quote.cap:g}{reserve} here"
             raise BudgetError(
-                f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
+                f"{name}: refused by the ledger of party {refused[0]}{detail}; nothing was charged, "
                 "release nothing more about these records"
             )
         return event, quote
@@ -223,19 +223,21 @@ class Charger:
         if self.heads is None or any(event.name.startswith(kind.charged_as()) for kind in (HEAD, HEAD_OUTPUT)):
             return True
         heads = price_head(*self.heads, 1, self.noise, self._session.parties, self.records.digest).events
-        known = self.budget.account
-        paid = [charge.key for charge in known.charges]
+        account = self.budget.account
+        paid = [charge.key for charge in account.charges]
         left = [head for head in heads if f"{self.begun} {head.name}" not in paid]
         if self.heads[0].gram and event.name != GRAM.charged_as():
             left.append(self._gram(ANY_RECORD))
-        after = max(epsilon_of([*spent, event, *left], known.terms.delta) for spent in known.histories(self.records))
+        after = max(
+            epsilon_of([*spent, event, *left], account.terms.delta) for spent in account.histories(self.records)
+        )
         return after <= self.limit
 
     def _all_paid(self, event: Event, key: str) -> bool:
-        """Run by all parties together: whether every ledger has this charge; ProtocolError if one differs from it."""
-        known = [charge.event for charge in self.budget.charges if charge.key == key]
-        own = 0 if not known else 1 if known == [event] else _OTHERWISE
-        answers = self._session.tell_all("charges of the head", own)
+        """Run by all parties together: whether every ledger has this charge; ProtocolError if one differs."""
+        charged = [charge.event for charge in self.budget.charges if charge.key == key]
+        answer = 0 if not charged else 1 if charged == [event] else _OTHERWISE
+        answers = self._session.tell_all("charges of the head", answer)
         if _OTHERWISE in answers:
             raise ProtocolError(
                 f"{event.name}: the ledger of party {answers.index(_OTHERWISE)} has this charge of this run for "

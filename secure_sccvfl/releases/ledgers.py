@@ -54,15 +54,15 @@ def fresh_beside_used(dataset: str, ledger: str, pooled: bool, rank: int) -> str
     Budgets start at zero in a new folder, whatever was released about the same records before. Nothing can show
     whether the records are the same, so this is no error. "" if there is nothing to say.
     """
-    own = lasting_folder(dataset, ledger, pooled, rank)
-    if own is None or _is_used(own):
+    chosen = lasting_folder(dataset, ledger, pooled, rank)
+    if chosen is None or _is_used(chosen):
         return ""
-    near = {Path(dataset).resolve().parent, own.resolve().parent.parent}
-    found = {path.parent for folder in near for path in folder.glob(f"*/party-{rank}/{SETS}")}
-    others = sorted(str(path) for path in found if _is_used(path) and not (path / "releases.jsonl").exists())
+    near = {Path(dataset).resolve().parent, chosen.resolve().parent.parent}
+    ledgers = {path.parent for folder in near for path in folder.glob(f"*/party-{rank}/{SETS}")}
+    others = sorted(str(path) for path in ledgers if _is_used(path) and not (path / "releases.jsonl").exists())
     if not others:
         return ""
-    return f"the ledger in {own} is new, and {others[0]} has charges: in the new one every budget starts at zero"
+    return f"the ledger in {chosen} is new, and {others[0]} has charges: in the new one every budget starts at zero"
 
 
 def _is_used(folder: Path) -> bool:
@@ -118,18 +118,18 @@ def agree_on_run(session: Session, place: Path) -> str:
     would look like those of the earlier run. A session that resumes a run agrees on a name of its own. Three rounds.
     """
     name = session.agree_on_name()
-    known = {
+    names = {
         str(entry["key"]).partition(" ")[0]
         for path in (place / LEDGER, place / EVALUATIONS)
         if path.is_file()
         for entry in read_ledger(path)[0]
         if entry["kind"] == "charge"
     }
-    told = session.tell_all("is the name of the run new", int(name not in known))
-    if not all(told):
+    answers = session.tell_all("is the name of the run new", int(name not in names))
+    if not all(answers):
         raise ProtocolError(
-            f"the ledger of party {told.index(0)} already has charges under this run's name; nothing was charged or "
-            "released: start the run again"
+            f"the ledger of party {answers.index(0)} already has charges under this run's name; nothing was charged "
+            "or released: start the run again"
         )
     return name
 
@@ -150,13 +150,13 @@ def claim_head(place: Path, run: str, session: str) -> None:
     with open(place / FINISHED_HEADS, "a+", encoding="utf-8", opener=private) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        known = _session_of(file.read(), run)
-        if known not in ("", session):
+        claimant = _session_of(file.read(), run)
+        if claimant not in ("", session):
             raise ProtocolError(
                 "another session has finished the head of this charge: go on with its folder, or train a new run, "
                 "which is charged; nothing was opened"
             )
-        if not known:
+        if not claimant:
             file.write(f"{run} {session}\n")
             file.flush()
             os.fsync(file.fileno())

@@ -81,19 +81,21 @@ class PredictionLog:
         head = {"kind": "log", "run": run, "key": hashlib.sha256(key.check).hexdigest()[:16]}
         if path.exists():
             _cut_torn_line(path)
-        own = path.with_suffix(".key")
+        key_file = path.with_suffix(".key")
         if not path.exists() or not path.stat().st_size:
-            if own.exists():  # it is written after the first line, so there was a log
-                raise LedgerError(f"{path.name}: missing, and {own.name} is there: bring it back; nothing was opened")
+            if key_file.exists():  # it is written after the first line, so there was a log
+                raise LedgerError(
+                    f"{path.name}: missing, and {key_file.name} is there: bring it back; nothing was opened"
+                )
             path.unlink(missing_ok=True)
             self._chain = HashChain(path)
             self._chain.append(head)
         else:
             self._chain = HashChain.reopened(path)
             self._take(self._chain.entries, head)
-        if len(self._chain.entries) == 1 and not (own.exists() and own.stat().st_size == KEY_BYTES):
-            _write_key(own)
-        self._own = _read_key(own)
+        if len(self._chain.entries) == 1 and not (key_file.exists() and key_file.stat().st_size == KEY_BYTES):
+            _write_key(key_file)
+        self._own = _read_key(key_file)
 
     def __repr__(self) -> str:
         return f"<log of predictions with run {self._run[:12]}: {len(self.decided)} people>"
@@ -122,12 +124,12 @@ class PredictionLog:
                 "are asked for; nothing was opened. More need a new approval: set `predictions` in the session file "
                 "and let all parties approve it (runs on one machine: train with --predictions)"
             )
-        own = struct.pack(_STATE, allowed, self.sessions, self.begun)
-        told = [struct.unpack(_STATE, text) for text in session.swap_bytes("predictions on record", own)]
-        if len({one[0] for one in told}) > 1:
+        state = struct.pack(_STATE, allowed, self.sessions, self.begun)
+        states = [struct.unpack(_STATE, text) for text in session.swap_bytes("predictions on record", state)]
+        if len({one[0] for one in states}) > 1:
             raise ProtocolError("the parties allow different numbers of predictions: all must use the same plan")
-        most = max(sessions for _, sessions, _ in told)
-        short = [rank for rank, (_, sessions, begun) in enumerate(told) if sessions + begun < most]
+        most = max(sessions for _, sessions, _ in states)
+        short = [rank for rank, (_, sessions, begun) in enumerate(states) if sessions + begun < most]
         if short:
             raise ProtocolError(
                 f"party {short[0]} has no complete log of the predictions of this model ({self._path.name} next to "
@@ -147,8 +149,8 @@ class PredictionLog:
 
     def answer(self, answers: Mapping[str, Sequence[float]], none: Collection[str]) -> None:
         """At the receiver: what it received, and who got no answer, so that nothing was opened about them."""
-        told = {name: [float(value) for value in values] for name, values in answers.items()}
-        self._append({"kind": "answers", "answers": told, "none": sorted(none)})
+        received = {name: [float(value) for value in values] for name, values in answers.items()}
+        self._append({"kind": "answers", "answers": received, "none": sorted(none)})
 
     def _append(self, content: dict[str, Any]) -> None:
         self._chain.append(content)

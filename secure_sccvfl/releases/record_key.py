@@ -67,9 +67,9 @@ class RecordKey:
         key, bound = content[:KEY_BYTES], content[KEY_BYTES:]
         if not bound:
             return cls(key, canonical=False)
-        told = json.loads(bound)
-        rule = IdRule(**{**told["id"], "columns": tuple(told["id"]["columns"])})
-        return cls(key, rule, told["ids"] == _CANONICAL)
+        binding = json.loads(bound)
+        rule = IdRule(**{**binding["id"], "columns": tuple(binding["id"]["columns"])})
+        return cls(key, rule, binding["ids"] == _CANONICAL)
 
     def to_bytes(self) -> bytes:
         """What the file holds of a key that is bound; the same at every party."""
@@ -81,11 +81,6 @@ class RecordKey:
     def bound(self, rule: IdRule) -> RecordKey:
         """The same key for this id rule."""
         return RecordKey(self._key, rule, self.canonical)
-
-    @classmethod
-    def throw_away(cls) -> RecordKey:
-        """A key that nobody keeps: for simulations on public data."""
-        return cls(fresh_key())
 
     @property
     def check(self) -> bytes:
@@ -175,10 +170,10 @@ def _make(session: Session, path: Path, rule: IdRule, new: bool) -> RecordKey:
     """From random bytes of all, so that no party chooses it; on disk before anything is charged under it."""
     parts = session.swap_bytes("parts of the key of records", fresh_key())
     key = hashlib.blake2b(b"".join(parts), digest_size=KEY_BYTES, person=b"key of records").digest()
-    made = RecordKey(key, rule)
+    result = RecordKey(key, rule)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, made, new)
-    return made
+    _write(path, result, new)
+    return result
 
 
 def _write(path: Path, key: RecordKey, new: bool) -> None:

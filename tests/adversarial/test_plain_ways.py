@@ -107,33 +107,3 @@ def test_stock_crypten_is_refused_after_a_session() -> None:
     run_session(lambda session: None, 2)
     with pytest.raises(ProtocolError, match="process of its own"):
         runtime.stock_crypten()
-
-
-def test_crypten_functions_on_our_dealer() -> None:
-    """Arithmetic, comparison and autograd of CrypTen's own code."""
-    x = np.array([0.5, -1.0, 2.0, 3.5])
-
-    def job(session: Session) -> None:
-        value = session.share(x, owner=1, shape=x.shape)
-
-        def plain(result: Any) -> np.ndarray:
-            got = session.open(result, results(session.parties)[result.dim()])
-            assert got is not None
-            return got.numpy()
-
-        assert np.abs(plain(value.abs()) - np.abs(x)).max() < 1e-3
-        assert (plain(value.sign()) == np.sign(x)).all()
-        assert (plain(value >= 2) == (x >= 2)).all()
-        assert (plain(value == 2) == (x == 2)).all()
-        assert np.abs(plain(value.where(value > 0, value * 0)) - np.maximum(x, 0)).max() < 1e-3
-        assert np.abs(plain(crypten.stack([value, value]).sum(0)) - 2 * x).max() < 1e-3
-        assert np.abs(plain(value.pow(3)) - x**3).max() < 1e-2
-        assert np.abs(plain(value.argmax(one_hot=True)) - (x == x.max())).max() == 0
-        weight = session.share(np.ones(4) * 0.5, owner=0, shape=(4,))
-        weight.requires_grad = True
-        loss = (weight * value).sum().square()
-        loss.backward()
-        assert np.abs(plain(weight.grad) - 2 * (0.5 * x).sum() * x).max() < 1e-2
-
-    for parties in (2, 3):
-        run_session(job, parties)

@@ -77,8 +77,8 @@ def _self_trained(x: np.ndarray, label: np.ndarray, known: np.ndarray, strength:
 def completed(view: Completion, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Guesses from encodings, guesses from own columns alone, and the truth, of the records not known before."""
     known = known_labels(view, seed)
-    found, control = (complete(columns, view.label, known, seed) for columns in (view.encodings, view.own))
-    return found[~known], control[~known], view.label[~known]
+    guess, control = (complete(columns, view.label, known, seed) for columns in (view.encodings, view.own))
+    return guess[~known], control[~known], view.label[~known]
 
 
 def model_completion(view: Completion, seed: int) -> list[Rate]:
@@ -94,7 +94,7 @@ def trained_on_labels(view: Completion, seed: int) -> list[Rate]:
     Given the label it is a unit normal, its means two apart: the best possible balanced rate is .84 for two classes.
     """
     rng, classes = stream(seed, "completion control"), int(view.label.max()) + 1
-    told = 2.0 * np.eye(classes)[view.label] / np.sqrt(2.0) + rng.normal(size=(len(view.label), classes))
-    beside = rng.normal(size=(len(view.label), classes))
-    turned = np.hstack([told, beside]) @ np.linalg.qr(rng.normal(size=(2 * classes, 2 * classes)))[0]
+    informative = 2.0 * np.eye(classes)[view.label] / np.sqrt(2.0) + rng.normal(size=(len(view.label), classes))
+    irrelevant = rng.normal(size=(len(view.label), classes))
+    turned = np.hstack([informative, irrelevant]) @ np.linalg.qr(rng.normal(size=(2 * classes, 2 * classes)))[0]
     return model_completion(replace(view, encodings=turned), seed)

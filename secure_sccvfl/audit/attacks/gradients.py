@@ -65,26 +65,26 @@ def opened_gradients(seen: Gradients, seed: int) -> list[Rate]:
 
 def aligned(seen: Sequence[Seen]) -> list[Seen]:
     """The same steps with factors that fit those of the step before: a decomposition leaves signs and turns open."""
-    made: list[Seen] = []
+    steps_aligned: list[Seen] = []
     for step in seen:
-        before = made[-1].direction if made else step.direction
+        before = steps_aligned[-1].direction if steps_aligned else step.direction
         u, _, v = np.linalg.svd(before @ step.direction.T)
-        made.append(replace(step, signal=step.signal @ (u @ v).T, direction=u @ v @ step.direction))
-    return made
+        steps_aligned.append(replace(step, signal=step.signal @ (u @ v).T, direction=u @ v @ step.direction))
+    return steps_aligned
 
 
 def passes_of(seen: Sequence[Seen]) -> list[list[Seen]]:
     """Steps in order, in groups in which no record comes twice."""
-    made: list[list[Seen]] = []
-    met: set[int] = set()
+    passes: list[list[Seen]] = []
+    rows_met: set[int] = set()
     for step in seen:
         rows = set(step.rows.tolist())
-        if not made or rows & met:
-            made.append([])
-            met = set()
-        made[-1].append(step)
-        met |= rows
-    return made
+        if not passes or rows & rows_met:
+            passes.append([])
+            rows_met = set()
+        passes[-1].append(step)
+        rows_met |= rows
+    return passes
 
 
 def signals_of(seen: Sequence[Seen], records: int) -> np.ndarray:
@@ -116,13 +116,13 @@ def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
     It is solved from the first step alone and from all steps together (residuals change little); the better result
     counts.
     """
-    found = []
+    rates = []
     for steps in (seen[:1], seen):
         factors = np.concatenate([step.gradients.T for step in steps])
         totals = np.concatenate([step.total for step in steps])
         solved = np.linalg.lstsq(factors, totals, rcond=1e-6)[0]
-        found.append(rate_of_residuals("labels-dp", solved, label))
-    return max(found, key=lambda rate: rate.rate)
+        rates.append(rate_of_residuals("labels-dp", solved, label))
+    return max(rates, key=lambda rate: rate.rate)
 
 
 def labels_from_kept(folder: Path, label: np.ndarray) -> Rate | None:

@@ -78,13 +78,13 @@ def lira(view: Membership, seed: int, shadows: int = SHADOWS) -> np.ndarray:
         chosen = rng.permutation(n)[: n // 2]
         inside[k, chosen] = True
         inside[k + 1 : k + 2] = ~inside[k]
-    seen = np.array([_shadow_margins(view, used) for used in inside])
+    shadow = np.array([_shadow_margins(view, used) for used in inside])
     real = margins(view.answers, view.label)
     sides = []
     for side in (inside, ~inside):
         count = side.sum(axis=0)
-        mean = (seen * side).sum(axis=0) / count
-        spread = np.sqrt((((seen - mean) ** 2) * side).sum() / side.sum())  # pooled: few shadow models
+        mean = (shadow * side).sum(axis=0) / count
+        spread = np.sqrt((((shadow - mean) ** 2) * side).sum() / side.sum())  # pooled: few shadow models
         sides.append(norm.logpdf(real, mean, max(float(spread), 1e-9)))
     return np.asarray(sides[0] - sides[1])
 

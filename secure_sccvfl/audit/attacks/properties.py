@@ -68,13 +68,13 @@ def property_inference(view: Tables, seed: int) -> list[Rate]:
     noise = view.noise
     square, cells = float((noise**2).sum()), noise.size
     deviations = [math.sqrt(square / d) for d in (cells, *(chi2.ppf(p, cells) for p in (LEVEL / 2, 1 - LEVEL / 2)))]
-    made = []
+    rates = []
     for attack in ("share", "cells"):
         for moved in MOVED:
             apart = moved * separation(view, attack)
             rate, low, high = (_told_apart(apart, deviation) for deviation in deviations)
-            made.append(Rate(f"{attack} of {moved}", view.holder, rate, low, high, 0.5))
-    return made
+            rates.append(Rate(f"{attack} of {moved}", view.holder, rate, low, high, 0.5))
+    return rates
 
 
 def _told_apart(apart: float, deviation: float) -> float:

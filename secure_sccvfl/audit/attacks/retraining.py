@@ -137,21 +137,21 @@ def recovered(view: Retraining, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
     Least squares around the shares of the groups, which the tables reveal, with as much weight on them as the noise
     of the heads makes right. A record is guessed in the group whose indicator lies furthest above its share.
     """
-    found = _equations(view, seed)
-    n, others = len(view.rows), found.left.shape[1] // len(view.rows)
+    equations = _equations(view, seed)
+    n, others = len(view.rows), equations.left.shape[1] // len(view.rows)
     share = np.bincount(view.groups, minlength=others + 1)[1:] / n
     prior, noise = np.repeat(share, n), (view.sigma / n) ** 2
     doubt = noise / max(float((share * (1 - share)).mean()), 1e-9)
-    told = found.left.T @ (found.right - found.left @ prior) + noise * found.curvature
-    beyond = _solve(found.left.T @ found.left, told, doubt).reshape(others, n)
+    projected = equations.left.T @ (equations.right - equations.left @ prior) + noise * equations.curvature
+    beyond = _solve(equations.left.T @ equations.left, projected, doubt).reshape(others, n)
     guess = np.vstack([-beyond.sum(axis=0), beyond]).argmax(axis=0)
-    moved = np.abs(found.left).reshape(len(found.left), others, n).sum(axis=(0, 1)) > 1e-12
+    moved = np.abs(equations.left).reshape(len(equations.left), others, n).sum(axis=(0, 1)) > 1e-12
     return guess[moved], view.known[moved], view.groups[moved]
 
 
-def _solve(square: np.ndarray, told: np.ndarray, doubt: float) -> np.ndarray:
+def _solve(square: np.ndarray, target: np.ndarray, doubt: float) -> np.ndarray:
     small = 1e-12 * np.trace(square) / len(square)
-    return np.linalg.solve(square + (doubt + small) * np.eye(len(square)), told)
+    return np.linalg.solve(square + (doubt + small) * np.eye(len(square)), target)
 
 
 def retraining_attack(view: Retraining, seed: int) -> list[Rate]:

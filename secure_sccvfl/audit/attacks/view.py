@@ -151,12 +151,12 @@ def balanced(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 def strongest_guesses(guesses: Mapping[str, np.ndarray], truth: np.ndarray, seed: int) -> np.ndarray:
     """For each half of the records, the guesses of the attacker that does best on the other half."""
-    half, found = folds(truth, 2, seed), np.zeros_like(truth)
+    half, chosen = folds(truth, 2, seed), np.zeros_like(truth)
     for part in (0, 1):
         fit, look = half == part, half != part
         best = max(guesses, key=lambda name: float(balanced(guesses[name][fit][None], truth[fit])[0]))
-        found[look] = guesses[best][look]
-    return found
+        chosen[look] = guesses[best][look]
+    return chosen
 
 
 def threshold(score: np.ndarray, truth: np.ndarray) -> float:
@@ -168,11 +168,11 @@ def threshold(score: np.ndarray, truth: np.ndarray) -> float:
 
 def threshold_guesses(score: np.ndarray, truth: np.ndarray, seed: int) -> np.ndarray:
     """Guesses by a cut: that of each half is set on the other half, whose truth the attacker knows."""
-    half, found = folds(truth, 2, seed), np.zeros_like(truth)
+    half, chosen = folds(truth, 2, seed), np.zeros_like(truth)
     for part in (0, 1):
         fit, look = half == part, half != part
-        found[look] = score[look] > threshold(score[fit], truth[fit])
-    return found
+        chosen[look] = score[look] > threshold(score[fit], truth[fit])
+    return chosen
 
 
 def mean_rate(name: str, holder: str, rates: list[Rate]) -> Rate:

@@ -338,9 +338,9 @@ def test_one_record_more_or_less_resets_nothing(ledger):
         with pytest.raises(BudgetError, match=r"epsilon would be 8\.9"):
             budget.charge(event(9, records=records), "one too many", records)
     late = numbered(8, 300)  # these were part of one release, and of none
-    assert budget.ask(event(9, records=late), late).before == pytest.approx(budget.spent_on(numbered(8)).renyi)
-    assert budget.spent_on(numbered(300)).renyi == 0.0 and budget.spent_on(late).renyi < budget.spent.renyi
-    assert budget.spent == budget.spent_on(numbered(3)) and budget.paid("next/1") and not budget.paid("next/2")
+    assert budget.ask(event(9, records=late), late).before == pytest.approx(budget.account.spent(numbered(8)).renyi)
+    assert budget.account.spent(numbered(300)).renyi == 0.0 and budget.account.spent(late).renyi < budget.spent.renyi
+    assert budget.spent == budget.account.spent(numbered(3)) and budget.paid("next/1") and not budget.paid("next/2")
 
 
 @settings(max_examples=60, deadline=None)
@@ -422,4 +422,4 @@ def test_a_line_of_another_ledger_is_taken_over_only_for_own_records(ledger):
     assert len(budget.charges) == 3
     budget.catch_up(peer.last_line, [OTHERS])
     assert budget.head_digest == peer.head_digest
-    assert Budget.open(ledger, CAP, DELTA).spent_on(OTHERS).renyi == peer.spent_on(OTHERS).renyi
+    assert Budget.open(ledger, CAP, DELTA).account.spent(OTHERS).renyi == peer.account.spent(OTHERS).renyi

@@ -168,7 +168,7 @@ def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_p
         charger = Charger(session, budget, 4.0, "again", OTHERS)
         told = [charger.catch_up(), charger.catch_up()]
         charger.charge("sketch-2", Sensitivity.of_counts(1.0))
-        return told, budget.head_digest, len(budget.charges), budget.spent_on(OTHERS).renyi
+        return told, budget.head_digest, len(budget.charges), budget.account.spent(OTHERS).renyi
 
     results = run_session(job, 3)
     assert [told for told, *_ in results] == [[True, False]] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_names_cannot_be_linked_between_models_or_with_a_ledger_or_without_the_k
     ids = ["a", "b"]
     with open_log(tmp_path, "run", KEY) as one, open_log(tmp_path, "other", KEY) as other:
         names = [*one.names(ids), *other.names(ids), *one.names(ids, "scores")]
-    with open_log(tmp_path / "strangers", "run", RecordKey.throw_away()) as log:
+    with open_log(tmp_path / "strangers", "run", RecordKey(os.urandom(32))) as log:
         names += log.names(ids)
     assert len(set(names)) == 8
     tags = KEY.tags(ids).to_bytes().hex()
@@ -119,7 +120,7 @@ def test_a_log_of_another_key_of_records_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     with (
         pytest.raises(LocalError, match=r"written with another records\.key"),
-        open_log(tmp_path, "run", RecordKey.throw_away()),
+        open_log(tmp_path, "run", RecordKey(os.urandom(32))),
     ):
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +71,7 @@ def test_a_receiver_keeps_what_was_opened_and_returns_what_is_on_record(tmp_path
     """Five people: opened now, refused by another party, not held by all, answered before, and lost."""
     ids, columns = np.array(list("abcde")), np.arange(10.0).reshape(5, 2)
     new: Any = SimpleNamespace(ids=ids, columns=columns, readable=np.ones(5, bool))
-    with open_log(tmp_path, "run", RecordKey.throw_away()) as log:
+    with open_log(tmp_path, "run", RecordKey(os.urandom(32))) as log:
         names = log.names(ids.tolist())
         log._append({"kind": "asked", "records": {names[3]: log.digests(names, columns)[3]}})
         log._append({"kind": "opening"})
