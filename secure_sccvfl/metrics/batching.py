@@ -1,7 +1,7 @@
 """CrypTen operators on several tensors at once, in the rounds of one.
 
-Values of an evaluation come from many places: records, copies of several judges, groups. What needs no result of
-each other is put into one tensor first, so that rounds do not grow with the number of judges or groups.
+Values of an evaluation belong to records, copies of several counterfactual models, and groups. What needs no result
+of each other is put into one tensor first, so that rounds do not grow with the number of models or groups.
 """
 
 from __future__ import annotations
