@@ -120,7 +120,8 @@ class RoleAssignment:
         """The assignment of such an entry."""
         numbers = {k: record[k] for k in ("scores", "p_values", "proposed", "confidence")}
         lists = {"log": record["changes"], "by_card": record["by_card"], "opened": record.get("opened", ())}
-        return cls(Roles(record["roles"], record["proxies"]), **numbers, **{k: tuple(v) for k, v in lists.items()})
+        values: dict[str, Any] = numbers | {k: tuple(v) for k, v in lists.items()}
+        return cls(Roles(record["roles"], record["proxies"]), **values)
 
 
 def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:

@@ -22,7 +22,7 @@ each category would be longer and cost every feature more noise. Tables and HSIC
 *Noise.* With deviation sigma in each sum, n_g m_g has variance t = 2 sigma^2. m_g - m has t (1 / n_g^2 - 2 / (n_g
 n) + groups / n^2) more squared expectation than without noise. That is subtracted from each group's square, and
 nothing below 0 is left: a group of a few records counts little. Group sizes are averaged over the owner's features.
-What sampling alone adds, (groups - 1) var(r) / n at most, is the same for all except for var(r); it is not subtracted.
+What sampling alone adds, (groups - 1) var(r) / n at most, differs only by var(r) and is not subtracted.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Before: the logits of test records and of their edited copies are CrypTen tensor
 holders. Row numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and
 no decision, logit, label or group of a record. Means are opened as sums and divided by public numbers.
 
-Steps that need no result of each other share their rounds, whatever the number of counterfactual models: `together` evaluates one
-operator on several tensors, `products` multiplies several pairs. With two classes and two groups:
+Steps that need no result of each other share their rounds, whatever the number of counterfactual models: `together`
+evaluates one operator on several tensors, `products` multiplies several pairs. With two classes and two groups:
 
 | step | rounds |
 |---|---|
@@ -203,7 +203,7 @@ class SecureEvaluation:
         count: int,
         after: Mapping[str, tuple[Shared, Copies]],
     ) -> None:
-        """Widest gaps between groups of each rate, and net flips of each counterfactual model, where enough records count."""
+        """Widest gaps between groups of each rate, and net flips by model, where enough records count."""
         nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
         above, below, left = self._net_flips(shown, groups, count, [after[judge] for judge in nets])
         for number, judge in enumerate(nets):

@@ -1,4 +1,4 @@
-"""Reviews of a card: the answer to an appeal, or one that is due, with what discovery finds now and what it found before.
+"""Reviews of a card: the answer to an appeal, or one that is due, with what discovery finds now and found before.
 
 A review looks at the evidence and at the entry of the feature dictionary, and at what discovery proposes on new
 records if it was run again. It may change a role, the evidence and the entry. What changed is in its event, and makes
