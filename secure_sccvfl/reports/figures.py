@@ -151,7 +151,7 @@ def interval(report: Report, metric: str, value: float, model: str = SECURE) -> 
     """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
     noise = (report.noise if model == SECURE else report.baseline_noise.get(model, {})).get(metric, 0.0)
     if metric.startswith(("acc", "fr_")):
-        low, high = wilson(value, report.rows.test)
+        low, high = wilson(value, report.rows["test"])
         return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
     return (max(0.0, value - noise), value + noise) if noise else None
 

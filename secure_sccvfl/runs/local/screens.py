@@ -95,9 +95,10 @@ def _budget_lines(report: Report) -> Iterator[str]:
         f"{alone}; under MPC: {total.seconds:.1f} s, {total.rounds} rounds, {total.bytes / 1e6:.1f} MB sent"
     )
     if report.tables is not None:
+        cached, source = len(report.tables["releases"]), report.tables["runs"][-1][:12]
         yield (
-            f"statistics of s: {len(report.tables.releases)} cached releases of run {report.tables.runs[-1][:12]}, "
-            "charged before; this run released none and was not charged for them"
+            f"statistics of s: {cached} cached releases of run {source}, charged before; this run released none and "
+            "was not charged for them"
         )
     elif privacy.releases_in_ledger > privacy.releases:
         yield f"this run made {privacy.releases} of the {privacy.releases_in_ledger} noisy releases in the ledger"
