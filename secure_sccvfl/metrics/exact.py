@@ -44,7 +44,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.batching import Shared, largest, products, squares, together
+from secure_sccvfl.metrics.batching import Shared, SharedCopies, largest, products, squares, together
 from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_judge, gaps_of
 from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, Facts
 
@@ -111,12 +111,7 @@ class SecureEvaluation:
         self.label_holder, self.group_holder = label_holder, group_holder
 
     def metrics(
-        self,
-        logits: Shared,
-        label: AtHolder,
-        groups: AtHolder,
-        count: int,
-        copies: Mapping[str, tuple[Shared, Copies]],
+        self, logits: Shared, label: AtHolder, groups: AtHolder, count: int, copies: SharedCopies
     ) -> dict[str, float]:
         """`copies`: by counterfactual model, the logits of edited copies. `count`: number of groups."""
         rows = len(logits)
@@ -201,7 +196,7 @@ class SecureEvaluation:
         both: Shared,
         groups: AtHolder,
         count: int,
-        after: Mapping[str, tuple[Shared, Copies]],
+        after: SharedCopies,
     ) -> None:
         """Widest gaps between groups of each rate, and net flips by model, where enough records count."""
         nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
@@ -334,7 +329,7 @@ def _by_record(values: Shared, of: Copies, rows: int) -> Shared:
     return nothing.index_add(0, torch.from_numpy(of.source), weighted)
 
 
-def _per_judge(values: Shared, copies: Mapping[str, tuple[Shared, Copies]]) -> dict[str, tuple[Shared, Copies]]:
+def _per_judge(values: Shared, copies: SharedCopies) -> dict[str, tuple[Shared, Copies]]:
     """Values of all copies, by counterfactual model."""
     by_judge, at = {}, 0
     for judge, (_, of) in copies.items():
