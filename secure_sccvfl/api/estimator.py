@@ -18,7 +18,7 @@ from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.dataset import Protected, Task
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party import Part, Party
+from secure_sccvfl.data.party import Part, Party, make_party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.models.encoders import Encoder, fit_encoder
@@ -58,11 +58,10 @@ class _Columns:
         """Columns assigned to two parties in order. A number outside the range of training is moved to its end."""
         cells = np.column_stack([_read(feature, table[feature.name]) for feature in self.features])
         cuts = [round(len(self.features) * k / PARTIES) for k in range(PARTIES + 1)]
-        parties = []
-        for rank, (low, high) in enumerate(pairwise(cuts)):
-            layout = Layout.of(self.features[low:high])
-            parties.append(Party(rank, f"party-{rank}", layout, layout.encode(cells[:, low:high])))
-        return tuple(parties)
+        return tuple(
+            make_party(rank, f"party-{rank}", Layout.of(self.features[low:high]), cells[:, low:high])
+            for rank, (low, high) in enumerate(pairwise(cuts))
+        )
 
 
 @dataclass(frozen=True)
@@ -264,8 +263,8 @@ def _part(parties: tuple[Party, ...], label: np.ndarray, groups: np.ndarray | No
     protected: tuple[Protected, ...] = ()
     if groups is not None:
         names = tuple(str(code) for code in range(groups.max() + 1))
-        protected = (Protected("s", parties[-1].name, names, groups[rows]),)
-    return Part(tuple(party.take(rows) for party in parties), label[rows], protected)
+        protected = (Protected("s", parties[-1].name, names, groups),)
+    return Part(parties, label, protected).take(rows)
 
 
 def _feature(name: str, column: pd.Series) -> Feature:

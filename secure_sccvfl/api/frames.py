@@ -1,4 +1,4 @@
-"""DataFrames to a data set and back: the form of a notebook and the form that every other room takes.
+"""DataFrames to a data set and back: the form of a notebook and the form that every other package takes.
 
 A data set made here means the same as one read from files: both go through the same reader and the same checks.
 """
@@ -235,7 +235,7 @@ def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", la
 
 
 def write_files(data: Dataset, folder: Path, id: str = "id", label: str = "y") -> Path:
-    """One CSV file per party and the description beside them; only their owner may read them.
+    """One CSV file per party and the description next to them; only their owner may read them.
 
     Returns the path of the description.
     """

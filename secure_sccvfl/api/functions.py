@@ -1,4 +1,4 @@
-"""Data in, models out, in this process: `load`, `train`, `discover`, `evaluate`. Runs in secret are in `runs`."""
+"""Data in, models out, in this process: `load`, `train`, `discover`, `evaluate`. Runs under MPC are in `runs`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _METHOD = (
 
 @dataclass(frozen=True, repr=False)
 class Data:
-    """Records of all parties, and what a run in secret would read them from.
+    """Records of all parties, and what a run under MPC would read them from.
 
     source: a name or a path, or None for DataFrames given here. read_off: the parts of the public dictionary that
     were read off the records, which is acceptable only for data that may be pooled.
@@ -89,7 +89,7 @@ class Data:
         return joined.reset_index()
 
     def write(self, folder: str | Path) -> Path:
-        """One CSV file per party and a description beside them; returns the path of the description."""
+        """One CSV file per party and a description next to them; returns the path of the description."""
         return write_files(self.dataset, Path(folder), self.id, self.label)
 
 
@@ -171,7 +171,7 @@ def train(
     aware: bool = False,
     **settings: Any,
 ) -> TrainedModel:
-    """Train on the plaintext engine: the method of a run in secret, with all columns in this process.
+    """Train on the plaintext engine: the method of a run under MPC, with all columns in this process.
 
     The records are split by `seed` into training, validation and test part; a private model is trained with the first
     two. Statistics of s and the head get noise for `epsilon` from a seeded generator, so a result can be made again;
@@ -210,7 +210,7 @@ def train(
 
 
 def evaluate(model: TrainedModel | Run) -> pd.DataFrame:
-    """Figures of the test part with intervals, and the majority's beside them: see `TrainedModel.evaluate`."""
+    """Figures of the test part with intervals, and those of the majority: see `TrainedModel.evaluate`."""
     return model.evaluate() if isinstance(model, TrainedModel) else model.metrics
 
 
@@ -268,7 +268,7 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
 
 
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
-    """Settings in the form of a run in secret, checked in the same place."""
+    """Settings in the form of a run under MPC, checked in the same place."""
     if unknown := sorted(set(settings) - set(known)):
         raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})

@@ -1,4 +1,4 @@
-"""Runs in secret on this machine: start one, or open the folder of one that is finished."""
+"""Runs under MPC on this machine: start one, or open the folder of one that is finished."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Figures of the test part with 95 % intervals; beside them those of the majority and of dropping mediators.
+        """Figures of the test part with 95 % intervals, and those of the majority and of dropping mediators.
 
         Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
         one.
@@ -198,18 +198,17 @@ def run_local(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Run:
-    """Train, evaluate and report in secret: a process for each party and one for the dealer, on this machine.
+    """Train, evaluate and report under MPC: a process for each party and one for the dealer, on this machine.
 
     `parties`: as many as the data have; benchmark data can be distributed over another number. `folder`: a new
     folder (default `runs/TIME`). `settings` are the options of a run, such as seed, epsilon, delta, mode, card,
-    evaluation and ledger; `secure_sccvfl.training.modes.options.RunOptions` lists them. `pooled=True` says that
-    your own
-    data may be pooled here: the report then has common judges and baselines, and figures of test records are exact.
-    `harness=False` leaves out judges and baselines. `transcript=True` writes down everything that each process
-    sees, shares included, for `Run.attack`; it is for pooled data only.
+    evaluation and ledger; `secure_sccvfl.training.modes.options.RunOptions` lists them. `pooled=True` says that your
+    own data may be pooled here: the report then has common counterfactual models and baselines (`harness=False`
+    leaves these out), and figures of test records are exact. `transcript=True` writes down everything that each
+    process sees, shares included, for `Run.attack`; it is for pooled data only.
 
-    DataFrames are written to `FOLDER-data` beside the run: a file for each party, which only you may read. What
-    their records have spent is kept in `sccvfl-ledgers` beside both, or in `ledger`. Use the same place for every
+    DataFrames are written to `FOLDER-data` next to the run: a file for each party, which only you may read. What
+    their records have spent is kept in `sccvfl-ledgers` next to both, or in `ledger`. Use the same place for every
     run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
     place = new_folder() if folder is None else Path(folder)

@@ -1,6 +1,6 @@
 """What `train` and `discover` return: a model of the plaintext engine, and the scores of a simulated discovery.
 
-All columns are in this process. Use it for data that may be pooled, and to try settings before a run in secret.
+All columns are in this process. Use it for data that may be pooled, and to try settings before a run under MPC.
 """
 
 from __future__ import annotations
@@ -139,10 +139,10 @@ class TrainedModel:
         """Figures of the test part, each with its 95 % interval, and those of the most frequent answer.
 
         acc and logloss (rmse for a regression). fr_all, fr_kr_all: share of decisions that flip when a record is
-        edited to another group, by two judges that training never saw. fr_null_all, fr_null_kr_all: the same after
-        the groups were shuffled over the records, which is what a judge finds where there is nothing to find. fr_own:
-        by the run's own generator. dp_gap, eo_gap: widest difference between groups in the share of positive
-        decisions, and in true or false positive rates. Their intervals are those of the two groups that differ most.
+        edited to another group, by two counterfactual models that training never saw. fr_null_all, fr_null_kr_all:
+        their permutation baselines, with groups shuffled over the records. fr_own: by the run's own generator.
+        dp_gap, eo_gap: widest difference between groups in the share of positive decisions, and in true or false
+        positive rates. Their intervals are those of the two groups that differ most.
         """
         return self._figures.copy()
 

@@ -1,4 +1,4 @@
-"""Records and what is publicly known of them: the feature dictionary, data sets, splits, and one party's columns.
+"""Records and their public description: feature dictionary, data sets, files, splits, and one party's columns.
 
-This is the lowest room: every other room may import it, and it imports none of them.
+The lowest package: every other package may import it, and it imports none of them.
 """

@@ -112,7 +112,7 @@ def refuse(owner: str, problems: Sequence[CellProblem], ids: pd.Index) -> None:
 class Cells:
     """How the cells of one column are written.
 
-    na: cells that are gaps, beside empty ones. decimal, thousands: marks inside numbers. format, origin, unit: of a
+    na: cells that are gaps, besides empty ones. decimal, thousands: marks inside numbers. format, origin, unit: of a
     date, which reads as the number of units since its origin. other: the category of all values that are not listed.
     """
 

@@ -153,7 +153,7 @@ def benchmark_schema(data: Dataset) -> Schema:
 
 
 def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
-    """What the harness hands to one party."""
+    """One party's part of pooled data."""
     schema = benchmark_schema(data)
     held = {a.name: a.codes for a in data.protected if a.holder == schema.parties[rank]}
     protected = tuple(replace(a, codes=held.get(a.name)) for a in schema.protected)
@@ -203,17 +203,14 @@ def public_split(ids: np.ndarray, seed: int) -> Split:
     """Train, validation and test by a hash of seed and id: every party finds the same rows alone.
 
     A record's part depends on its own id alone. If it depended on its rank among all records, one more record could
-    push another one out of the training part. Then a release about that part would change by two records where one
-    is charged. The split is not stratified: no party knows label and s together.
+    push another one out of the training part, and a release about that part would change by two records where one is
+    charged. The split is not stratified: no party knows label and s together.
 
-    Why the hash has no key, although ledgers know records by keyed tags. A key would hide a record's part from those
-    without it: the dealer and strangers. The dealer sees no id. A stranger who knows an id and the seed knows in
-    which part such a record would be, and not whether there is one. The parties have the key of tags, so to them a
-    keyed part would be as plain as this one. And it would cost two things. A party could not look at its own parts
-    (too few records, a group that is absent, a card that does not fit) before it meets the others. With another
-    folder of ledgers, and so another key, test records of an earlier model would move into the training part of a
-    later one. Who makes up ids can choose their parts, with a key or without: parties follow the protocol. It gains
-    nothing by that, since a record pays by its tag in every part.
+    The hash has no key, although ledgers use keyed pseudonyms. A key would hide parts only from the dealer, which
+    sees no id, and from strangers, who learn in which part a record of a known id would be, not whether there is one.
+    It would cost two things: a party could not check its own parts before it meets the others, and with another key
+    test records of an earlier model would move into the training part of a later one. A party that makes up ids can
+    choose their parts either way and gains nothing: a record pays by its pseudonym in every part.
     """
     digests = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in ids]
     point = np.array([int.from_bytes(d[:7]) for d in digests], np.int64)

@@ -1,8 +1,8 @@
 """Seeded randomness for experiments, named by use.
 
-Every draw of the plaintext engine and of the harness comes from a stream that is named after its use (a feature, a
-group, a phase). So the order of parties or features never changes a result. Masks, shares and real noise do not
-come from here: the secure engine takes them from a cryptographic generator.
+Every draw of the plaintext engine and of pooled evaluations comes from a stream that is named after its use (a
+feature, a group, a phase), so the order of parties or features never changes a result. Masks, shares and real noise
+do not come from here: the secure engine takes them from a cryptographic generator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which columns depend on s: noisy statistics of s (a seam with two sides), scores, and proposed roles.
+"""Which columns depend on s: released statistics (one interface, a plaintext and a secure engine), scores, roles.
 
-Called by training, by the job `discovery`, and by reports that explain roles.
+Path of a contingency table: `noisy_tables.release_tables` -> `statistics.GroupSums` -> an engine -> `NoisyTables` at
+its owner -> `evidence` or `projected` (scores, p-values) -> `decisions.decide` (roles). Called by training, by the
+job `discovery`, and by reports that explain roles.
 """

@@ -226,7 +226,7 @@ class _Around:
 class RecordedStatistics(_Around):
     """The statistics of a run, each handed to `keep` as soon as it is opened.
 
-    presence: where records overlap in secret; the noisy number of those that all have is kept with the tables.
+    presence: with hidden alignment; the noisy number of common records is kept with the tables.
     """
 
     charger: Charger
@@ -245,9 +245,9 @@ class RecordedStatistics(_Around):
 
 @dataclass(frozen=True)
 class CachedStatistics(_Around):
-    """The same seam from kept tables. Nothing is opened or charged; what was not kept is refused like by a ledger.
+    """The same interface from cached releases. Nothing is opened or charged; what is not cached is refused.
 
-    `inner` publishes, and knows the noise: its charger must have the multiplier and the kind of the kept tables.
+    `inner` publishes, and knows the noise: its charger must have the multiplier and the noise kind of the cache.
     """
 
     tables: CachedReleases

@@ -89,9 +89,9 @@ class DiscoveryConfig:
 class RoleAssignment:
     """Roles with the numbers they rest on.
 
-    `proposed`: the roles before a card had its say on those of `by_card`. `confidence`: how likely another run
-    proposes the same role, by redraws; empty until it is computed. `opened`: of each attribute what was opened for
-    the score `hsic`: numbers of all features, and group sizes.
+    `proposed`: the roles before a card overrode those of `by_card`. `confidence`: how likely another run proposes the
+    same role, by redraws; empty until it is computed. `opened`: what was opened of each attribute for the score
+    `hsic`: numbers of all features, and group sizes.
     """
 
     roles: Roles
@@ -104,43 +104,31 @@ class RoleAssignment:
     opened: tuple[Mapping[str, Any], ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """The finding as an entry of the audit log."""
+        """As an entry of the audit log."""
+        roles = {"roles": dict(self.roles.of), "proxies": self.roles.proxies, "mask": self.roles.digest()}
+        numbers = {k: dict(getattr(self, k)) for k in ("scores", "p_values", "proposed", "confidence")}
         return {
-            "roles": dict(self.roles.of),
-            "proxies": self.roles.proxies,
-            "mask": self.roles.digest(),
-            "scores": dict(self.scores),
-            "p_values": dict(self.p_values),
+            **roles,
+            **numbers,
             "changes": list(self.log),
-            "proposed": dict(self.proposed),
             "by_card": list(self.by_card),
-            "confidence": dict(self.confidence),
             "opened": list(self.opened),
         }
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> RoleAssignment:
-        """The finding of such an entry."""
-        return cls(
-            Roles(record["roles"], record["proxies"]),
-            record["scores"],
-            record["p_values"],
-            tuple(record["changes"]),
-            record["proposed"],
-            tuple(record["by_card"]),
-            record["confidence"],
-            tuple(record.get("opened", ())),
-        )
+        """The assignment of such an entry."""
+        numbers = {k: record[k] for k in ("scores", "p_values", "proposed", "confidence")}
+        lists = {"log": record["changes"], "by_card": record["by_card"], "opened": record.get("opened", ())}
+        values: dict[str, Any] = numbers | {k: tuple(v) for k, v in lists.items()}
+        return cls(Roles(record["roles"], record["proxies"]), **values)
 
 
 def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
     """Features found at this false-discovery rate."""
     ordered = sorted(p_values, key=lambda k: (p_values[k], k))
-    passed = 0
-    for rank, name in enumerate(ordered, start=1):
-        if p_values[name] <= level * rank / len(ordered):
-            passed = rank
-    return set(ordered[:passed])
+    passed = [rank for rank, k in enumerate(ordered, start=1) if p_values[k] <= level * rank / len(ordered)]
+    return set(ordered[: max(passed, default=0)])
 
 
 def _rank(role: Role) -> float:

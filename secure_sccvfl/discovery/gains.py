@@ -1,7 +1,7 @@
 """The risk gain of a feature: how much better s predicts it beyond the other columns of its owner.
 
 The paper fits two predictors of x_j from the other columns, one with s and one without, and compares their risks.
-In secret nobody can fit the one with s. But what s adds follows from sums by group. Let r be the residual of the
+Under MPC nobody can fit the one with s. But what s adds follows from sums by group. Let r be the residual of the
 predictor without s, fitted on other records. Of all predictors "the one without s, plus an offset for each group"
 the best one has the group means m_g of r as offsets. A constant offset (m, the mean of all) needs no s. With n_g
 records in group g:
@@ -22,7 +22,7 @@ each category would be longer and cost every feature more noise. Tables and HSIC
 *Noise.* With deviation sigma in each sum, n_g m_g has variance t = 2 sigma^2. m_g - m has t (1 / n_g^2 - 2 / (n_g
 n) + groups / n^2) more squared expectation than without noise. That is subtracted from each group's square, and
 nothing below 0 is left: a group of a few records counts little. Group sizes are averaged over the owner's features.
-What sampling alone adds, (groups - 1) var(r) / n at most, is the same for all but for var(r); it is not subtracted.
+What sampling alone adds, (groups - 1) var(r) / n at most, differs only by var(r) and is not subtracted.
 """
 
 from __future__ import annotations

@@ -124,9 +124,6 @@ class ResidualDependence(Statistic):
     def sensitivity(self, shape: Shape) -> Sensitivity:
         return Grid(shape.rows).joint(self.width, shape.counts, shape.features)
 
-    def check(self, columns: Arrays, shape: Shape) -> None:
-        check_columns(columns, shape.rows, 1.0, whole=False)
-
     def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
         grid = Grid(shape.rows)
         return np.array([[dependence(grid.features(columns), groups[:, part], grid) for part in shape.parts]])
@@ -135,8 +132,8 @@ class ResidualDependence(Statistic):
         return Grid(shape.rows).unit ** 2
 
     def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
-        grid = Grid(shape.rows)
-        return {k: grid.centred(grid.features(v)) for k, v in columns.items() if np.isfinite(v).all()}
+        grid, sound = Grid(shape.rows), check_columns(columns, shape.rows, 1.0, whole=False)
+        return {k: grid.centred(grid.features(v)) for k, v in sound.items()}
 
     def of_table(self, session: Session, table: Secret, shape: Shape) -> Secret:
         squares = divided(table, Grid(shape.rows).divisor).square()

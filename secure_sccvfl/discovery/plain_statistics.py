@@ -42,7 +42,7 @@ class PlainStatistics:
         self.noise.check(rows)
         members = np.hstack([one_hot(own, count) for own, count in zip(codes, counts, strict=True)])
         shape = Shape(rows, [block.shape[1] for block in columns.values()], counts)
-        statistic.check(columns, shape)
+        statistic.whole(columns, shape)
         exact = {k: statistic.exact(block, members, shape) for k, block in columns.items()}
         moved = statistic.sensitivity(shape)
         noisy = self.noise.release(exact, statistic.name, moved, statistic.mechanism)

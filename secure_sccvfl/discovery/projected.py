@@ -17,7 +17,7 @@ go to their owners as ever. Both openings are functions of N and public numbers 
 follows from them, and squares are |N P|^2 and |N 1|^2. No exact count enters: with an owner's exact T_k. in the place
 of the sum over N_k., a record would move what is opened by e_g - q, which that noise does not hide. So whatever is
 opened here is post-processing of the charged release. What is rounded is rounded after the noise, by masks of the
-dealer. Everything below is computed from opened numbers by every party alike: no owner announces what others cannot
+dealer. Everything below is computed from opened numbers by every party: no owner announces what others cannot
 check.
 
 E |Z P|^2 = K |P|^2 sigma^2 for noise Z in the K bins of a column, which is subtracted. A p-value compares the square

@@ -211,7 +211,7 @@ class SecureStatistics:
         if number < max(FEWEST, SURE * error):
             raise AlignmentError(
                 f"about {max(0, round(number))} records are common to all parties, give or take {round(2 * error)}: "
-                f"too few to go on; are the ids written alike, by the same rule?"
+                f"too few to go on; are the ids written by the same rule?"
             )
         return number
 
@@ -231,14 +231,12 @@ class SecureStatistics:
         agreed = dict(layout[session.rank])
         if {k: v.shape[1] for k, v in columns.items()} != agreed:  # public, so this is a programming error
             raise DataError(f"party {session.rank}: columns differ from the public ones {agreed}")
-        own = {k: columns[k] for k in agreed}
-        whole = statistic.whole(own, shape)
         held = [j for j, holder in enumerate(self._holders) if holder == session.rank]
         key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), room >= 2**30)
         error: DataError | None = None
         digest = b""
         try:
-            statistic.check(own, shape)
+            whole = statistic.whole({k: columns[k] for k in agreed}, shape)
             codes = {j: check_groups(groups[j], counts[j], self._rows) for j in held}
             digest = _digest([*whole.values(), *codes.values()])
         except DataError as problem:

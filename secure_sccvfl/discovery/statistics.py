@@ -92,8 +92,11 @@ class Statistic:
         """What one record moves in all results together."""
         raise NotImplementedError
 
-    def check(self, columns: Arrays, shape: Shape) -> None:
-        """Raise DataError before anything is charged if own columns may move more than the sensitivity."""
+    def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
+        """Owner, local: the whole numbers that are summed by group under MPC.
+
+        Raises DataError, before anything is charged, if own columns may move more than the sensitivity.
+        """
         raise NotImplementedError
 
     def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
@@ -107,10 +110,6 @@ class Statistic:
     def largest(self, shape: Shape) -> float:
         """A bound for the sums of a table under MPC, in units."""
         return 2.0**61
-
-    def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
-        """Owner, local: the whole numbers that are summed by group under MPC."""
-        return dict(columns)
 
     def of_table(self, session: Session, table: Secret, shape: Shape) -> Secret:
         """Run by all parties: the results of all features from the secret table of sums, in units."""
@@ -162,8 +161,8 @@ class GroupSums(Statistic):
         """The largest norm of one feature's row: with this bound for all rows, the joint l2 norm is `norm`."""
         return self.norm / float(np.sqrt(shape.features * len(shape.counts)))
 
-    def check(self, columns: Arrays, shape: Shape) -> None:
-        check_columns(columns, shape.rows, self._bound(shape))
+    def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
+        return check_columns(columns, shape.rows, self._bound(shape))
 
     def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
         return columns.T @ groups
@@ -193,8 +192,8 @@ class ClippedSums(Statistic):
         joint = joint_norm(1.0, shape.features, len(clipping.groups))
         return clipped(joint, clipping.length, joint_norm(clipping.distance, shape.features, 1), clipping.unit)
 
-    def check(self, columns: Arrays, shape: Shape) -> None:
-        check_columns(columns, shape.rows, 1.0)
+    def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
+        return check_columns(columns, shape.rows, 1.0)
 
     def exact(self, columns: np.ndarray, groups: np.ndarray, shape: Shape) -> np.ndarray:
         return scaled(columns.T @ groups, self.length)
@@ -286,8 +285,8 @@ def joint_norm(row: float, features: int, attributes: int) -> float:
     return row * float(np.sqrt(features * attributes))
 
 
-def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) -> None:
-    """Check each feature: one row per record, no gap, no row longer than `bound`.
+def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) -> dict[str, np.ndarray]:
+    """The same columns, each checked: one row per record, no gap, no row longer than `bound`.
 
     If `whole`, entries must be whole and not negative. Without negative numbers a replaced record moves sums by
     sqrt(2) times the bound, not twice (`Sensitivity`).
@@ -297,7 +296,7 @@ def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) 
             raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
         real = np.issubdtype(block.dtype, np.floating)
         if real and not np.isfinite(block).all():
-            raise DataError(f"{name}: NaN or infinite values; a gap must have a bin of its own")
+            raise DataError(f"{name}: NaN or infinite values; a gap needs a separate bin")
         if whole and real and not (block == np.rint(block)).all():
             raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
         if whole and block.min(initial=0) < 0:
@@ -308,6 +307,7 @@ def check_columns(columns: Arrays, rows: int, bound: float, whole: bool = True) 
                 f"{name}: a record adds {longest:.3g} where the charged sensitivity allows {bound:.3g}; "
                 "is a value outside the public range?"
             )
+    return dict(columns)
 
 
 def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a model is worth, computed in secret: rates of groups, exact or with noise, and intervals.
+"""Evaluation of a model under MPC: rates of groups with intervals, exact or with noise.
 
-Called by the jobs of `run`, and by everything that reports a rate.
+Called by the job `evaluate`. Its plaintext counterpart is `secure_sccvfl.evaluation`.
 """

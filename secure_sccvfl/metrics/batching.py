@@ -1,21 +1,24 @@
 """CrypTen operators on several tensors at once, in the rounds of one.
 
-Values of an evaluation come from many places: records, copies of several judges, groups. What needs no result of
-each other is put into one tensor first, so that rounds do not grow with the number of judges or groups.
+Values of an evaluation belong to records, copies of several counterfactual models, and groups. What needs no result
+of each other is put into one tensor first, so that rounds do not grow with the number of models or groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import torch
 
 from protocols.session.runtime import Session, crypten
+from secure_sccvfl.metrics.rates import Copies
 
 Shared = Any
 """A CrypTen tensor. CrypTen has no types for mypy."""
+SharedCopies = Mapping[str, tuple[Shared, Copies]]
+"""By counterfactual model: logits of copies of test records, and whose copies they are."""
 
 
 def together(function: Callable[[Shared], Shared], *values: Shared) -> list[Shared]:

@@ -4,8 +4,8 @@ Before: the logits of test records and of their edited copies are CrypTen tensor
 holders. Row numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and
 no decision, logit, label or group of a record. Means are opened as sums and divided by public numbers.
 
-Steps that need no result of each other share their rounds, whatever the number of judges: `together` evaluates one
-operator on several tensors, `products` multiplies several pairs. With two classes and two groups:
+Steps that need no result of each other share their rounds, whatever the number of counterfactual models: `together`
+evaluates one operator on several tensors, `products` multiplies several pairs. With two classes and two groups:
 
 | step | rounds |
 |---|---|
@@ -44,7 +44,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.batching import Shared, largest, products, squares, together
+from secure_sccvfl.metrics.batching import Shared, SharedCopies, largest, products, squares, together
 from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_judge, gaps_of
 from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, Facts
 
@@ -55,7 +55,7 @@ UNIT = 1 << 16
 
 
 def enough(rate: str, of: int | str) -> str:
-    """The name of the bit that says whether a rate of a group, or a judge's net flips, rest on enough records."""
+    """The name of the bit that says whether a rate of a group, or a model's net flip rate, rest on enough records."""
     return f"enough {rate} {of}"
 
 
@@ -111,14 +111,9 @@ class SecureEvaluation:
         self.label_holder, self.group_holder = label_holder, group_holder
 
     def metrics(
-        self,
-        logits: Shared,
-        label: AtHolder,
-        groups: AtHolder,
-        count: int,
-        copies: Mapping[str, tuple[Shared, Copies]],
+        self, logits: Shared, label: AtHolder, groups: AtHolder, count: int, copies: SharedCopies
     ) -> dict[str, float]:
-        """`copies`: by judge, the logits of edited copies. `count`: number of groups."""
+        """`copies`: by counterfactual model, the logits of edited copies. `count`: number of groups."""
         rows = len(logits)
         edited = crypten.cat([edited for edited, _ in copies.values()])
         source = np.concatenate([of.source for _, of in copies.values()])
@@ -201,9 +196,9 @@ class SecureEvaluation:
         both: Shared,
         groups: AtHolder,
         count: int,
-        after: Mapping[str, tuple[Shared, Copies]],
+        after: SharedCopies,
     ) -> None:
-        """Widest gaps between groups of each rate, and net flips of each judge, where enough records count."""
+        """Widest gaps between groups of each rate, and net flips by model, where enough records count."""
         nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
         above, below, left = self._net_flips(shown, groups, count, [after[judge] for judge in nets])
         for number, judge in enumerate(nets):
@@ -232,7 +227,7 @@ class SecureEvaluation:
     def _net_flips(
         self, shown: Shared, groups: AtHolder, count: int, judged: Sequence[tuple[Shared, Copies]]
     ) -> tuple[Shared, Shared, Shared]:
-        """|P(gain) - P(loss)| as numerators and denominators over pairs of groups with enough records, by judge.
+        """|P(gain) - P(loss)| as numerators and denominators over pairs of groups with enough records, by model.
 
         And whether there is such a pair.
         """
@@ -252,7 +247,7 @@ class SecureEvaluation:
         chosen = None
         if self.session.rank == self.group_holder:
             if groups is None or target is None:
-                raise ValueError("the holder of s needs it, and the groups that a judge moves records to")
+                raise ValueError("the holder of s needs it, and the groups that a model moves records to")
             moved = np.flatnonzero((target >= 0) & (target != groups))
             chosen = np.zeros((rows, count * (count - 1)))
             chosen[moved, (groups * (count - 1) + target - (target > groups))[moved]] = 1
@@ -303,9 +298,9 @@ class _Figures:
         """Open all of them. Sums with one fraction are divided in one round."""
         values = dict(self._kept)
         for bits in sorted({session.fraction(total) for total, _ in self._sums.values()}):
-            alike = [name for name, (total, _) in self._sums.items() if session.fraction(total) == bits]
-            means = crypten.stack([self._sums[name][0] for name in alike]) / self._rows
-            values |= {name: means[number] for number, name in enumerate(alike)}
+            same_fraction = [name for name, (total, _) in self._sums.items() if session.fraction(total) == bits]
+            means = crypten.stack([self._sums[name][0] for name in same_fraction]) / self._rows
+            values |= {name: means[number] for number, name in enumerate(same_fraction)}
         opened = open_to_all(session, crypten.stack([values[name] for name in names]), EXACT_EVALUATION.name)
         divisors = [self._sums[name][1] if name in self._sums else 1.0 for name in names]
         return dict(zip(names, (opened / divisors).tolist(), strict=True))
@@ -334,8 +329,8 @@ def _by_record(values: Shared, of: Copies, rows: int) -> Shared:
     return nothing.index_add(0, torch.from_numpy(of.source), weighted)
 
 
-def _per_judge(values: Shared, copies: Mapping[str, tuple[Shared, Copies]]) -> dict[str, tuple[Shared, Copies]]:
-    """Values of all copies, taken apart by judge."""
+def _per_judge(values: Shared, copies: SharedCopies) -> dict[str, tuple[Shared, Copies]]:
+    """Values of all copies, by counterfactual model."""
     by_judge, at = {}, 0
     for judge, (_, of) in copies.items():
         by_judge[judge] = values[at : at + len(of.source)], of

@@ -62,7 +62,7 @@ from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.batching import Shared, split, squares
+from secure_sccvfl.metrics.batching import Shared, SharedCopies, split, squares
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.rates import NULL, RATES, Copies, gaps_of, wilson
 from secure_sccvfl.releases.catalogue import EVALUATION, Facts
@@ -169,7 +169,7 @@ class NoisyEvaluation:
         logits: Shared,
         label: AtHolder,
         groups: AtHolder,
-        copies: Mapping[str, tuple[Shared, Copies]],
+        copies: SharedCopies,
         control: Shared | None = None,
         presence: Presence | None = None,
     ) -> dict[str, np.ndarray]:
@@ -194,7 +194,7 @@ class NoisyEvaluation:
         logits: Shared,
         label: AtHolder,
         groups: AtHolder,
-        copies: Mapping[str, tuple[Shared, Copies]],
+        copies: SharedCopies,
         control: Shared | None,
         held: Shared | None,
     ) -> dict[str, Shared]:
@@ -233,7 +233,7 @@ class NoisyEvaluation:
         layout: Sums,
         logits: Shared,
         label: AtHolder,
-        copies: Mapping[str, tuple[Shared, Copies]],
+        copies: SharedCopies,
         control: Shared | None,
         held: Shared | None,
     ) -> dict[str, Shared]:

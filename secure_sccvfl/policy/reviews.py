@@ -1,4 +1,4 @@
-"""Reviews of a card: the answer to an appeal, or one that is due, with what discovery finds now beside what it found.
+"""Reviews of a card: the answer to an appeal, or one that is due, with what discovery finds now and found before.
 
 A review looks at the evidence and at the entry of the feature dictionary, and at what discovery proposes on new
 records if it was run again. It may change a role, the evidence and the entry. What changed is in its event, and makes
@@ -152,7 +152,7 @@ def deltas(card: PolicyCard, found: Found) -> dict[str, dict[str, Any]]:
 
 
 def _with_found(card: PolicyCard, found: Found) -> PolicyCard:
-    """The card with the proposals of the last discovery, beside roles that stay as people decided them."""
+    """The card with the proposals of the last discovery, next to roles that stay as people decided them."""
     decisions = dict(card.decisions)
     for name in decisions.keys() & found.proposed.keys():
         d, proposed, sure, score = decisions[name], found.proposed[name], found.confidence[name], found.scores[name]

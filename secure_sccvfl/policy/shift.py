@@ -4,7 +4,7 @@ Before: the party's columns of the old and of the new records. After: the party 
 shares of its public bins moved (total variation), and whether that is more than chance. Nothing leaves: no message,
 no file, no entry of a log. What people then write into a review is theirs to decide.
 
-Control: records are dealt anew into an old and a new part of the same sizes, which is what they would be without a
+Control: records are dealt again into an old and a new part of the same sizes, which is what they would be without a
 shift. A column raises an alarm if its distance is beyond all but LEVEL / columns of such draws. So a party without a
 shift, whose records are independent, gets any alarm at all with probability LEVEL at most.
 """

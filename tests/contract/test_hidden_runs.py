@@ -394,7 +394,7 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
     for align, told in (("revealed", "no record is common to all parties"), ("exact", "clinic holds other records")):
         assert told in refused(jobs(TrainJob, dataset, align=align), tmp_path, align)
         assert not {name for name in opened(tmp_path / align) if name.startswith("sketch")}
-    assert "too few to go on; are the ids written alike, by the same rule?" in refused(
+    assert "too few to go on; are the ids written by the same rule?" in refused(
         jobs(TrainJob, dataset), tmp_path, "hidden"
     )
     assert set(opened(tmp_path / "hidden")) == {UNION, "columns", "features", "first count"}

@@ -88,7 +88,7 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
     assert abs(count - 240) < STANDARD_ERRORS * error and error > 1
     has = held(consortium, 0.0)
     told = consortium.run(job, held=has, folder=tmp_path)
-    assert len(set(told)) == 1 and "too few to go on; are the ids written alike, by the same rule?" in told[0]
+    assert len(set(told)) == 1 and "too few to go on; are the ids written by the same rule?" in told[0]
     for log in tmp_path.glob("**/releases.jsonl"):
         assert [entry["release"] for entry in read_chain(log)] == ["first count"]
     assert charged == [["first count"]] * 3, "nobody has paid for a table"

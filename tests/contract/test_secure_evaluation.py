@@ -183,7 +183,7 @@ def test_net_flips_of_too_few_records_are_not_told():
 
 def test_net_flips_need_the_targets_at_the_holder():
     """The holder of s without the targets cannot name the pairs: nothing is opened."""
-    with pytest.raises(ValueError, match="the groups that a judge moves records to"):
+    with pytest.raises(ValueError, match="the groups that a model moves records to"):
         SecureEvaluation(Alone(), "binary", 1, 0)._pairs(np.zeros(3, int), None, 3, 2)
 
 

@@ -293,7 +293,7 @@ ABOUT = """\
 # EVERYTHING IN THIS FILE BECOMES PUBLIC among the parties. Somebody at {party} must read and approve it first.
 # - Ranges are rounded outward to a grid and are not the least and largest values. Still, they tell their size.
 # - A listed category, class or group tells that it occurs. Values in fewer than {floor} records are not listed.
-# - Write units and meanings. Delete the line of a column that shall not be used.
+# - Write units and meanings. Delete the line of a column that must not be used.
 """
 
 
@@ -349,7 +349,7 @@ def draft_of(
     notes = [(one.name, f"left out: {note}" if one.entry is None else note) for one in guesses for note in one.notes]
     entries = [_written(one.entry, one.cells, default) for one in guesses if one.entry is not None]
     if not entries:
-        raise DataError(f"{party}: {path.name!r} has no column to train on beside id, label and protected columns")
+        raise DataError(f"{party}: {path.name!r} has no column to train on besides id, label and protected columns")
     task, target = (None, None) if label is None else _label(table[label], default, notes)
     groups = tuple(_groups(table[name], "groups", notes) for name in protected)
     return Draft(party, path.name, key, tuple(entries), _marks(default), target, task, groups, tuple(notes))

@@ -14,7 +14,7 @@ from secure_sccvfl.data.files import load_toml, read_description
 
 @contextmanager
 def embedded_file(name: str) -> Iterator[Path]:
-    """The path of a file in this folder, with the others beside it; the file may not exist."""
+    """The path of a file in this folder, with the others next to it; the file may not exist."""
     with resources.as_file(resources.files(__package__)) as folder:
         yield folder / name
 
