@@ -140,9 +140,9 @@ def _named(figures: tuple[float, float, float]) -> dict[str, float]:
 
 def _point(name: str, values: Sequence[Mapping[str, float]], taken: float | None) -> dict[str, Any]:
     method, _, lam = name.partition(" ")
-    point: dict[str, Any] = {"method": method, "lambda": float(lam) if lam else None}
-    point["chosen"] = bool(lam) and float(lam) == taken
+    figures = {}
     for metric in values[0]:
         seen = np.array([one[metric] for one in values if metric in one])
-        point[metric] = _named(interval(seen, metric.startswith(RATES)))
-    return point
+        figures[metric] = _named(interval(seen, metric.startswith(RATES)))
+    weight = float(lam) if lam else None
+    return {"method": method, "lambda": weight, "chosen": bool(lam) and weight == taken, "figures": figures}

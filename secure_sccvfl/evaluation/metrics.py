@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
-from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
+from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, gaps_of
 from secure_sccvfl.models.cvae import mmd
 from secure_sccvfl.training.plain import decisions, log_loss
 

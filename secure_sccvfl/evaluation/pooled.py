@@ -24,8 +24,7 @@ from secure_sccvfl.evaluation.information import information
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, train_plainly
 from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
-from secure_sccvfl.metrics.copies import NULL
-from secure_sccvfl.metrics.group_rates import MIN_GROUP
+from secure_sccvfl.metrics.rates import MIN_GROUP, NULL
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles

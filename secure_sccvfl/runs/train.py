@@ -43,7 +43,7 @@ from secure_sccvfl.releases.ledgers import (
     open_budget,
     spent_figures,
 )
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.runs.checkpoints import Checkpoints

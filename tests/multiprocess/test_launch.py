@@ -116,7 +116,7 @@ def test_certificates(tmp_path: Path) -> None:
         ),
         (("run_party", "--out", "o", "--rank", "0", "--config", "good.toml"), "needs certificates"),
         (("run_party", "--out", "o", "--rank", "0", "--config", "nojob.toml"), "no such job: 'dance'"),
-        (("run_party", "--out", "old", "--rank", "0", "--config", "good.toml"), "is there already"),
+        (("run_party", "--out", "old", "--rank", "0", "--config", "good.toml"), "already exists"),
     ],
 )
 def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

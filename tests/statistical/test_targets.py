@@ -49,7 +49,7 @@ def measured(request):
         patch.setattr(frontier, "BESIDE", frontier.BESIDE[:-1])  # without `paper`, which is slow
         seeds = [FrontierSeed(request.param, 3, "iid", seed, config, budget, card) for seed in SEEDS]
         found = joined([run_frontier_seed(seed) for seed in seeds], "lambda 3", config.taken)
-    points = {point["method"]: point for point in found["points"] if point["lambda"] is None}
+    points = {point["method"]: point["figures"] for point in found["points"] if point["lambda"] is None}
     return asked, found, points
 
 
@@ -78,7 +78,7 @@ def test_models_pass_the_permutation_baseline_and_the_checks_that_are_claimed(me
 def test_more_consistency_means_fewer_flips_and_less_to_attack(measured):
     _, found, points = measured
     along = [p for p in found["points"] if p["method"] == "scc" and p["lambda"] is not None]
-    flips = [p["fr_all"]["mean"] for p in along]
+    flips = [p["figures"]["fr_all"]["mean"] for p in along]
     assert flips[0] > 2 * flips[5] > 2 * flips[-1]
     assert points["scc"]["pgd_sr"]["mean"] < 0.7 * points["erm"]["pgd_sr"]["mean"]
 

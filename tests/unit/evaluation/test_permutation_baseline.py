@@ -109,7 +109,7 @@ def test_a_failing_model_is_marked_in_the_table():
     text = markdown("main", rows)
     head = next(line for line in text.splitlines() if line.startswith("| method"))
     assert "fr [all] | fr_null [all] | net [all] | fr [ot] **fails** | fr_null [ot] | net [ot] **fails** |" in head
-    assert "ERM 0.1000 with true s and 0.0900 with shuffled s; **fails**: null" in text
-    assert "0.0030 with shuffled s; passes every gate" in text
-    assert "AUC of the target group 0.70 (unedited 0.30, real records 0.80)" in text
+    assert "ERM 0.1000 with true s and 0.0900 with permuted s; **fails**: null" in text
+    assert "0.0030 with permuted s; passes every check" in text
+    assert "AUC of the target group 0.70 (unchanged 0.30, real records 0.80)" in text
     assert "| 10.00 % (10.00-10.00) | 9.00 % (9.00-9.00) | 2.00 %" in text

@@ -9,7 +9,7 @@ from secure_sccvfl.evaluation.counterfactual_models import FIRST, RUN_MODELS
 from secure_sccvfl.evaluation.examples import draw
 from secure_sccvfl.evaluation.pooled import compare, hand_out, run_counterfactuals
 from secure_sccvfl.evaluation.scoring import with_failed_checks
-from secure_sccvfl.metrics.copies import NULL
+from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
