@@ -198,7 +198,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         seen = {p.rank: encoders[p.rank](p.inputs) for p in parts[0].parties}
         bound = {rank: CURVATURE[self._task] * block.var(axis=0) + config.ridge for rank, block in seen.items()}
         head = engine.head(batches[0], self._outputs, self._task)
-        descent = engine.prepare(batches[0], None, Step(), bound)
+        descent = engine.first_order(batches[0], None, Step(), bound)
         head = engine.steps(head, descent, 2 * config.steps)
         engine.check_range([head], batches[0])
         head, temperature = calibrated(engine, head, batches[1], self._task, config.evaluation)

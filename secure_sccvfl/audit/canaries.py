@@ -64,7 +64,7 @@ from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.dp import DpConfig, noisy_sum, step_sensitivity
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.shared import share_label
 
 WORLDS = KEPT, CHANGED = ("kept", "changed")
 """The two data sets: with the record as it is, and with another in its place."""

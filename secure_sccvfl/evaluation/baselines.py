@@ -20,8 +20,7 @@ from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.modes import MODES
-from secure_sccvfl.training.plain import Head
-from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.plain import Head, ModuleHead
 
 
 def with_inputs(parties: tuple[Party, ...], inputs: np.ndarray) -> list[Party]:

@@ -31,7 +31,7 @@ from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, pl
 from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.releases.mechanisms import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.plain import ModuleHead
 from secure_sccvfl.training.trainer import Model
 
 LABEL_ROWS = 256

@@ -100,7 +100,7 @@ def parity(ready: Prepared) -> Fitted:
     penalty = Penalty((), gram, np.zeros_like(gram))
     step = Step(lam=PARITY_WEIGHT)
     head = engine.head(batch, ready.data.outputs, task)
-    head = engine.steps(head, engine.prepare(batch, penalty, step, {0: bound}), PARITY_STEPS)
+    head = engine.steps(head, engine.first_order(batch, penalty, step, {0: bound}), PARITY_STEPS)
 
     def predict(inputs: np.ndarray) -> np.ndarray:
         parties = with_inputs(ready.parties, inputs)

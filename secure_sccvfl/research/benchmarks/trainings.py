@@ -35,8 +35,7 @@ from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model, probabilities
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.plain import ModuleHead, PlainEngine
 from secure_sccvfl.training.trainer import train
 
 SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "late refreshes", "training")

@@ -1,8 +1,8 @@
 """The paper's network: two-layer MLP encoders at the parties, a linear head at a server, and what parties get back.
 
 Plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals labels (see
-secure_sccvfl/audit/attacks/gradients.py). Each party has its own encoder (Eq. client_fuse). Eq. mlp_backbone is one
-MLP over all columns "with fixed index ranges"; one encoder per party is its form with block-diagonal weights, and the
+`audit.attacks.gradients`). Each party has its own encoder (Eq. client_fuse). Eq. mlp_backbone is one MLP
+over all columns "with fixed index ranges"; one encoder per party is its form with block-diagonal weights, and the
 only one that split learning can train.
 """
 
