@@ -23,15 +23,15 @@ from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.plain import Head, ModuleHead
 
 
+def with_inputs(parties: tuple[Party, ...], inputs: np.ndarray) -> list[Party]:
+    """The parties with their columns of these records, which are in the joint input space of all parties."""
+    pieces = np.split(inputs, np.cumsum([p.layout.width for p in parties])[:-1], axis=1)
+    return [replace(p, inputs=own) for p, own in zip(parties, pieces, strict=True)]
+
+
 def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
     """The sealed model as a function of the joint input space of all parties."""
-    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-
-    def predict(inputs: np.ndarray) -> np.ndarray:
-        pieces = np.split(inputs, cuts, axis=1)
-        return model.logits([replace(p, inputs=u) for p, u in zip(parties, pieces, strict=True)])
-
-    return predict
+    return lambda inputs: model.logits(with_inputs(parties, inputs))
 
 
 def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
@@ -107,13 +107,7 @@ def affine_white_box(
 
 
 def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray], np.ndarray]:
-    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-
-    def fused(inputs: np.ndarray) -> np.ndarray:
-        pieces = np.split(inputs, cuts, axis=1)
-        return np.hstack([model.encoders[p.rank](u) for p, u in zip(parties, pieces, strict=True)])
-
-    return fused
+    return lambda inputs: np.hstack([model.encoders[p.rank](p.inputs) for p in with_inputs(parties, inputs)])
 
 
 def scc(ready: Prepared) -> Fitted:
@@ -202,13 +196,7 @@ def predictor_of(model: Model, parties: tuple[Party, ...]) -> Predictor:
 
 def aware_predictor(model: Model, parties: tuple[Party, ...]) -> AwarePredictor:
     """A model that uses s as a function of all parties' input space and of the records' groups."""
-    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-
-    def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        pieces = np.split(inputs, cuts, axis=1)
-        return model.logits([replace(p, inputs=u) for p, u in zip(parties, pieces, strict=True)], codes)
-
-    return AwarePredictor(predict)
+    return AwarePredictor(lambda inputs, codes: model.logits(with_inputs(parties, inputs), codes))
 
 
 def _aware_white_box(model: Model, parties: tuple[Party, ...], codes: np.ndarray) -> TorchLogits:

@@ -58,25 +58,25 @@ def versions(layout: Layout, values: np.ndarray, inputs: np.ndarray) -> tuple[Ce
     return cells(features, values), cells(features, new)
 
 
-def heaviest(judged: Counterfactuals) -> dict[int, int]:
+def heaviest(changed: Counterfactuals) -> dict[int, int]:
     """By held-out record its counterfactual of the largest weight; the first of several."""
     found: dict[int, int] = {}
-    for copy in np.argsort(-judged.weight, kind="stable"):
-        found.setdefault(int(judged.source[copy]), int(copy))
+    for copy in np.argsort(-changed.weight, kind="stable"):
+        found.setdefault(int(changed.source[copy]), int(copy))
     return found
 
 
-def draw(data: Dataset, test: np.ndarray, judged: Counterfactuals, seed: int) -> list[dict[str, Any]]:
+def draw(data: Dataset, test: np.ndarray, changed: Counterfactuals, seed: int) -> list[dict[str, Any]]:
     """Random test records that the model changed, as cells before and after."""
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)
-    copies = heaviest(judged)
+    copies = heaviest(changed)
     found: list[dict[str, Any]] = []
     for row in stream(seed, "examples").permutation(sorted(copies)):
         copy = copies[int(row)]
-        before, after = versions(layout, held_out.values[row], judged.inputs[copy])
+        before, after = versions(layout, held_out.values[row], changed.inputs[copy])
         if before != after and len(found) < DRAWN:
-            groups = [first.groups[int(code)] for code in (first.codes[test][row], judged.target[copy])]
+            groups = [first.groups[int(code)] for code in (first.codes[test][row], changed.target[copy])]
             found.append({"id": str(held_out.ids[row]), "groups": groups, BEFORE: before, AFTER: after})
     return found
 

@@ -77,10 +77,10 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     data, split, lam = ready.data, ready.split, ready.model.lam
     scoring = fit_counterfactuals(data, split, ready.roles, ready.seed, RUN_MODELS)
     points = along(ready)
-    beside = {name: METHODS.get(name)(ready) for name in BESIDE}
+    others = {name: METHODS.get(name)(ready) for name in BESIDE}
     training = (ready.inputs[split.train], data.protected[0].codes[split.train])
-    quality = scoring.quality(training, ready.columns(ready.roles.named("M")), beside[PLAIN].predict)
-    every = {**beside, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
+    quality = scoring.quality(training, ready.columns(ready.roles.named("M")), others[PLAIN].predict)
+    every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
     found = {
         name: flat([*scoring.score(fitted.predict), *pgd_scores(ready, fitted)]) for name, fitted in every.items()
     }

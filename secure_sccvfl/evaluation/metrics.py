@@ -251,8 +251,8 @@ def evaluate(
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
     if based:
         scored += [replace(s, metric="acc_base") for s in utility(logits - cut, label, task) if s.metric == "acc"]
-    for end, judged in (("", edits), ("_null", nulls or {})):
-        for name, edited in judged.items():
+    for end, by_model in (("", edits), ("_null", nulls or {})):
+        for name, edited in by_model.items():
             after = logits_of(predict, edited.inputs, (with_s_fixed(edited, codes) if end else edited).target)
             found = _stability(logits, after, edited, task, name)
             if based:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.baselines import affine_white_box, erm, fitted_model, sealed
+from secure_sccvfl.evaluation.baselines import affine_white_box, erm, fitted_model, sealed, with_inputs
 from secure_sccvfl.evaluation.metrics import AwarePredictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.aware import make_aware
@@ -54,18 +54,17 @@ Versions = Callable[[np.ndarray, np.ndarray], Iterator[tuple[float, np.ndarray]]
 
 def _versions(ready: Prepared) -> Versions:
     sketch, config = ready.model.sketches[0], ready.config.generator
-    generators = list(ready.generators(ready.roles, config).values())
+    generators = ready.generators(ready.roles, config)
     sizes = np.maximum(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 1.0)
-    shares, cuts = sizes / sizes.sum(), np.cumsum(ready.widths)[:-1]
+    shares = sizes / sizes.sum()
 
     def versions(inputs: np.ndarray, codes: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
         for target, draw in product(range(len(shares)), range(config.draws)):
             made = inputs.copy()
             for source in np.unique(codes[codes != target]):
                 rows = codes == source
-                pieces = zip(generators, np.split(inputs[rows], cuts, axis=1), strict=True)
-                goal = np.full(int(rows.sum()), target)
-                made[rows] = np.hstack([edit(u, int(source), goal, draw) for edit, u in pieces])
+                goal, parties = np.full(int(rows.sum()), target), with_inputs(ready.parties, inputs[rows])
+                made[rows] = np.hstack([generators[p.rank](p.inputs, int(source), goal, draw) for p in parties])
             yield shares[target] / config.draws, made
 
     return versions
@@ -86,7 +85,7 @@ def _scores(chances: torch.Tensor, task: Task) -> torch.Tensor:
 
 
 def parity(ready: Prepared) -> Fitted:
-    """A head that leans on no difference between group means of M and P: their directions are penalised."""
+    """A head that uses no difference between group means of M and P: their directions are penalised."""
     model, task = ready.model, ready.data.task
     roles = ready.roles.with_role("M", ready.roles.named("P"))
     blocks = {p.rank: model.encoders[p.rank](p.inputs[ready.split.train]) for p in ready.parties}
@@ -102,11 +101,10 @@ def parity(ready: Prepared) -> Fitted:
     step = Step(lam=PARITY_WEIGHT)
     head = engine.head(batch, ready.data.outputs, task)
     head = engine.steps(head, engine.first_order(batch, penalty, step, {0: bound}), PARITY_STEPS)
-    cuts = np.cumsum(ready.widths)[:-1]
 
     def predict(inputs: np.ndarray) -> np.ndarray:
-        pieces = zip(ready.parties, np.split(inputs, cuts, axis=1), strict=True)
-        return engine.logits(head, {p.rank: model.encoders[p.rank](u) for p, u in pieces})
+        parties = with_inputs(ready.parties, inputs)
+        return engine.logits(head, {p.rank: model.encoders[p.rank](p.inputs) for p in parties})
 
     return Fitted(predict, affine_white_box(head.weight, head.bias, model.encoders, ready.parties))
 

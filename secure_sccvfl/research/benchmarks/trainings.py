@@ -118,7 +118,7 @@ class PlainTraining:
     @property
     def columns(self) -> int:
         """Columns of the encodings of all parties."""
-        return len(self.shares[0].weight)
+        return sum(own.encoder.columns for own in self.shares)
 
     def logits(self) -> tuple[np.ndarray, np.ndarray]:
         """Logits of all records by the secure model, whose shares are added up, and by this one.

@@ -1,7 +1,7 @@
 """The paper's adversary of one party, with gradient reversal (Eq. grl_adv), and its use on proxies (Eq. lgen).
 
 A party runs it alone, on its own activations or columns. It needs a group for each of its records: the true one in
-the plaintext harness, a soft one (rows x groups) where a party has only the posterior of its noisy tables.
+plaintext, a soft one (rows x groups) where a party has only the posterior of its noisy tables.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The generators of all parties, the context that the server provides, and edited copies of records.
+"""The generators of all parties, the context that the server provides, and counterfactuals of records.
 
 Context: the paper has a "server-provided context vector c summarizing cross-party information" and says no more.
 Here c of a party is a small fixed random projection of the other parties' activations, squashed to -1..1. It is
@@ -28,9 +28,9 @@ from secure_sccvfl.research.paper.roles import edited_names
 from secure_sccvfl.research.paper.settings import PaperSettings
 
 TARGET_DRAWS = 8
-"""With more than two groups, targets are drawn anew for each epoch, from this many draws."""
+"""With more than two groups, targets are drawn again for each epoch, from this many draws."""
 TERM_ROWS = 2000
-"""Records on which the terms of Eq. lgen are computed in an epoch, drawn anew where there are more."""
+"""Records on which the terms of Eq. lgen are computed in an epoch, drawn again where there are more."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """One party's masked generator g_phi^(p), as a network that trains with the rest (Eqs. gen_edit, cvae and lgen).
 
 Encoder q(z | x_N, x_M, z_s), decoder d(z, x_N, c, z_s'). A party runs it alone, on its own columns. z_s and z_s' are
-rows x groups: one-hot of s in the plaintext harness, soft where a party has only the posterior of its noisy tables.
+rows x groups: one-hot of s in plaintext, soft where a party has only the posterior of its noisy tables.
 c is the context that the server provides, rows x k; k may be 0.
 
 What the paper leaves open, and how it is read here:
@@ -29,7 +29,7 @@ from secure_sccvfl.research.paper.encoder import start_layers
 
 Reading = Literal["decoded", "contrast"]
 MATCH_ROWS = 128
-"""Records of each side of the MMD in a step, drawn anew: its cost grows with their square."""
+"""Records of each side of the MMD in a step, drawn again: its cost grows with their square."""
 
 
 class LossTerms(NamedTuple):
@@ -149,7 +149,7 @@ class MaskedCvae(CvaeNet):
     ) -> LossTerms:
         """The terms of Eq. lgen on these records, for the edit of scale 1.
 
-        The MMD is averaged over target groups, on at most MATCH_ROWS records of each side, drawn anew. adversary:
+        The MMD is averaged over target groups, on at most MATCH_ROWS records of each side, drawn again. adversary:
         a_omega on the columns `guarded`, (x_P, x_N), which learns by its own loss. Without it the leak is 0. Where
         proxies pass through, nothing that it reads depends on the generator: the term has a value and no gradient.
         """

@@ -60,9 +60,9 @@ def title_of(dataset: str) -> str:
         return TITLES.get(short_name(dataset), short_name(dataset))
     found = re.search(r"(?:^|[_-])([a-z]{2})-?(\d{4})", Path(place).name.lower())
     where = f"{STATES.get(found[1], found[1].upper())} {found[2]}" if found else "records of a file"
-    told = "" if where == "California 2018" else " (the paper: California 2018)"
+    note = "" if where == "California 2018" else " (the paper: California 2018)"
     name = {"acs-income": "ACS Income", "acs-income-sex": "ACS Income, by sex"}.get(task, "ACS Mobility")
-    return f"{name}, {where}{told}"
+    return f"{name}, {where}{note}"
 
 
 def summarise(finished: Iterable[Mapping[str, Any]]) -> list[Row]:

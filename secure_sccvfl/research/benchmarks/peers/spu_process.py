@@ -71,10 +71,10 @@ def run(options: argparse.Namespace) -> None:
     }
     options.out.write_text(json.dumps(row))
     config.enable_pphlo_profile = True  # says how many bytes and messages a run takes
-    told = spu.Runtime(link, config)
+    profiled = spu.Runtime(link, config)
     for name in VALUES:
-        told.set_var(name, runtime.get_var(name))
-    step(told)
+        profiled.set_var(name, runtime.get_var(name))
+    step(profiled)
     link.barrier()
     link.stop_link()
 
@@ -119,9 +119,9 @@ def _put_in_secret(
 
 def _opened(spu: Any, exchange: Any, runtime: Any, link: Any) -> np.ndarray:
     own = runtime.get_var("weight")
-    told = pickle.dumps((own.meta, own.share_chunks)).hex()  # the link takes text alone
-    came = [pickle.loads(bytes.fromhex(part)) for part in link.all_gather(told)]
-    weight: np.ndarray = exchange.reconstruct([_share(spu, *part) for part in came])
+    text = pickle.dumps((own.meta, own.share_chunks)).hex()  # the link takes text alone
+    shares = [pickle.loads(bytes.fromhex(part)) for part in link.all_gather(text)]
+    weight: np.ndarray = exchange.reconstruct([_share(spu, *part) for part in shares])
     return weight
 
 
