@@ -13,7 +13,7 @@ from accounting.accountant import LossDistributionAccountant, epsilon_of
 from accounting.charts import percent
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
-from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.ledgers import LEDGER

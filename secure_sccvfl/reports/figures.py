@@ -14,7 +14,7 @@ from accounting.charts import Dot, forest, number, percent
 from accounting.tables import Table
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
-from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.metrics.rates import wilson
 from secure_sccvfl.reports.results import Rate, Report
 
 SECURE = "secure"

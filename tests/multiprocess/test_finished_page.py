@@ -20,17 +20,8 @@ from tests.multiprocess.audited import problems
 from tests.support.browser import CHROMIUM, Browser
 from tests.unit.reports.literal import frontier
 
-SECTIONS = (
-    "warnings",
-    "metrics",
-    "roles",
-    "examples",
-    "privacy",
-    "attacks",
-    "learned",
-    "training",
-    "cost",
-    "trust",
+SECTIONS = tuple(
+    ["warnings", "metrics", "roles", "examples", "privacy", "attacks", "learned", "training", "cost", "trust"]
 )
 
 
@@ -141,6 +132,12 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
         for figure in (known["mi"], known["null_high"]):
             assert f"{figure:.4f}" in page, "no information without its control"
     assert str(whole_run) not in page and not re.search(r"-0\.0+\b", page)
+
+
+def test_every_point_of_the_frontier_has_its_figures(whole_run: Path) -> None:
+    tree = read(whole_run).frontier
+    assert tree is not None and tree.points
+    assert all({"acc", "fr_all", "fr_kr_all"} <= point.figures.keys() for point in tree.points)
 
 
 def with_frontier(run: Path, tree: Frontier | None) -> str:

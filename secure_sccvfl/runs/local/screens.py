@@ -57,8 +57,8 @@ class Progress:
 
 def show_concerns(settings: Mapping[str, Any]) -> None:
     """Before training: what is not in order with the policy card that a run is given, a line each."""
+    from secure_sccvfl.policy.approvals import concerns
     from secure_sccvfl.policy.card import named_card
-    from secure_sccvfl.policy.concerns import concerns
 
     card = named_card(str(settings.get("card", "")), str(settings.get("dataset", "")))
     for line in concerns(card, datetime.date.today()) if card is not None else ():

@@ -154,7 +154,7 @@ def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, 
     assert f"sets/{RECORDS.digest[:12]}: is missing" in capsys.readouterr().err
     shutil.copytree(run / "party-1" / "sets", tmp_path / "sets")
     assert main([str(copy), "--out", str(tmp_path / "out"), "--quiet"]) == 0
-    assert "no .head beside the ledger" in capsys.readouterr().err
+    assert "no .head next to the ledger" in capsys.readouterr().err
     assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".json", ".md", ".html"}
 
 
