@@ -279,10 +279,10 @@ def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float
         parts.append(axes.level(majority, f"always the most frequent answer: {percent(majority)}"))
         height = axes.y(majority) - 5
         parts.append(f'<text x="{axes.right:g}" y="{height:.1f}" text-anchor="end" class="soft">majority</text>')
-    own = sorted((m for m in marks if m.name == ours), key=lambda m: m.flips[0])
-    track = " ".join(f"{axes.x(m.flips[0]):.1f},{axes.y(m.right[0]):.1f}" for m in own if m.label)
+    frontier = sorted((m for m in marks if m.name == ours), key=lambda m: m.flips[0])
+    track = " ".join(f"{axes.x(m.flips[0]):.1f},{axes.y(m.right[0]):.1f}" for m in frontier if m.label)
     parts.append(f'<polyline points="{track}" stroke="{SERIES[0]}" class="line"/>')
-    for m in [*(m for m in marks if m.name != ours), *own]:
+    for m in [*(m for m in marks if m.name != ours), *frontier]:
         k = names.index(m.name)
         colour, at, up = SERIES[k % len(SERIES)], axes.x(m.flips[0]), axes.y(m.right[0])
         path = f"M{axes.x(m.flips[1]):.1f} {up:.1f}H{axes.x(m.flips[2]):.1f}"
@@ -293,8 +293,8 @@ def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float
         named = f"{m.name}, λ {m.label}" if m.label else m.name
         tip = f"{named}: {percent(m.right[0])} right, {percent(m.flips[0])} flip"
         parts.append(_shape(_outline(k), colour, at, up, tip))
-    parts += _lambda_labels(own, axes)
-    shown = [(k, name) for k, name in enumerate(names) if own or k]
+    parts += _lambda_labels(frontier, axes)
+    shown = [(k, name) for k, name in enumerate(names) if frontier or k]
     shapes = [(_shape(_outline(k), SERIES[k % len(SERIES)]), name) for k, name in shown]
     legend, used = _legend(shapes, axes.bottom + 52, 1)
     return drawing(title, axes.bottom + 42 + used, [*parts, legend])
@@ -304,12 +304,12 @@ def _outline(k: int) -> str:
     return SHAPES[0] if k == 0 else SHAPES[1 + (k - 1) % (len(SHAPES) - 1)]
 
 
-def _lambda_labels(own: Sequence[Mark], axes: Axes) -> list[str]:
+def _lambda_labels(points: Sequence[Mark], axes: Axes) -> list[str]:
     """Lambdas next to our points, above on the left or below on the right: the bold one, others if there is room."""
     parts: list[str] = []
     above: list[float] = []
     below: list[float] = []
-    for m in sorted(own, key=lambda m: not m.bold):
+    for m in sorted(points, key=lambda m: not m.bold):
         at, up = axes.x(m.flips[0]), axes.y(m.right[0])
         lane = next((lane for lane in (above, below) if all(abs(at - o) >= NARROW for o in lane)), None)
         if lane is None or not m.label:

@@ -181,11 +181,11 @@ def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
     tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
     if tables < 1:
         return None
-    made = sum(event.count for event in events)
-    claims = [claim(sigma, terms.delta, tables, made) for sigma in PAPER_SIGMAS]
+    count = sum(event.count for event in events)
+    claims = [claim(sigma, terms.delta, tables, count) for sigma in PAPER_SIGMAS]
     return {
         "tables": tables,
-        "releases": made,
+        "releases": count,
         "claims": [{**asdict(c), "too_small": c.too_small} for c in claims],
     }
 

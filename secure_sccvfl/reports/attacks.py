@@ -65,43 +65,43 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     final = [r for r in security["rows"] if r["strength"] is None]
     promised = [r for r in final if r.get("promise") == "no gain"]
     leaks = [r["view"] for r in promised if r["leak"]]
-    told = []
+    lines = []
     declared = [r for r in final if r.get("promise") in ("leaks by design", "not kept") and r["leak"]]
     for name, attack in ATTACKS.items():
         most = max((r for r in declared if r["attack"] == name), key=lambda r: r["rate"], default=None)
         if most is not None:
-            told.append(
+            lines.append(
                 f"The {attack.secret} leaks, as this mode declares: {most['view']} guesses "
                 f"{percent(most['rate'])} right, and {percent(most['control'])} without what the run showed."
             )
     if promised and not leaks:
-        told.append(
+        lines.append(
             f"No {'other ' if declared else ''}leak was found: in {len(promised)} comparisons, no attacker guessed "
             "better with what this run showed it than without, beyond what luck explains "
             f"(at {100 * security.get('family', {}).get('error', 0.05):.0f} % over all of them together)."
         )
     elif leaks:
-        told.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
+        lines.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
     plain = [r for r in final if r["view"].startswith("plaintext server") and r["gain"] is not None]
     for name, attack in ATTACKS.items():
         best = max((r for r in plain if r["attack"] == name), key=lambda r: r["rate"], default=None)
         if best is not None and attack.secret:
             luck = "always the most frequent one" if best["chance"] > 0.5 else "chance"
-            told.append(
+            lines.append(
                 f"Without secrecy, the {attack.secret} would be guessed right at a rate of {percent(best['rate'])}, "
                 f"where {luck} gives {percent(best['chance'])}."
             )
     if not audits_of(security):
-        told.append(NOT_AUDITED)
+        lines.append(NOT_AUDITED)
     for name, audit in audits_of(security).items():
         holds = audit["holds"] and audit.get("noise_holds", True)
-        told.append(
+        lines.append(
             f"The noise was put to the test too ({name}): {audit['samples']} noisy releases, half of them with one "
             f"record replaced, show that ε of one release is at least {audit['epsilon_low']:.2f}; "
             f"{audit['epsilon_high']:.2f} is promised as the most. "
             f"{'That promise holds.' if holds else 'The promise is broken.'}"
         )
-    return told
+    return lines
 
 
 NOT_AUDITED = "The noise was not tested: this run made no charged release, or an older version evaluated it."
@@ -110,16 +110,16 @@ NOT_AUDITED = "The noise was not tested: this run made no charged release, or an
 def audits_of(security: Mapping[str, Any]) -> Mapping[str, Row]:
     """The audits of noisy releases by what was audited; older reports have one, of the sketch."""
     older = {"sketch": security["dp_audit"]} if security.get("dp_audit") else {}
-    found: Mapping[str, Row] = security.get("dp_audits", older)
-    return found
+    audits: Mapping[str, Row] = security.get("dp_audits", older)
+    return audits
 
 
 def missed(security: Mapping[str, Any] | None) -> list[str]:
     """Checks that do not hold, for the warnings: promises, targets, and attackers that must succeed (controls)."""
-    told = {"promise": "A promise is broken", "target": "A target is missed", "control": "The attacker is broken"}
+    titles = {"promise": "A promise is broken", "target": "A target is missed", "control": "The attacker is broken"}
     limits = {"control": "at least {:.3f} is needed, so what it does not find means nothing"}
     return [
-        f"{told[c['kind']]} in the attacks below. {c['check']}: {c['value']:.3f} was found, "
+        f"{titles[c['kind']]} in the attacks below. {c['check']}: {c['value']:.3f} was found, "
         f"{limits.get(c['kind'], 'at most {:.3f} is allowed').format(c['limit'])}."
         for c in (security or {}).get("checks", [])
         if not c["holds"]

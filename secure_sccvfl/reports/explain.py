@@ -85,10 +85,10 @@ def explain_to_party(
     result = _result(part)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        own = options.load(party, parties)
-    name = own.schema.parties[party]
-    row = _row(own.ids, record, f"the records of {name}")
-    data = decode(Description, describe(options.data.dataset, own.schema))
+        records = options.load(party, parties)
+    name = records.schema.parties[party]
+    row = _row(records.ids, record, f"the records of {name}")
+    data = decode(Description, describe(options.data.dataset, records.schema))
     shown = _shown(result, result["parties"], data, _card(run))
     return {
         "record": record,
@@ -96,30 +96,32 @@ def explain_to_party(
         "party": name,
         **shown,
         "columns": [column for column in shown["columns"] if column["holder"] == name],
-        "person": _own_person(part, own, row),
+        "person": _own_person(part, records, row),
         "decision": _predicted(predictions, record) if predictions is not None else None,
     }
 
 
-def _own_person(part: Path, own: PartyData, row: int) -> dict[str, Any]:
+def _own_person(part: Path, records: PartyData, row: int) -> dict[str, Any]:
     """A party's own columns of a person, and the counterfactuals of its generators."""
-    layout = own.party.layout
+    layout = records.party.layout
     model = load_model(part / "model", layout)
     roles = Roles(dict(model.roles), model.proxies)
-    generators = model.generators(own.party.take(own.split.train))
-    values = np.array([decoded(block, own.party.inputs[row, block.columns]) for block in layout.blocks])
+    generators = model.generators(records.party.take(records.split.train))
+    values = np.array([decoded(block, records.party.inputs[row, block.columns]) for block in layout.blocks])
     edits = []
-    for attribute in own.protected:
-        known = None if attribute.codes is None else int(attribute.codes[row])
-        for source in range(len(attribute.groups)) if known is None else (known,):
+    for attribute in records.protected:
+        code = None if attribute.codes is None else int(attribute.codes[row])
+        for source in range(len(attribute.groups)) if code is None else (code,):
             for target in (g for g in range(len(attribute.groups)) if g != source):
-                moved, empty = _edit(generators[attribute.name], own.party.inputs[row], source, target, layout, roles)
+                moved, empty = _edit(
+                    generators[attribute.name], records.party.inputs[row], source, target, layout, roles
+                )
                 groups = [attribute.groups[source], attribute.groups[target]]
                 edits.append({"attribute": attribute.name, "groups": groups, "moved": moved, "empty": empty})
     return {
         "values": cells([block.feature for block in layout.blocks], values),
-        "knows_group": own.protected[0].codes is not None,
-        "knows_label": own.label is not None,
+        "knows_group": records.protected[0].codes is not None,
+        "knows_label": records.label is not None,
         "edits": edits,
         "draws": DRAWS,
     }
@@ -183,10 +185,10 @@ def _card(run: Path) -> PolicyCard | None:
 
 
 def _row(ids: np.ndarray, record: str, where: str) -> int:
-    found = np.flatnonzero(ids == record)
-    if not len(found):
+    rows = np.flatnonzero(ids == record)
+    if not len(rows):
         raise ConfigError(f"{where} has no record {record!r}; ids look like {str(ids[0])!r}")
-    return int(found[0])
+    return int(rows[0])
 
 
 def _result(part: Path) -> dict[str, Any]:

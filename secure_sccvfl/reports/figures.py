@@ -178,9 +178,9 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
         for model in models
     ]
     if not models:
-        known = permutation_baseline(report.metrics, OWN) is not None
-        text = hint if known else "0 is best; no permutation baseline"
-        panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if known else None))
+        controlled = permutation_baseline(report.metrics, OWN) is not None
+        text = hint if controlled else "0 is best; no permutation baseline"
+        panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if controlled else None))
     panels.append(("rmse", "Typical error", "root mean square, of the label's range; lower is better", None))
     if "rmse" in report.metrics:
         panels += [

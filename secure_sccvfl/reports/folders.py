@@ -66,8 +66,8 @@ class RunFolder:
 
     def attempts(self, job: str = TRAIN, rank: int | None = None) -> list[Path]:
         """The same, with stopped attempts that were set aside, and later sessions of the same kind."""
-        found = [self.run] if self._name(job) == "." else attempts(self.run, self._name(job))
-        return [self._own(place, rank) for place in found]
+        folders = [self.run] if self._name(job) == "." else attempts(self.run, self._name(job))
+        return [self._own(place, rank) for place in folders]
 
     def _name(self, job: str) -> str:
         return _ON_ONE_MACHINE[job] if self.host is None else job
@@ -110,8 +110,8 @@ class RunFolder:
 
 def attempts(folder: Path, session: str) -> list[Path]:
     """The folder of a session of a run, and those of attempts that were stopped and set aside, in order."""
-    found = [p for p in folder.glob(f"{session}*") if re.fullmatch(rf"{session}(-\d+)?", p.name)]
-    return sorted(found, key=lambda p: int(p.name.removeprefix(session).lstrip("-") or 0))
+    folders = [p for p in folder.glob(f"{session}*") if re.fullmatch(rf"{session}(-\d+)?", p.name)]
+    return sorted(folders, key=lambda p: int(p.name.removeprefix(session).lstrip("-") or 0))
 
 
 def set_aside(folder: Path, session: str) -> None:
@@ -122,8 +122,8 @@ def set_aside(folder: Path, session: str) -> None:
 
 def in_order(folder: Path, stem: str) -> list[Path]:
     """audit.jsonl, then audit-1.jsonl, audit-2.jsonl, ... of resumed runs."""
-    found = [p for p in folder.glob(f"{stem}*.jsonl") if re.fullmatch(rf"{stem}(-\d+)?\.jsonl", p.name)]
-    return sorted(found, key=lambda p: int(p.stem.partition("-")[2] or 0))
+    logs = [p for p in folder.glob(f"{stem}*.jsonl") if re.fullmatch(rf"{stem}(-\d+)?\.jsonl", p.name)]
+    return sorted(logs, key=lambda p: int(p.stem.partition("-")[2] or 0))
 
 
 def logs_in(folders: Sequence[Path], stem: str) -> list[Path]:

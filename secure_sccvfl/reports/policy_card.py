@@ -104,10 +104,10 @@ def card_markdown(card: PolicyCard) -> str:
         for name, d in sorted(card.decisions.items(), key=lambda item: ("PMN".index(item[1].role), item[0]))
     ]
     entries = [(name, *(entry.get(k, "") for k in ENTRY)) for name, entry in sorted(card.dictionary.items())]
-    given = None
+    previous = None
     if card.follows.get("version"):
         before = card.follows.get("approved") or "nobody"
-        given = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
+        previous = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
     return page(
         f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}{dated}",
         f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
@@ -117,7 +117,7 @@ def card_markdown(card: PolicyCard) -> str:
         *(("## Feature dictionary", Table(("feature", *ENTRY), entries)) if entries else ()),
         "## Approvals",
         _listed([v.words for v in verdicts(card)]),
-        given,
+        previous,
         "## Appeals and reviews",
         _listed([event_words(e) for e in card.events]),
     )

@@ -57,11 +57,11 @@ def budget_reports(run: Path) -> Iterator[BudgetReport]:
     if not ledgers:
         raise ConfigError(f"{run}: neither a ledger nor a folder with party-K/{LEDGER}")
     yield _report(ledgers, results, BUDGET)
-    told = (
+    evaluations = (
         [run / EVALUATE / EVALUATIONS] if folder.host is not None else run.glob(f"evaluation/party-*/{EVALUATIONS}")
     )
-    if found := sorted(path for path in told if path.exists()):
-        yield _report(found, results, EVALUATION_BUDGET)
+    if existing := sorted(path for path in evaluations if path.exists()):
+        yield _report(existing, results, EVALUATION_BUDGET)
 
 
 def _report(ledgers: list[Path], run: Report | None, name: str) -> BudgetReport:

@@ -512,16 +512,16 @@ def decode(kind: type[Node], value: Any, *, strict: bool = False, path: str = ""
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{path or 'the report'} is not an object")
-    known = _fields(kind)  # type: ignore[arg-type]
-    if strict and (unknown := sorted(value.keys() - known.keys())):
+    known_fields = _fields(kind)  # type: ignore[arg-type]
+    if strict and (unknown := sorted(value.keys() - known_fields.keys())):
         raise ValueError(f"unknown field {path}{unknown[0]}")
-    found = {}
-    for key, (name, annotation, required) in known.items():
+    values = {}
+    for key, (name, annotation, required) in known_fields.items():
         if key in value:
-            found[name] = _value(annotation, value[key], strict, f"{path}{key}")
+            values[name] = _value(annotation, value[key], strict, f"{path}{key}")
         elif required:
             raise ValueError(f"no field {path}{key}")
-    return kind(**found)
+    return kind(**values)
 
 
 @cache

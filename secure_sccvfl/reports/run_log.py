@@ -51,9 +51,9 @@ def contents(run: Path) -> list[Path]:
     The latter grow with every prediction, are hash-chained themselves, and are compared with those of the other
     parties at each prediction.
     """
-    own = {run / LOG, run / HEAD}
-    found = (p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in own)
-    return sorted(p for p in found if not p.match(PREDICTION_LOGS))
+    excluded = {run / LOG, run / HEAD}
+    files = (p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in excluded)
+    return sorted(p for p in files if not p.match(PREDICTION_LOGS))
 
 
 def file_digest(path: Path) -> str:
@@ -82,10 +82,10 @@ def record(run: Path, event: str, facts: Mapping[str, Any], files: Iterable[Path
 def check_head(run: Path, chain: HashChain) -> None:
     """Raise LedgerError if the log is shorter or longer than its head says, or differs from it."""
     try:
-        known = json.loads((run / HEAD).read_text())
+        expected = json.loads((run / HEAD).read_text())
     except (OSError, ValueError):
         raise LedgerError(f"{HEAD} is missing or cannot be read, so lines cut off {LOG} would not show") from None
-    if known != {"count": len(chain.entries), "head": chain.head}:
+    if expected != {"count": len(chain.entries), "head": chain.head}:
         raise LedgerError(f"{LOG} has {len(chain.entries)} lines and another end than {HEAD} says")
 
 
@@ -116,15 +116,17 @@ def strange(entries: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def since(entries: Sequence[Mapping[str, Any]], seal: str) -> list[Mapping[str, Any]] | None:
     """The lines after the one whose hash a seal is the beginning of; None if there is none."""
-    found = [number for number, entry in enumerate(entries) if len(seal) >= SEAL and entry["hash"].startswith(seal)]
-    return list(entries[found[-1] + 1 :]) if found else None
+    positions = [
+        number for number, entry in enumerate(entries) if len(seal) >= SEAL and entry["hash"].startswith(seal)
+    ]
+    return list(entries[positions[-1] + 1 :]) if positions else None
 
 
 def recorded(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The digest that each file should have now; a resumed run starts again."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for entry in entries:
         if entry["event"] == FINISHED:
-            found = {}
-        found.update(entry["files"])
-    return found
+            digests = {}
+        digests.update(entry["files"])
+    return digests

@@ -76,13 +76,13 @@ def sign_job(
     run: this party's folder. place: the job's folder in it.
     """
     salt, files = fresh_key().hex(), files_of(run)
-    own = {**heads_of(place, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
-    own["date"] = datetime.date.today().isoformat()
-    signed = exchange_heads(session, config, about(config), own, credentials)
-    kept = {"rank": session.rank, **signed, "salt": salt, "files": files}
+    digests = {**heads_of(place, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
+    digests["date"] = datetime.date.today().isoformat()
+    signed = exchange_heads(session, config, about(config), digests, credentials)
+    record = {"rank": session.rank, **signed, "salt": salt, "files": files}
     fresh = place / f"{HEADS}.part"
     with open(fresh, "w", encoding="utf-8", opener=private) as file:  # a digest of few decisions tells them
-        file.write(_text(kept))
+        file.write(_text(record))
     fresh.replace(place / HEADS)
 
 
@@ -124,8 +124,8 @@ def _ledger_head(path: Path, result: Mapping[str, Any]) -> str:
 
 def files_of(run: Path) -> dict[str, str]:
     """The digest of every file of a party's folder, except derived files and the run's own log."""
-    found = {path.relative_to(run).as_posix(): path for path in contents(run)}
-    return {name: file_digest(path) for name, path in sorted(found.items()) if is_listed(name)}
+    paths = {path.relative_to(run).as_posix(): path for path in contents(run)}
+    return {name: file_digest(path) for name, path in sorted(paths.items()) if is_listed(name)}
 
 
 def is_listed(name: str) -> bool:
@@ -168,35 +168,35 @@ def signed_jobs(run: Path, config: SessionConfig) -> list[Path]:
 
 def stopped(run: Path) -> list[Path]:
     """Predictions that did not end: without a result, or recorded as stopped in the run's log."""
-    known = {n.partition("/")[0] for e in read_log(run) if e["event"] == STOPPED for n in e["files"]}
+    recorded = {n.partition("/")[0] for e in read_log(run) if e["event"] == STOPPED for n in e["files"]}
     unsigned = [place for place in attempts(run, PREDICT) if not (place / HEADS).exists()]
-    return [place for place in unsigned if place.name in known or not (place / "result.json").exists()]
+    return [place for place in unsigned if place.name in recorded or not (place / "result.json").exists()]
 
 
 def check_signed(run: Path, config: SessionConfig, authority: bytes | None = None) -> Iterator[str]:
     """Differences to the statements that all parties signed. authority: whose certificates count."""
-    known: dict[str, str] = {}
+    listed: dict[str, str] = {}
     places = signed_jobs(run, config)
     for place in places:
         try:
             signed = read_heads(place)
             for line in _check_statement(place, signed, config, authority):
                 yield f"{place.name}/{HEADS}: {line}"
-            yield from _check_lists(place, signed["files"], known)
-            known |= signed["files"]
+            yield from _check_lists(place, signed["files"], listed)
+            listed |= signed["files"]
         except FileNotFoundError:
             yield f"{place.name}/{HEADS} is missing"
         except (ConfigError, ValueError, KeyError, TypeError, AttributeError):
             yield f"{place.name}/{HEADS} was changed: it cannot be read"
-    yield from _check_files(run, places[-1], known)
+    yield from _check_files(run, places[-1], listed)
     log = [str(entry["hash"]) for entry in read_log(run)]
     for place in places:
         yield from _check_own(place, config, log)  # statements of older versions have the hash itself
 
 
-def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]) -> Iterator[str]:
+def _check_lists(place: Path, files: Mapping[str, str], earlier: Mapping[str, str]) -> Iterator[str]:
     """The files that a statement lists against those of earlier statements."""
-    for name, digest in sorted(known.items()):
+    for name, digest in sorted(earlier.items()):
         if name not in files:
             yield f"{name} was gone before the end of {place.name}"
         elif files[name] != digest:
@@ -206,29 +206,29 @@ def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]
 def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
     """The heads of a job's records, recomputed, against those in its statement."""
     try:
-        own, kept = own_heads(place, config), read_heads(place)
-        now = heads_of(place, kept["statement"]["job"])
-        known = {"", *log, *(committed(kept["salt"], {LOG: line}) for line in log)}
+        own, record = own_heads(place, config), read_heads(place)
+        now = heads_of(place, record["statement"]["job"])
+        expected = {"", *log, *(committed(record["salt"], {LOG: line}) for line in log)}
     except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{place.name}: a log, a ledger or the result cannot be read"
         return
     yield from (f"{place.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
-    if own["log"] not in known:
+    if own["log"] not in expected:
         yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
 
 
-def _check_files(run: Path, last: Path, known: Mapping[str, str]) -> Iterator[str]:
+def _check_files(run: Path, last: Path, listed: Mapping[str, str]) -> Iterator[str]:
     """The folder against what all statements list. `last`: the job whose own statement is in no list."""
     here = files_of(run)
     set_apart = {place.name for place in stopped(run)}
-    for name in sorted(known.keys() | here.keys()):
-        if name.partition("/")[0] in set_apart and name not in known:
+    for name in sorted(listed.keys() | here.keys()):
+        if name.partition("/")[0] in set_apart and name not in listed:
             continue  # a session that was stopped; the run's own log has it
-        if name not in known and name != f"{last.name}/{HEADS}":
+        if name not in listed and name != f"{last.name}/{HEADS}":
             yield f"{name} is in no statement that all parties signed"
-        elif name in known and name not in here:
+        elif name in listed and name not in here:
             yield f"{name} is missing, which all parties signed"
-        elif name in known and known[name] != here[name]:
+        elif name in listed and listed[name] != here[name]:
             yield f"{name} is not what all parties signed"
 
 
@@ -263,8 +263,8 @@ def _check_statement(
                 yield f"{_NAMED[name]} of {party} differs from that of {own}"
 
 
-def _text(kept: Mapping[str, Any]) -> str:
-    return json.dumps(kept, indent=1) + "\n"
+def _text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=1) + "\n"
 
 
 def _log_head(run: Path, salt: str) -> str:

@@ -194,15 +194,15 @@ def _unpaid(account: Account, logs: Iterable[Path]) -> Problems:
     The charge of another run in the same ledger does not count. Lines of older versions name no charge; there the
     event must have been charged. Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
     """
-    charges, made = {charge.key: charge.event.name for charge in account.charges}, set()
+    charges, released = {charge.key: charge.event.name for charge in account.charges}, set()
     for entry in (entry for log in logs for entry in read_chain(log) if entry["event"] is not None):
         event, key = entry["event"], entry.get("charge")
         names = [charges.get(str(key), "")] if "charge" in entry else charges.values()
         if not any(name == event or name.startswith(f"{event}-") for name in names):
             yield f"release {entry['release']!r} was never charged"
-        elif key is not None and (key, entry["release"]) in made:
+        elif key is not None and (key, entry["release"]) in released:
             yield f"release {entry['release']!r} was made twice for one charge"
-        made.add((key, entry["release"]))
+        released.add((key, entry["release"]))
 
 
 def check_evaluation(files: RunFiles) -> Problems:
@@ -239,14 +239,14 @@ def check_files(files: RunFiles) -> Problems:
     run = files.run
     log = read_log(run)
     yield from strange(log)
-    known = recorded(log)
+    digests = recorded(log)
     here = {path.relative_to(run).as_posix(): path for path in contents(run)}
-    for name in sorted(known.keys() - here.keys()):
+    for name in sorted(digests.keys() - here.keys()):
         yield f"{name} is missing"
-    for name in sorted(here.keys() - known.keys()):
+    for name in sorted(here.keys() - digests.keys()):
         yield f"{name} is in no record of the run; move it elsewhere if you put it there"
-    for name in sorted(known.keys() & here.keys()):
-        if file_digest(here[name]) != known[name]:
+    for name in sorted(digests.keys() & here.keys()):
+        if file_digest(here[name]) != digests[name]:
             yield f"{name} was changed after it was recorded"
     page = run / "report.html"
     if page.exists() and f'content="{file_digest(run / "report.json")}"' not in page.read_text(encoding="utf-8"):
@@ -276,9 +276,9 @@ def check_derived(files: RunFiles) -> Problems:
         if changed:  # a card that people have changed since is in the log, and in later statements
             write_card(again, read_card(run / CARD))
         write_page(again, today=made_on((run / PAGE).read_text(encoding="utf-8")))
-        made = {path.name for path in again.iterdir() if path.is_file() and not path.is_symlink()}
-        found = {path.name for path in run.iterdir() if DERIVED.fullmatch(path.name)} - {"session.toml"}
-        for name in sorted(made | found):
+        produced = {path.name for path in again.iterdir() if path.is_file() and not path.is_symlink()}
+        present = {path.name for path in run.iterdir() if DERIVED.fullmatch(path.name)} - {"session.toml"}
+        for name in sorted(produced | present):
             here, there = (path.read_bytes() if path.is_file() else None for path in (run / name, again / name))
             if here != there:
                 yield f"{name} is not what the signed files give"

@@ -140,30 +140,30 @@ def components(z: np.ndarray, at: np.ndarray, count: int = 2) -> tuple[np.ndarra
     return (z - mean) @ axes, (at - mean) @ axes, shares
 
 
-def mixing(seen: Represented, seed: int) -> dict[str, Any]:
+def mixing(view: Represented, seed: int) -> dict[str, Any]:
     """Points of held-out records on two components, and what a classifier reads of s there and from the whole."""
-    train, test, shares = components(seen.train, seen.test)
+    train, test, shares = components(view.train, view.test)
     return {
-        "width": seen.train.shape[1],
+        "width": view.train.shape[1],
         "shares": shares,
-        "two": read_s(Represented(train, test, seen.train_codes, seen.test_codes), seed),
-        "whole": read_s(seen, seed),
+        "two": read_s(Represented(train, test, view.train_codes, view.test_codes), seed),
+        "whole": read_s(view, seed),
         "points": np.round(test[:MOST_POINTS], 4).tolist(),
-        "groups": [int(code) for code in seen.test_codes[:MOST_POINTS]],
+        "groups": [int(code) for code in view.test_codes[:MOST_POINTS]],
     }
 
 
-def read_s(seen: Represented, seed: int) -> dict[str, float]:
+def read_s(view: Represented, seed: int) -> dict[str, float]:
     """AUC of a linear classifier of s (ridge regression on indicators) on held-out records, with its 95 % interval.
 
     null, null_high: its mean and 95 % quantile with s permuted over all records. A representation is scaled as a
     whole, not column by column: what the decision takes little from counts little.
     """
-    mean, spread = seen.train.mean(axis=0), float(np.sqrt(seen.train.var(axis=0).mean()))
-    if spread <= SPREAD or len(np.unique(seen.train_codes)) < 2:
+    mean, spread = view.train.mean(axis=0), float(np.sqrt(view.train.var(axis=0).mean()))
+    if spread <= SPREAD or len(np.unique(view.train_codes)) < 2:
         return dict.fromkeys(("auc", "low", "high", "null", "null_high"), 0.5)
-    train, test = ((z - mean) / spread for z in (seen.train, seen.test))
-    count = int(max(seen.train_codes.max(), seen.test_codes.max())) + 1
+    train, test = ((z - mean) / spread for z in (view.train, view.test))
+    count = int(max(view.train_codes.max(), view.test_codes.max())) + 1
     penalty = RIDGE * len(train) * np.eye(train.shape[1])
     readers = test @ np.linalg.solve(train.T @ train + penalty, train.T)  # from targets of training records to scores
 
@@ -171,9 +171,9 @@ def read_s(seen: Represented, seed: int) -> dict[str, float]:
         return _auc(readers @ one_hot(known, count), wanted)
 
     rng = stream(seed, "mixing")
-    value = auc(seen.train_codes, seen.test_codes)
-    half = 1.96 * _deviation(value, seen.test_codes)
-    null = [auc(rng.permutation(seen.train_codes), rng.permutation(seen.test_codes)) for _ in range(PERMUTATIONS)]
+    value = auc(view.train_codes, view.test_codes)
+    half = 1.96 * _deviation(value, view.test_codes)
+    null = [auc(rng.permutation(view.train_codes), rng.permutation(view.test_codes)) for _ in range(PERMUTATIONS)]
     ends = {"low": max(0.0, value - half), "high": min(1.0, value + half)}
     return {"auc": value, **ends, "null": float(np.mean(null)), "null_high": float(np.quantile(null, 0.95))}
 

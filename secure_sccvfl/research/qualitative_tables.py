@@ -38,11 +38,11 @@ TRAINING_CURVES = (
 def write_qualitative(folder: Path, found: Found, words: Description, command: str) -> str:
     """Write data, tables and plots into a folder; returns the tables."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
-    (folder / "results.json").write_text(json.dumps({**made, **found}, indent=1) + "\n", encoding="utf-8")
+    facts = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
+    (folder / "results.json").write_text(json.dumps({**facts, **found}, indent=1) + "\n", encoding="utf-8")
     pictures = draw(found, folder)
     text = tables(found, words, pictures)
-    text = f"Made by `{command}` on {made['date']}.\n\n{text}"
+    text = f"Made by `{command}` on {facts['date']}.\n\n{text}"
     (folder / "results.md").write_text(text, encoding="utf-8")
     return text
 
@@ -157,10 +157,10 @@ def _recourse(person: Mapping[str, Any], words: Description) -> str:
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[str]:
     """All plots into a folder; returns the names of those that there are data for."""
-    made = [role_plot(found, folder / "roles.png"), representation_plot(found, folder / "representations.png")]
+    names = [role_plot(found, folder / "roles.png"), representation_plot(found, folder / "representations.png")]
     if PAPER in found["history"]:
-        made.append(training_plot(found["history"][PAPER], PAPER, folder / "training.png"))
-    return made
+        names.append(training_plot(found["history"][PAPER], PAPER, folder / "training.png"))
+    return names
 
 
 def role_plot(found: Mapping[str, Any], path: Path) -> str:

@@ -112,8 +112,8 @@ def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
     report = json.loads((run / "report.json").read_text())
     assert report["lambda"] is None and report["temperature"] == 1.0
     assert [(t["lam"], t["validation"]) for t in report["trials"]] == [(8.0, None), (16.0, None)]
-    assert "chosen in secret" in (run / "report.html").read_text()
-    assert not list(run.glob("party-*/judge-*")) and "frontier" not in report, "nothing looks at records exactly"
+    assert "chosen under MPC" in (run / "report.html").read_text()
+    assert not list(run.glob("party-*/judge-*")) and report["frontier"] is None, "nothing looks at records exactly"
     assert set(report["baselines"]) == {"majority", "drop_m"}, "these are computed in secret"
     assert not {"validation summary", "temperature choice"} & {r["name"] for r in report["releases"]}
     assert not any(verify(run).values())

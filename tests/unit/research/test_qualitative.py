@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.baselines import erm, scc
 from secure_sccvfl.evaluation.counterfactual_models import FIRST
@@ -39,21 +39,8 @@ from secure_sccvfl.research.qualitative import (
     recourse,
 )
 from secure_sccvfl.research.qualitative_tables import write_qualitative
+from secure_sccvfl.runs.description import describe
 from secure_sccvfl.training.config import TrainConfig
-
-WORDS = decode(
-    Description,
-    {
-        "task": "binary",
-        "label": {"classes": ["0", "1"], "labels": ["good | credit", "bad credit"], "low": None, "high": None},
-        "protected": [{"name": "s", "groups": ["0", "1"], "labels": ["young", "old"]}],
-        "features": {
-            "housing": {"meaning": "housing", "unit": "", "labels": {"a": "rents", "b": "owns"}},
-            "amount": {"meaning": "", "unit": "DM", "labels": {}},
-        },
-    },
-)
-
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)
@@ -61,6 +48,7 @@ NAMED = {"employment_since": "M", "credit_history": "M", "duration": "M", "housi
 ROLES = Roles({f.name: NAMED.get(f.name, "N") for f in DATA.features})
 LAYOUT = Layout.of(DATA.features)
 CODES = DATA.protected[0].codes
+WORDS = decode(Description, describe("german", benchmark_schema(DATA)))
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +172,12 @@ def test_a_generator_that_moves_a_fixed_column_is_seen(held_out, subjects):
     assert all(p["size_others"] == 1.0 and "purpose" not in p["fixed"] for p in recourse(held_out, moved))
 
 
-def test_the_analysis_is_data(ready):
-    result = analyse(ready, ("erm", "scc"))
+@pytest.fixture(scope="module")
+def result(ready):
+    return analyse(ready, ("erm", "scc"))
+
+
+def test_the_analysis_is_data(result):
     assert json.loads(json.dumps(result)) == result
     assert [m["method"] for m in result["mixing"]] == ["erm", "scc"]
     assert len(result["cases"]) == 3 and len(result["recourse"]) == 2
@@ -207,75 +199,19 @@ def test_the_most_frequent_edit_that_changes_anything():
     assert most_frequent(edits[:3], before) == 0
 
 
-def reading(auc: float) -> dict[str, float]:
-    return {"auc": auc, "low": auc - 0.1, "high": auc + 0.1, "null": 0.5, "null_high": 0.58}
-
-
-def said(decision: str, score: float) -> dict[str, Any]:
-    return {"decision": decision, "score": score, "logit": 0.0}
-
-
-def result() -> dict[str, Any]:
-    edit = {
-        "size": 1.0,
-        "size_others": 0.0,
-        "moved": [{"feature": "housing", "role": "M", "size": 1.0, "from": "a", "to": "b"}],
-        "fixed": ["amount"],
-    }
-    view = {"width": 3, "shares": [0.5, 0.25], "two": reading(0.52), "whole": reading(0.75)}
-    view |= {"points": [[0.0, 1.0], [1.0, 0.0]], "groups": [0, 1]}
-    soft = [{"feature": "housing", "role": "M", "size": 0.12, "from": "a", "to": "a"}]
-    methods = {
-        "erm_network": {"before": said("0", 0.4), "after": said("1", 0.6)},
-        "scc": {"before": said("0", 0.3), "after": said("0", 0.31)}
-        | {"own": {"after": said("0", 0.3), **edit, "moved": soft}},
-    }
-    epochs = [
-        {
-            "epoch": k,
-            "train_loss": 1 / (k + 1),
-            "validation_loss": 0.7,
-            "validation_accuracy": 0.7,
-            "scg": None,
-            "fr": 0.0,
-        }
-        for k in range(5)
-    ]
-    trial = {"lam": 3.0, "validation": {"loss": 0.5, "gap_rms": 0.1, "spread": 1.0, "flips": None}, "steps": 60}
-    return {
-        "roles": {"housing": "M", "amount": "N"},
-        "scores": {"housing": 0.2, "amount": -0.0001},
-        "information": {
-            "housing": {"mi": 0.05, "null": 0.002, "null_high": 0.004},
-            "amount": {"mi": 0.001, "null": 0.002, "null_high": 0.004},
-        },
-        "groups": ["0", "1"],
-        "mixing": [{"method": "scc", **view}],
-        "history": {"paper": epochs},
-        "trials": [trial],
-        "lambda": 3.0,
-        "methods": {"erm_network": {"acc": 0.73, "fr_all": 0.1, "fr_null_all": 0.0}, "scc": {"acc": 0.72}},
-        "cases": [
-            {"case": "ambiguous", "rule": "nearest 50 %", "id": "g1", "label": "0", "groups": ["1", "0"], **edit}
-            | {"methods": methods}
-        ],
-        "recourse": [{"id": "g2", "groups": ["1", "0"], "before": said("1", 0.7), "after": said("1", 0.69), **edit}],
-    }
-
-
-def test_tables_and_plots(tmp_path: Path) -> None:
-    text = write_qualitative(tmp_path, result(), WORDS, "a command")
+def test_tables_and_plots(result, tmp_path):
+    words = replace(WORDS, label=replace(WORDS.label, labels=("good | credit", "bad credit")))
+    epoch = dict.fromkeys(("train_loss", "validation_loss", "validation_accuracy", "fr"), 0.5) | {"scg": None}
+    for history in ({}, {"paper": [{"epoch": k, **epoch} for k in range(3)]}):
+        text = write_qualitative(tmp_path, {**result, "history": history}, words, "a command")
+        assert ("training.png" in text) == (tmp_path / "training.png").exists() == bool(history)
     assert json.loads((tmp_path / "results.json").read_text())["command"] == "a command"
     assert (tmp_path / "results.md").read_text() == text
     for picture in ("roles", "representations", "training"):
         assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
-    assert "| housing | 0.0500 | 0.0020 | 0.0040 | 0.200 | mediator (M) |" in text
-    assert "0.520 (0.420 to 0.620); permuted up to 0.580" in text, "no AUC without its control"
-    assert text.count("| flips |") == 1 and "12 % of the way to another value" in text
+    for name, known in result["information"].items():
+        assert f"| {name} | {known['mi']:.4f} | {known['null']:.4f} | {known['null_high']:.4f} |" in text
+    assert text.count("; permuted up to") == 4, "no AUC without its control"
+    assert text.count("## Case") == 3 and text.count("## Counterfactual") == 2
     assert "good \\| credit" in text, "a name cannot break a table"
     assert "-0.000" not in text and "nan" not in text and "None" not in text
-
-
-def test_without_curves_there_is_no_picture_of_them(tmp_path: Path) -> None:
-    text = write_qualitative(tmp_path, result() | {"history": {}}, WORDS, "a command")
-    assert "training.png" not in text and not (tmp_path / "training.png").exists()
