@@ -41,7 +41,7 @@ NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.policy.concerns import concerns
+    from secure_sccvfl.policy.approvals import concerns
     from secure_sccvfl.reports.policy_card import card_markdown, find_card
 
     if options.what == "key":
@@ -109,7 +109,7 @@ def _reviewed(
         options.appeal,
         options.feature,
         options.role,
-        tuple(map(Evidence.told, options.evidence)),
+        tuple(map(Evidence.parse, options.evidence)),
         {note: getattr(options, note) for note in NOTES if getattr(options, note) is not None},
         options.due,
     )
@@ -140,8 +140,7 @@ def _key(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, card: PolicyCard) -> int:
     """What is not in order; a card that a run would refuse, or a broken approval, fails the check."""
-    from secure_sccvfl.policy.approvals import verdicts
-    from secure_sccvfl.policy.concerns import concerns
+    from secure_sccvfl.policy.approvals import concerns, verdicts
 
     problems = concerns(card, datetime.date.today())
     failed = bool(card.without_evidence) or any(v.problem for v in verdicts(card))

@@ -11,7 +11,7 @@ ledgers know records by keyed tags). So with `hidden` every part
 has a table of its own, and a person is in the same part in every run, whoever holds a record of it.
 
 A job that resumes, or that uses a model, aligns again. The order of the rows has no effect on what was kept. Ids that
-have changed since are noticed by their tags before (`secure_sccvfl.releases.record_tags`).
+have changed since are noticed by their tags before (`secure_sccvfl.releases.record_key`).
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.training.engine import Measures
-from secure_sccvfl.training.handles import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2

@@ -23,7 +23,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, AuditLog
 from secure_sccvfl.runs.jobs import Progress

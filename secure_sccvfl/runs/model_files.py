@@ -28,12 +28,12 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
-from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.shared import Shared
 
 ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
 NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"

@@ -43,7 +43,7 @@ from secure_sccvfl.releases.ledgers import (
     open_budget,
     spent_figures,
 )
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.runs.cached_tables import (
@@ -61,12 +61,12 @@ from secure_sccvfl.runs.description import describe
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
-from secure_sccvfl.training.handles import SharedModule
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedModule
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 

@@ -28,7 +28,7 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.releases.ledgers import EVALUATIONS
-from secure_sccvfl.releases.record_tags import RecordKey
+from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.runs.console import WRONG_USE
 from secure_sccvfl.runs.jobs import Progress, agreed_plan, make_job

@@ -8,7 +8,7 @@ import pytest
 from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import words_of
+from protocols.session.runtime import share_of
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
@@ -59,12 +59,12 @@ def descent_of(engine, problem, task, outputs, noise):
     """A batch and the descent of private heads on it."""
     whole, grid = problem_of(task, outputs), grid_of(task, outputs)
     batch = engine.bind(problem.x, problem.y, problem.ridge, outputs, None, task != "regression")
-    penalty = engine.expected([{rank: whole.grams[rank] for rank in problem.x}], [problem.guard])
+    penalty = engine.table_penalty([{rank: whole.grams[rank] for rank in problem.x}], [problem.guard])
     length = sum(np.abs(guard).sum() for guard in whole.guard.values())
     flat = {rank: np.full(WIDTHS[rank], grid.curvature * SIZE**2 + RIDGE / ROWS) for rank in problem.x}
     reach = {rank: np.abs(problem.guard[rank]) * length for rank in problem.x}
     energy = {rank: whole.grams[rank].energy for rank in problem.x}
-    return batch, engine.prepare_grid(batch, penalty, grid, Bounds(flat, energy, reach), noise)
+    return batch, engine.second_order(batch, penalty, grid, Bounds(flat, energy, reach), noise)
 
 
 def trained(engine, problem, task, outputs, noise, steps=STEPS):
@@ -252,7 +252,7 @@ def shared_heads(order, options, label=None, charged=None):
         records = Records(schema.task, schema.outputs, *parts, schema.owners, schema.layouts)
         config = made.train_config()
         trainer = Trainer(engine, AtParty(tables, session), records, config, 0, privacy=charged or Charged())
-        return [words_of(part) for part in engine.unscaled(trainer.run().head)]
+        return [share_of(part) for part in engine.unscaled(trainer.run().head)]
 
     with drawn_from("the same masks and noise"):
         return run_session(

@@ -41,22 +41,22 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
-from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_each_other, public_targets
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
+from secure_sccvfl.policy.entries import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.runs.costs import PhaseMeter
 from secure_sccvfl.runs.jobs import Progress
@@ -74,10 +74,10 @@ from secure_sccvfl.runs.scoring.plans import (
     prediction_plan,
     sums_of,
 )
-from secure_sccvfl.training.handles import SharedHead, SharedModule, SharedRows
 from secure_sccvfl.training.modes.aware import declared, in_time
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
 
 REFUSED = "refused"
 """In a record of figures: why none are told, though they were paid for."""

@@ -28,7 +28,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
-from secure_sccvfl.policy.aware_entry import USES_S
+from secure_sccvfl.policy.entries import USES_S
 
 REFUSED = "refused.csv"
 ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"

@@ -8,9 +8,9 @@ from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.exact import exact_release
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, Sums, fewest, planned_deviation
+from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.releases.catalogue import COLUMNS, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
 from secure_sccvfl.releases.mechanisms import NoiseLevel
