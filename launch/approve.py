@@ -21,10 +21,10 @@ def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError, node_folder
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session
-    from secure_sccvfl.runs.member.approvals import approvals_beside, approve, check_own
+    from secure_sccvfl.runs.member.approvals import approvals_folder, approve, check_own
     from secure_sccvfl.runs.member.outlook import outlook
     from secure_sccvfl.runs.member.plan import make_plan
-    from secure_sccvfl.runs.member.words import plan_lines
+    from secure_sccvfl.runs.member.plan_text import plan_lines
 
     config = load_session(options.session)
     if not options.yes and (options.json or not sys.stdin.isatty()):
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.yes and input(f"approve it as {config.node_name(options.rank)}? yes or no: ").strip() != "yes":
         say("approve: nothing was signed", error=True)
         return CHECK_FAILED
-    path = approve(config, plan, credentials, options.rank, approvals_beside(options.session))
+    path = approve(config, plan, credentials, options.rank, approvals_folder(options.session))
     record = {"approval": str(path), "digest": plan.digest}
     return answer(options, record, f"signed {path}: hand it to the other parties")
 

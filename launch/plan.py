@@ -24,10 +24,10 @@ def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError, node_folder
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session, moved_options
-    from secure_sccvfl.runs.member.approvals import approvals_beside, check_own, judged
+    from secure_sccvfl.runs.member.approvals import approval_problem, approvals_folder, check_own
     from secure_sccvfl.runs.member.outlook import outlook
     from secure_sccvfl.runs.member.plan import make_plan
-    from secure_sccvfl.runs.member.words import plan_lines
+    from secure_sccvfl.runs.member.plan_text import plan_lines
 
     config = load_session(options.session)
     if options.rank is not None and not 0 <= options.rank < config.dealer:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     approvals = []
     if config.needs_approval:
         for rank in range(config.dealer):
-            problem, approval = judged(config, plan, approvals_beside(options.session), rank)
+            problem, approval = approval_problem(config, plan, approvals_folder(options.session), rank)
             approvals.append(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
     notice = moved_options(options.session)
     return answer(options, record, *plan_lines(plan, here), *([notice] if notice else []), *approvals)

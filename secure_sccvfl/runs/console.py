@@ -40,7 +40,7 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     try:
         return work()
     except BaseException as error:
-        code, line = told(error)
+        code, line = outcome_of(error)
         if debug:
             traceback.print_exc()
     say(f"{name}: {line}", error=True)
@@ -69,7 +69,7 @@ def screen() -> Console:
     return Screen(width=None if sys.stdout.isatty() else 110)
 
 
-def told(error: BaseException) -> tuple[int, str]:
+def outcome_of(error: BaseException) -> tuple[int, str]:
     """Exit code and line for an error; SystemExit and the like pass through."""
     if isinstance(error, (ConfigError, InputError)):
         return WRONG_USE, str(error)

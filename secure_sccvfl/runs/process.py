@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from protocols.config import DEALER, ConfigError, SessionConfig, node_folder
 from protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, start_logging, told
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, outcome_of, start_logging
 from secure_sccvfl.runs.status.snapshot import Status
 from secure_sccvfl.runs.status.watching import Watching
 
@@ -247,7 +247,7 @@ def telling_others(
         status.stops(error)
         reason = reason_for_peers(error)
         logging.getLogger("party").error(
-            "cannot take part: %s; telling the others, for %.0f s at most", told(error)[1], config.connect
+            "cannot take part: %s; telling the others, for %.0f s at most", outcome_of(error)[1], config.connect
         )
         with contextlib.suppress(ProtocolError):
             refuse(config, rank, credentials, reason, listener, status.activity)

@@ -46,12 +46,7 @@ from secure_sccvfl.releases.ledgers import (
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
-from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.runs.costs import PhaseMeter
-from secure_sccvfl.runs.description import describe
-from secure_sccvfl.runs.jobs import Progress
-from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
-from secure_sccvfl.runs.paid_tables import (
+from secure_sccvfl.runs.cached_tables import (
     WHOLE,
     About,
     TableFile,
@@ -60,6 +55,11 @@ from secure_sccvfl.runs.paid_tables import (
     tables_in_words,
     tables_record,
 )
+from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.runs.costs import PhaseMeter
+from secure_sccvfl.runs.description import describe
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared

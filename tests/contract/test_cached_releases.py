@@ -192,9 +192,9 @@ def test_other_records_splits_and_descriptions_and_missing_or_changed_tables_are
     path = files(home)[1]
     whole = path.read_bytes()
     path.unlink()
-    assert any("party 1 has no kept tables" in line for line in refused(home / "lost", kept))
+    assert any("party 1 has no cached releases" in line for line in refused(home / "lost", kept))
     path.write_bytes(whole[:-200] + bytes(200))
-    assert any("party 1 has kept tables that were changed" in line for line in refused(home / "torn", kept))
+    assert any("party 1 has cached releases that were changed" in line for line in refused(home / "torn", kept))
     path.write_bytes(whole)
     tables = load_releases(path)
     unpaid = {name: replace(one, key=f"x{one.key}") for name, one in tables.releases.items()}

@@ -46,7 +46,7 @@ class ApprovalError(ConfigError):
     """The plan is not approved by all parties as it is now."""
 
 
-def approvals_beside(session: Path) -> Path:
+def approvals_folder(session: Path) -> Path:
     """The folder of the approvals of a session file."""
     return session.resolve().parent / APPROVALS
 
@@ -97,7 +97,7 @@ def check_approvals(config: SessionConfig, folder: Path, required: bool = False)
             raise ApprovalError(f"this host requires an approved plan, and the session file {says}: do not start it")
         return []
     plan = make_plan(config)
-    verdicts = [judged(config, plan, folder, rank) for rank in range(config.dealer)]
+    verdicts = [approval_problem(config, plan, folder, rank) for rank in range(config.dealer)]
     wrong: dict[str, list[str]] = {}
     for rank, (problem, _) in enumerate(verdicts):
         if problem:
@@ -107,7 +107,7 @@ def check_approvals(config: SessionConfig, folder: Path, required: bool = False)
     return [approval for _, approval in verdicts]
 
 
-def judged(config: SessionConfig, plan: Plan, folder: Path, rank: int) -> tuple[str, dict[str, Any]]:
+def approval_problem(config: SessionConfig, plan: Plan, folder: Path, rank: int) -> tuple[str, dict[str, Any]]:
     """What is wrong with a party's approval of this plan (empty if nothing), and the approval."""
     place = node_folder(rank, config.dealer)
     path = folder / f"{place}.json"

@@ -94,7 +94,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("party --rank 7 --config session.toml --out out", "no party 7"),
         ("party --rank 0 --config session.toml --out out", "needs certificates"),
         ("party --rank 0 --config session.toml --out out --certs full", "no certificate file"),
-        ("party --rank 0 --config selftest.toml --out old", "is there already"),
+        ("party --rank 0 --config selftest.toml --out old", "already exists"),
         ("dealer --config absent.toml", "cannot read the session file absent.toml"),
         ("report full", "full is not the folder of a finished run: it has no report.json"),
         ("audit verify full", "full is not the folder of a finished run"),

@@ -33,8 +33,8 @@ from secure_sccvfl.training.modes.options import RunOptions
 
 FITS, NONE, DAMAGED, DESCRIPTION, SPLIT, RECORDS, UNPAID, OTHERWISE = range(8)
 WHY = {
-    NONE: "has no kept tables of that run next to its ledger",
-    DAMAGED: "has kept tables that were changed or cannot be read",
+    NONE: "has no cached releases of that run next to its ledger",
+    DAMAGED: "has cached releases that were changed or cannot be read",
     DESCRIPTION: "has tables of another description: other columns, bins or public ranges",
     SPLIT: "has tables of the same records, split otherwise: use that run's seed, split, private_model, gain",
     RECORDS: "has tables of other records than those to train on now",
@@ -81,7 +81,7 @@ def agreed_tables(
     if tables is None:
         raise RuntimeError("tables that fit were not found")
     if len(set(session.swap_bytes("releases of the kept tables", tables.ids))) > 1:
-        raise ProtocolError("the parties' kept tables are of different releases: name the same run at every party")
+        raise ProtocolError("the parties' cached tables are of different releases: name the same run at every party")
     _check_covered(tables, options)
     return tables
 
@@ -146,7 +146,7 @@ def _check_covered(tables: CachedReleases, options: RunOptions) -> None:
     clip = options.discovery.clip if options.discovery.table_kind == "clipped" else None
     if length != clip:
         kind = "counts" if length is None else f"clipped to {length:g}"
-        raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay again")
+        raise ConfigError(f"the cached releases are {kind}: set table_kind and clip as they are, or release again")
 
 
 def check_tabled(tables: CachedReleases, wanted: Collection[str]) -> None:
@@ -154,8 +154,8 @@ def check_tabled(tables: CachedReleases, wanted: Collection[str]) -> None:
     lacking = sorted(set(wanted) - set(tables.tabled)) if wanted else ["all columns"]
     if tables.tabled and lacking:
         raise ConfigError(
-            f"the kept tables are of {', '.join(tables.tabled)} alone, as the card of that run decided every column; "
-            f"this run needs {', '.join(lacking)}: keep to that card, or pay again; nothing was opened or charged"
+            f"the cached tables are of {', '.join(tables.tabled)} alone, as its card decided every column; "
+            f"this run needs {', '.join(lacking)}: keep to that card, or release again; nothing was opened or charged"
         )
 
 
