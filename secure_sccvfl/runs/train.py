@@ -63,7 +63,7 @@ from secure_sccvfl.runs.paid_tables import (
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
-from secure_sccvfl.training.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
+from secure_sccvfl.training.modes.base import PartyContext, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedModule
@@ -295,9 +295,9 @@ class TrainJob:
         hooks: Hooks,
         meter: PhaseMeter,
         state: State | None,
-    ) -> Workplace:
+    ) -> PartyContext:
         """What the mode trains with at this party."""
-        return Workplace(
+        return PartyContext(
             engine=engine,
             statistics=statistics,
             schema=self.data.schema,
