@@ -19,7 +19,7 @@ from protocols.errors import ProtocolError, RangeError
 if TYPE_CHECKING:
     import torch
 
-Words = npt.NDArray[np.int64]
+RingArray = npt.NDArray[np.int64]
 Shape = tuple[int, ...]
 
 FRACTION_BITS = 16
@@ -32,7 +32,7 @@ INPUT_LIMIT = 2.0**30
 """Largest magnitude of an input."""
 
 
-def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limit: float = INPUT_LIMIT) -> Words:
+def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limit: float = INPUT_LIMIT) -> RingArray:
     """Real or integer values to ring elements with `bits` fractional bits, rounded to nearest."""
     array = np.asarray(values.detach() if hasattr(values, "detach") else values)
     limit = min(limit, 2.0 ** (62 - bits))
@@ -55,7 +55,7 @@ def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limi
     return np.rint(scaled, out=scaled).astype(np.int64)
 
 
-def decode(words: Words, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
+def decode(words: RingArray, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
     """Ring elements back to real values."""
     return words.astype(np.float64) / 2.0**bits
 
@@ -70,7 +70,7 @@ _TALL = 1 << 12
 """From so many ring elements on, einsum is faster than matmul for a few columns."""
 
 
-def matmul(a: Words, b: Words) -> Words:
+def matmul(a: RingArray, b: RingArray) -> RingArray:
     """Matrix product in the ring.
 
     numpy has no fast product of integers. Large matrices are cut into pieces of 22 bits, which the fast product
@@ -82,11 +82,11 @@ def matmul(a: Words, b: Words) -> Words:
     if a.ndim == 2 and b.ndim == 2 and (b.shape[1] == 1 or (a.size >= _TALL and b.shape[1] <= a.shape[1])):
         columns = [np.einsum("ij,j->i", a, column) for column in np.ascontiguousarray(b.T)]
         return np.stack(columns, axis=1) if columns else np.zeros((len(a), 0), np.int64)
-    product: Words = np.asarray(np.matmul(a, b))  # of two vectors NumPy returns a scalar
+    product: RingArray = np.asarray(np.matmul(a, b))  # of two vectors NumPy returns a scalar
     return product
 
 
-def _matmul_of_pieces(a: Words, b: Words) -> Words:
+def _matmul_of_pieces(a: RingArray, b: RingArray) -> RingArray:
     """sum over i + j < 3 of 2^(22 (i + j)) a_i b_j. The others have a factor of 2^66, which is 0 in the ring."""
     left, right = _pieces(a), _pieces(b)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -100,7 +100,7 @@ def _matmul_of_pieces(a: Words, b: Words) -> Words:
     return result.view(np.int64)
 
 
-def _pieces(words: Words) -> list[npt.NDArray[np.float64]]:
+def _pieces(words: RingArray) -> list[npt.NDArray[np.float64]]:
     """Of every word its 22 lowest bits, the next 22, and the rest."""
     unsigned, low = words.astype(np.int64, order="C", copy=False).view(np.uint64), np.uint64((1 << _PIECE_BITS) - 1)
     return [((unsigned >> np.uint64(_PIECE_BITS * k)) & low).astype(np.float64) for k in range(_PIECES)]
@@ -138,12 +138,12 @@ def columns_of(size: int) -> int:
     return (isqrt(8 * size + 1) - 1) // 2
 
 
-def unpacked(triangles: Words, columns: int) -> Words:
+def unpacked(triangles: RingArray, columns: int) -> RingArray:
     """Symmetric matrices from their upper triangles."""
     return np.take(triangles, _whole(columns), axis=-1)
 
 
-def unsigned_quotient(words: Words, divisor: int) -> Words:
+def unsigned_quotient(words: RingArray, divisor: int) -> RingArray:
     """words // divisor, with words read as unsigned; a shift where that is equal."""
     unsigned = words.view(np.uint64)
     if divisor.bit_count() == 1:
@@ -151,7 +151,7 @@ def unsigned_quotient(words: Words, divisor: int) -> Words:
     return (unsigned // np.uint64(divisor)).view(np.int64)
 
 
-def apply(op: str, a: Words, b: Words) -> Words:
+def apply(op: str, a: RingArray, b: RingArray) -> RingArray:
     """The product (`mul`) or matrix product (`matmul`) in the ring."""
     return np.multiply(a, b) if op == "mul" else matmul(a, b)
 

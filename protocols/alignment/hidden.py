@@ -42,7 +42,7 @@ from typing import NoReturn
 import numpy as np
 
 from protocols.alignment.seam import UNION, Aligned, checked
-from protocols.dealing.matching import TAG_BYTES, Bounds, Tags
+from protocols.dealing.matching import PSEUDONYM_BYTES, Bounds, Pseudonyms
 from protocols.dealing.randomness import KEY_BYTES, fresh_key
 from protocols.errors import PeerError, ProtocolError
 from protocols.session.runtime import Session
@@ -60,15 +60,15 @@ class HiddenAlignment:
     def align(self, ids: Iterable[str]) -> Aligned:
         names, session = checked(ids), self._session
         with session.measure("alignment"), session.deadline(_PATIENCE):
-            tags = SessionTags.agreed(session).of(names)
+            tags = SessionPseudonyms.agreed(session).of(names)
             result = session.match(tags, self._bounds)
             sizes = session.announce({f"party {session.rank}": result.size}, session.declared(UNION))
         if len(set(sizes.values())) > 1:
-            raise PeerError("dealer", UNION, "told the parties different numbers of places")
+            raise PeerError("dealer", UNION, "sent the parties different numbers of rows")
         return Aligned(result.size, result.places, result.shares)
 
 
-class SessionTags:
+class SessionPseudonyms:
     """Makes pseudonyms; shows nothing of its key."""
 
     __slots__ = ("_key",)
@@ -79,14 +79,14 @@ class SessionTags:
         self._key = key
 
     @classmethod
-    def agreed(cls, session: Session) -> SessionTags:
+    def agreed(cls, session: Session) -> SessionPseudonyms:
         """Run by all parties together: under a new key of theirs."""
         parts = session.swap_bytes("parts of the key of tags", fresh_key())
         return cls(hashlib.blake2b(b"".join(parts), digest_size=KEY_BYTES, person=b"key of alignment").digest())
 
-    def of(self, ids: Iterable[str]) -> Tags:
+    def of(self, ids: Iterable[str]) -> Pseudonyms:
         """One row for each id, in order."""
-        keyed = hashlib.blake2b(key=self._key, person=b"alignment tag", digest_size=TAG_BYTES)
+        keyed = hashlib.blake2b(key=self._key, person=b"alignment tag", digest_size=PSEUDONYM_BYTES)
 
         def tag(name: str) -> bytes:
             one = keyed.copy()

@@ -115,7 +115,7 @@ class IdRule:
         Raises InputError, for this party's own people, if one cannot be used.
         """
         if lost := [name for name in self.columns if name not in table]:
-            raise InputError(f"{owner}: no id column {lost[0]!r}; there is {', '.join(map(str, table))}")
+            raise InputError(f"{owner}: no id column {lost[0]!r}; available: {', '.join(map(str, table))}")
         parts = [self._texts(table[name], f"{owner}, id column {name!r}") for name in self.columns]
         if len(parts) == 1:
             ids = parts[0]

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protocols.net.transport import Array
-from protocols.ring import Words
-from protocols.session.binding_tensors import words_in
+from protocols.ring import RingArray
+from protocols.session.binding_tensors import share_in
 from protocols.session.runtime import Session, crypten
 
 RATIO_BITS = 20
@@ -41,19 +41,19 @@ class Presence:
     whether it is.
     """
 
-    bits: Words
+    bits: RingArray
     count: int
     known: bool = False
 
     @classmethod
-    def of(cls, shares: Words) -> Presence:
+    def of(cls, shares: RingArray) -> Presence:
         """From this party's shares of the bits."""
         return cls(shares, len(shares))
 
     @classmethod
     def of_tensor(cls, bits: Any) -> Presence:
         """From a tensor of the bits, integers."""
-        return cls.of(words_in(bits))
+        return cls.of(share_in(bits))
 
     def told(self, count: int) -> None:
         """A noisy number of records is known now."""

@@ -54,7 +54,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocols.alignment.seam import ABSENT, COMMON, SIZES, Aligned, AlignmentError, Progress, checked, rows_of
-from protocols.dealing.matching import TAG_BYTES, Tags, numbered
+from protocols.dealing.matching import PSEUDONYM_BYTES, Pseudonyms, numbered
 from protocols.dealing.randomness import Draw
 from protocols.errors import PeerError, ProtocolError
 from protocols.net.transport import Array, Spec
@@ -116,7 +116,7 @@ class RevealedAlignment:
                     output.append(blinding.blinded(received))
                 except NoElement:
                     name = f"party {self._before}"
-                    raise PeerError(name, f"pass {number}", "sent what is no element of the group") from None
+                    raise PeerError(name, f"pass {number}", "sent an invalid group element") from None
                 done += len(received)
                 self._progress(f"records of party {(rank - number) % parties}", done, total)
             passed = np.concatenate(output)
@@ -141,7 +141,7 @@ class RevealedAlignment:
         """One bit for each element of the list that ended here: is it in all lists?"""
         session, step = self._session, "lists to compare"
         own = (session.rank + 1) % session.parties
-        short = np.ascontiguousarray(held[:, :TAG_BYTES]).view("<u8")
+        short = np.ascontiguousarray(held[:, :PSEUDONYM_BYTES]).view("<u8")
         if session.rank == _COMPARER:
             lists = [self._heard(step, owner, sizes[owner], short) for owner in range(session.parties)]
             check_repeats(lists)
@@ -157,14 +157,14 @@ class RevealedAlignment:
         self._open(None)
         return self._bits("bits of common records", _COMPARER, len(short))
 
-    def _heard(self, step: str, owner: int, size: int, own: Tags) -> Tags:
+    def _heard(self, step: str, owner: int, size: int, own: Pseudonyms) -> Pseudonyms:
         """A list as party 0 has it: from its holder, or its own."""
         holder = self._holder(owner)
         if holder == _COMPARER:
             return own
         pieces = []
         for rows in rows_of(size, CHUNK):
-            spec = Spec("<u8", (rows.stop - rows.start, TAG_BYTES // 8))
+            spec = Spec("<u8", (rows.stop - rows.start, PSEUDONYM_BYTES // 8))
             pieces += self._party.transport.exchange(step, {}, {holder: [spec]})[holder]
         return np.concatenate(pieces)
 
@@ -174,7 +174,7 @@ class RevealedAlignment:
             {} if count is None else {"records": count}, self._session.declared(COMMON)
         )
         if not announced.get("records"):
-            raise AlignmentError("no record is common to all parties: are the ids written alike, by the same rule?")
+            raise AlignmentError("no record is common to all parties: do all parties use the same id rule?")
 
     def _back(self, bits: Bits, orders: Sequence[npt.NDArray[np.int64]], sizes: Sequence[int]) -> Bits:
         """The bits of each list to its owner, in the order of its records."""
@@ -196,14 +196,14 @@ def _undone(bits: Bits, order: npt.NDArray[np.int64]) -> Bits:
     return undone
 
 
-def check_repeats(lists: Sequence[Tags]) -> None:
+def check_repeats(lists: Sequence[Pseudonyms]) -> None:
     """Raise if a list has an element twice: its owner's bits would say which records some of the others hold."""
     for owner, own in enumerate(lists):
         if numbered([own])[0] < len(own):
             raise PeerError(f"party {owner}", "lists to compare", "its list has an element twice")
 
 
-def in_all(lists: Sequence[Tags]) -> list[Bits]:
+def in_all(lists: Sequence[Pseudonyms]) -> list[Bits]:
     """For each list, which of its elements are in all lists. No list has an element twice."""
     different, numbers = numbered(lists)
     counts = np.bincount(np.concatenate(numbers), minlength=different)

@@ -17,7 +17,7 @@ from protocols.alignment.ids import check_distinct
 from protocols.errors import InputError, ProtocolError
 from protocols.net.transport import Array
 from protocols.records.releases import ANY, Release
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 AlignKind = Literal["exact", "hidden", "revealed"]
 ABSENT = -1
@@ -42,14 +42,14 @@ class Aligned:
 
     size: int
     places: npt.NDArray[np.int64] = field(repr=False)
-    shares: Words | None = field(default=None, repr=False)
+    shares: RingArray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         inside = self.places[self.places != ABSENT]
         if len(np.unique(inside)) < len(inside) or (
             len(inside) and not 0 <= inside.min() <= inside.max() < self.size
         ):
-            raise ProtocolError("two records have one place, or a place is not in the table")
+            raise ProtocolError("two records have the same row, or a row is outside the table")
 
     @property
     def present(self) -> npt.NDArray[np.bool_]:

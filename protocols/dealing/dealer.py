@@ -101,7 +101,7 @@ class Dealer:
         first, *others = self._told
         differing = [f"party {rank}" for rank, message in enumerate(others, start=1) if message != first]
         if differing:
-            raise PeerError(", ".join(differing), _ASKING, "asked for something else than party 0")
+            raise PeerError(", ".join(differing), _ASKING, "sent another request than party 0")
         self._told = [None] * len(self._told)
         return first
 
@@ -261,7 +261,7 @@ class TupleSource:
             self._ask([together] if together else requests, times)
             self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
 
-    def match(self, tags: matching.Tags, bounds: matching.Bounds | None, draw: Draw) -> matching.Matched:
+    def match(self, tags: matching.Pseudonyms, bounds: matching.Bounds | None, draw: Draw) -> matching.Matched:
         """Let the dealer match tags of all parties: places of the own tags, and shares of what all parties hold."""
         sent = matching.padded(tags, bounds, self._transport.node, draw)
         if self._ahead:

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from protocols.errors import RangeError
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 LARGEST_SIGMA = 2.0**58
 """Twelve deviations of this size fit the ring easily."""
 
 
-def discrete_gaussian(sigma: float, shape: tuple[int, ...]) -> Words:
+def discrete_gaussian(sigma: float, shape: tuple[int, ...]) -> RingArray:
     """Independent samples of the discrete Gaussian with parameter `sigma`."""
     if not (math.isfinite(sigma) and 0 < sigma <= LARGEST_SIGMA):
         raise RangeError(f"the deviation of noise must lie between 0 and 2^58, not {sigma}")

@@ -34,12 +34,12 @@ import numpy.typing as npt
 from protocols.dealing.randomness import Draw
 from protocols.errors import LocalError, PeerError, ProtocolError
 from protocols.net.transport import Array, Spec, Transport
-from protocols.ring import Words
+from protocols.ring import RingArray
 
-Tags = npt.NDArray[np.uint64]
+Pseudonyms = npt.NDArray[np.uint64]
 """One row of two ring elements for each pseudonym."""
 Places = npt.NDArray[np.int64]
-TAG_BYTES = 16
+PSEUDONYM_BYTES = 16
 MOST = 1 << 28
 """The most pseudonyms of one party."""
 _CHUNK = 1 << 16
@@ -53,7 +53,7 @@ class Matched:
 
     size: int
     places: Places
-    shares: Words
+    shares: RingArray
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not all(isinstance(count, int) and 0 <= count <= MOST for count in self.counts):
-            raise ProtocolError(f"bounds on records must be whole numbers up to {MOST}, not {self.counts}")
+            raise ProtocolError(f"bounds on records must be integers up to {MOST}, not {self.counts}")
 
     @property
     def places(self) -> int:
@@ -72,12 +72,12 @@ class Bounds:
         return sum(self.counts)
 
 
-def sorted_rows(tags: Tags) -> npt.NDArray[np.intp]:
+def sorted_rows(tags: Pseudonyms) -> npt.NDArray[np.intp]:
     """The rows in rising order of their pseudonyms."""
     return np.lexsort((tags[:, 1], tags[:, 0]))
 
 
-def numbered(lists: Sequence[Tags]) -> tuple[int, list[Places]]:
+def numbered(lists: Sequence[Pseudonyms]) -> tuple[int, list[Places]]:
     """How many different pseudonyms there are, and for each list the number of each pseudonym among them."""
     tags = np.concatenate(lists)
     order = sorted_rows(tags)
@@ -89,7 +89,7 @@ def numbered(lists: Sequence[Tags]) -> tuple[int, list[Places]]:
     return int(new.sum()), np.split(numbers, ends)
 
 
-def padded(tags: Tags, bounds: Bounds | None, rank: int, draw: Draw) -> Tags:
+def padded(tags: Pseudonyms, bounds: Bounds | None, rank: int, draw: Draw) -> Pseudonyms:
     """A party's pseudonyms as it will send them, checked before anything is sent.
 
     Up to its bound a party adds random pseudonyms. They equal no other, and nobody is sent which they are.
@@ -97,7 +97,7 @@ def padded(tags: Tags, bounds: Bounds | None, rank: int, draw: Draw) -> Tags:
     order = sorted_rows(tags)
     twice = (tags[order[1:]] == tags[order[:-1]]).all(axis=1)
     if twice.any():
-        raise LocalError("a tag occurs twice: every record needs an id of its own")
+        raise LocalError("a pseudonym occurs twice: every record needs its own id")
     if bounds is None:
         return tags
     missing = bounds.counts[rank] - len(tags)
@@ -106,7 +106,7 @@ def padded(tags: Tags, bounds: Bounds | None, rank: int, draw: Draw) -> Tags:
     return np.concatenate([tags, draw.words((missing, 2), np.uint64)])
 
 
-def ask(transport: Transport, tags: Tags) -> Matched:
+def ask(transport: Transport, tags: Pseudonyms) -> Matched:
     """A party's end, after the order."""
     dealer, order = transport.parties, sorted_rows(tags)
     transport.exchange(_SENDING, {dealer: [np.array([len(tags)])]}, {})
@@ -114,13 +114,13 @@ def ask(transport: Transport, tags: Tags) -> Matched:
         transport.exchange(_SENDING, {dealer: [tags[order[at : at + _CHUNK]]]}, {})
     size, rows = transport.exchange(_TOLD, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(tags),))]})[dealer]
     if len(rows) and int(rows.max()) >= int(size[0]):
-        raise PeerError("dealer", _TOLD, "named a place that is not there")
+        raise PeerError("dealer", _TOLD, "named a row outside the table")
     places = np.empty(len(tags), np.int64)
     places[order] = rows
     return Matched(int(size[0]), places, receive_shares(transport, int(size[0])))
 
 
-def receive_shares(transport: Transport, count: int) -> Words:
+def receive_shares(transport: Transport, count: int) -> RingArray:
     """A party's end of `_deal`: its shares of so many ring elements."""
     dealer, shares = transport.parties, [np.zeros(0, np.int64)]
     for at in range(0, count, _CHUNK):
@@ -129,19 +129,19 @@ def receive_shares(transport: Transport, count: int) -> Words:
     return np.concatenate(shares)
 
 
-def _deal(transport: Transport, rank: int, shares: Words) -> None:
+def _deal(transport: Transport, rank: int, shares: RingArray) -> None:
     """The dealer sends a party its shares, piece by piece."""
     for at in range(0, len(shares), _CHUNK):
         transport.exchange(_SHARED, {rank: [shares[at : at + _CHUNK]]}, {})
 
 
-def _shared(value: Words, parties: int, draw: Draw) -> list[Words]:
+def _shared(value: RingArray, parties: int, draw: Draw) -> list[RingArray]:
     """Additive shares of ring elements, by rank: uniform ones of the dealer, and the first completes them."""
     others = [draw.words(value.shape) for _ in range(1, parties)]
     return [value - sum(others, np.zeros_like(value)), *others]
 
 
-def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> Words:
+def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> RingArray:
     """The dealer's end, after the order of all parties. Returns the bits: 1 at rows that all parties hold."""
     parties = range(transport.parties)
     announced = transport.exchange(_SENDING, {}, {rank: [Spec("<i8", (1,))] for rank in parties})
@@ -163,7 +163,7 @@ def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> Words:
     return sum((one.shares for one in result), np.zeros_like(result[0].shares))
 
 
-def serve_veil(transport: Transport, bits: Words, columns: int, draw: Draw) -> None:
+def serve_veil(transport: Transport, bits: RingArray, columns: int, draw: Draw) -> None:
     """The dealer's end of a veil for the rows of these bits, after the order of all parties."""
     if not 1 <= columns <= MOST_COLUMNS:
         raise ProtocolError(f"a veil has 1 to {MOST_COLUMNS} columns, not {columns}")
@@ -171,17 +171,17 @@ def serve_veil(transport: Transport, bits: Words, columns: int, draw: Draw) -> N
         _deal(transport, rank, share.reshape(-1))
 
 
-def veil(bits: Words, columns: int, draw: Draw) -> Words:
+def veil(bits: RingArray, columns: int, draw: Draw) -> RingArray:
     """Zeros at rows whose bit is 1, uniform ring elements elsewhere."""
     return draw.words((len(bits), columns)) * (1 - bits)[:, None]
 
 
-def matched(lists: Sequence[Tags], bounds: Bounds | None, draw: Draw) -> list[Matched]:
+def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> list[Matched]:
     """What each party gets, by rank: rows in a random order, and shares of which of them all parties hold."""
     different, numbers = numbered(lists)
     for rank, own in enumerate(numbers):
         if len(np.unique(own)) < len(own):
-            raise PeerError(f"party {rank}", _SENDING, "sent a tag twice")
+            raise PeerError(f"party {rank}", _SENDING, "sent a pseudonym twice")
     size = different if bounds is None else bounds.places
     order = draw.order(size)
     held = np.bincount(np.concatenate(numbers), minlength=size) == len(lists)

@@ -43,7 +43,7 @@ from protocols.errors import PeerError
 from protocols.net.link import as_bytes
 from protocols.net.transport import Array, Spec, Transport
 from protocols.records.releases import Admission
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 How = Literal["add", "xor"]
 
@@ -75,7 +75,7 @@ class Party:
         self.local = Stream(fresh_key(), "local")
         self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
 
-    def zero_share(self, shape: tuple[int, ...], among: Collection[int] | None = None) -> Words:
+    def zero_share(self, shape: tuple[int, ...], among: Collection[int] | None = None) -> RingArray:
         """A share of zero: uniform, and all shares together cancel. `among`: the parties that have one, else all.
 
         A party that is not among them gets zeros.
@@ -114,7 +114,8 @@ class Party:
         )
         differing = [f"party {peer}" for peer in self.others if not np.array_equal(received[peer].pop(), tags[peer])]
         if differing:
-            raise PeerError(", ".join(differing), step, "heard something else: a party told others different things")
+            reason = "received something else: a party sent different data to different parties"
+            raise PeerError(", ".join(differing), step, reason)
         return received
 
     def confirm(self, step: str) -> None:
@@ -127,7 +128,7 @@ class Party:
         )
         back = shares[self.rank] + sum(arrays[0] for arrays in received.values())
         if not np.array_equal(back, words[f"t{self.rank}"]):
-            raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
+            raise PeerError("a party", step, "cannot show that all sent the dealer the same requests")
 
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""
@@ -140,7 +141,7 @@ class Party:
                 join(total, array, out=total)
         return totals
 
-    def open_slices(self, step: str, masked: Words) -> tuple[slice, Words, npt.NDArray[np.bool_]]:
+    def open_slices(self, step: str, masked: RingArray) -> tuple[slice, RingArray, npt.NDArray[np.bool_]]:
         """Open masked values in m slices, slice k at party k alone, and all signs at every party: two rounds.
 
         For large arrays whose value only one party needs: an m-th of the bytes of `open_masked`.
@@ -174,8 +175,8 @@ class Party:
         return self.broadcast(step, None, {owner: [spec]})[owner][0]
 
     def collect_all(
-        self, admitted: Sequence[tuple[Admission, Words]], among: Collection[int] | None = None
-    ) -> list[Words | None]:
+        self, admitted: Sequence[tuple[Admission, RingArray]], among: Collection[int] | None = None
+    ) -> list[RingArray | None]:
         """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds.
 
         `among`: the parties whose shares are summed, else all; the others send none.
@@ -184,7 +185,7 @@ class Party:
         step = f"release {names} {admitted[-1][0].head[:16]}"
         self.confirm(f"before {step}")
 
-        def shares_for(rank: int) -> list[Words]:
+        def shares_for(rank: int) -> list[RingArray]:
             return [share for admission, share in admitted if rank in admission.release.receivers]
 
         adds = among is None or self.rank in among

@@ -196,11 +196,11 @@ def comparison(count: int) -> Recipe:
 def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str = "<i8") -> Recipe:
     """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., for t uniform modulo 2^period_bits = one period."""
 
-    wave = Field((terms, count), word)
+    term = Field((terms, count), word)
     return Recipe(
         {"t": Field((count,), word)},
-        {"cos": wave, "sin": wave},
-        lambda free, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
+        {"cos": term, "sin": term},
+        lambda free, masks: sines_and_cosines(free["t"], period_bits, terms, fraction_bits, word),
     )
 
 
@@ -299,7 +299,7 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
     The holder's own block needs no mask, so the width at its rank must be 0.
     """
     if dtype not in ("<i4", "<i8") or not 0 <= holder < len(widths) or widths[holder] != 0:
-        raise ProtocolError("a cross product needs words of 32 or 64 bits and no columns of the holder")
+        raise ProtocolError("a cross product needs 32- or 64-bit ring elements and no columns of the holder")
     free = {f"a{rank}": Field((rows, width), dtype, owner=rank) for rank, width in enumerate(widths) if width}
     free["b"] = Field((rows, groups), dtype, owner=holder)
 
@@ -457,7 +457,7 @@ _AT_ONCE = 1 << 13
 """So many values at a time stay in the cache."""
 
 
-def waves(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
+def sines_and_cosines(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str) -> dict[str, Array]:
     """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., where 2^period_bits is one period; of this dtype."""
     output = {name: np.empty((terms, t.size), f"<i{word[2]}") for name in ("cos", "sin")}
     for start in range(0, t.size, _AT_ONCE):
@@ -470,4 +470,4 @@ def waves(t: Array, period_bits: int, terms: int, fraction_bits: int, word: str)
             np.rint(turn.real, out=output["cos"][k, here], casting="unsafe")
             np.rint(turn.imag, out=output["sin"][k, here], casting="unsafe")
             turn *= step
-    return {name: wave.view(word) for name, wave in output.items()}
+    return {name: part.view(word) for name, part in output.items()}

@@ -200,9 +200,9 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Key:
     except OSError as error:
         raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ConfigError(f"{path} is no private key, or not one of this passphrase") from None
+        raise ConfigError(f"{path} is not a private key, or the passphrase is wrong") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{path} is no key of an elliptic curve")
+        raise ConfigError(f"{path} is not an elliptic-curve key")
     return key
 
 

@@ -113,7 +113,7 @@ def make_request(folder: Path, place: str, name: str, *, renew: bool = False) ->
     holder = subject(name)
     current, waiting = own / KEY, own / NEXT_KEY
     if current.exists() and not renew:
-        raise ConfigError(f"{current} is there already; --renew makes a new key beside it")
+        raise ConfigError(f"{current} already exists; --renew makes a new key next to it")
     if renew and not current.exists():
         raise ConfigError(f"there is no {current} to renew; leave --renew out")
     if waiting.exists():
@@ -137,7 +137,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
     output, signer = read_certificate(certificate), read_certificate(authority)
     member = Member.of(output)
     if not _is_authority(signer):
-        raise ConfigError(f"{authority} is no certificate of an authority")
+        raise ConfigError(f"{authority} is not an authority's certificate")
     try:
         output.verify_directly_issued_by(signer)
     except (InvalidSignature, ValueError, TypeError):
@@ -242,7 +242,7 @@ def read_request(path: Path) -> Asked:
         raise ConfigError(f"{path}: whoever made it does not hold its key")
     place = place_named(extensions)
     if place is None:
-        raise ConfigError(f"{path}: it must name one place of a session, and nothing besides")
+        raise ConfigError(f"{path}: it must name one place of a session, and nothing else")
     if more := [one for one in extensions if not isinstance(one.value, x509.SubjectAlternativeName)]:
         what = getattr(more[0].oid, "_name", more[0].oid.dotted_string)
         raise ConfigError(f"{path}: it asks for more than a place ({what}); nothing was signed")

@@ -274,7 +274,7 @@ class Rendezvous:
             node = certified_node(sock.getpeercert() or {}, self.config.dealer)
             if node not in self.callers:
                 sock.close()
-                self._turn_away(f"{caller} (its certificate names no place that should call here)")
+                self._turn_away(f"{caller} (its certificate names no node that should connect here)")
                 return
             if other := self._unpinned(_shown(sock), node):
                 sock.close()
@@ -356,7 +356,7 @@ class Rendezvous:
         """Exchange hellos; the certificate, the claim and the digests must all agree."""
         certified = certified_node(sock.getpeercert() or {}, self.config.dealer)
         if certified != expected:
-            shown = "no place of this session" if certified is None else self.config.node_name(certified)
+            shown = "no node of this session" if certified is None else self.config.node_name(certified)
             raise PeerError(name, "connect", f"its certificate is for {shown}")
         if other := self._unpinned(_shown(sock), expected):
             raise PeerError(name, "connect", other)

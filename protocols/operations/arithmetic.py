@@ -31,15 +31,17 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request
 from protocols.errors import ProtocolError
 from protocols.net.transport import Spec
-from protocols.ring import Words, unsigned_quotient
+from protocols.ring import RingArray, unsigned_quotient
 
 _SLICED = 1 << 15
 
-Finish = Callable[[Sequence[Words]], Words]
+Finish = Callable[[Sequence[RingArray]], RingArray]
 """What follows an opening: from the opened values to a share of the result."""
+Halves = tuple[list[RingArray], Finish]
+"""A protocol of one round in two halves, for a round that opens other values too: what to open, and what follows."""
 
 
-def bilinear(party: Party, op: str, x: Words, y: Words) -> Words:
+def bilinear(party: Party, op: str, x: RingArray, y: RingArray) -> RingArray:
     """Shares of op(x, y), not truncated, by Beaver's triple."""
     if x.ndim == y.ndim == 0:
         return bilinear(party, op, x.reshape(1), y.reshape(1)).reshape(())
@@ -49,7 +51,7 @@ def bilinear(party: Party, op: str, x: Words, y: Words) -> Words:
     return finish(party.open_masked(op, masked))
 
 
-def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int) -> Words:
+def scaled_bilinear(party: Party, op: str, x: RingArray, y: RingArray, divisor: int) -> RingArray:
     """Shares of op(x, y) / divisor, as `bilinear` and `divide` would give them.
 
     The tuple holds m = op(a, b) + r in place of op(a, b) and r, so the product comes out masked.
@@ -64,7 +66,9 @@ def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int) -> 
     return unmask_quotient(party, masked, fields["q"], fields["top"], divisor)
 
 
-def _joined(party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, c: Words) -> Words:
+def _joined(
+    party: Party, op: str, opened: Sequence[RingArray], a: RingArray, b: RingArray, c: RingArray
+) -> RingArray:
     """Shares of op(x, y) + (c - op(a, b)) once x - a and y - b are open. The tuple's arrays are overwritten."""
     e, d = opened
     if party.rank == 0:
@@ -75,7 +79,7 @@ def _joined(party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, 
     return c
 
 
-def multiplication(party: Party, op: str, x: Words, y: Words) -> tuple[list[Words], Finish]:
+def multiplication(party: Party, op: str, x: RingArray, y: RingArray) -> Halves:
     """`bilinear` of arrays of at least one dimension, of which one has two for a matrix product, in two halves.
 
     For a round that opens other values too: what to open, and the step that follows.
@@ -85,20 +89,20 @@ def multiplication(party: Party, op: str, x: Words, y: Words) -> tuple[list[Word
     return [x - a, y - b], lambda opened: _joined(party, op, opened, a, b, c)
 
 
-def square(party: Party, x: Words) -> Words:
+def square(party: Party, x: RingArray) -> RingArray:
     """Shares of x * x, not truncated."""
     masked, finish = squaring(party, x)
     return finish(party.open_masked("square", masked))
 
 
-def squaring(party: Party, x: Words) -> tuple[list[Words], Finish]:
+def squaring(party: Party, x: RingArray) -> Halves:
     """`square` in two halves."""
     flat = x.reshape(-1)
     pair = party.take("square", flat.shape)
 
-    def finish(opened: Sequence[Words]) -> Words:
+    def finish(opened: Sequence[RingArray]) -> RingArray:
         (e,) = opened
-        result: Words = pair["b"] + 2 * e * pair["a"]
+        result: RingArray = pair["b"] + 2 * e * pair["a"]
         if party.rank == 0:
             result += e * e
         return result.reshape(x.shape)
@@ -115,13 +119,13 @@ class Masked:
 
     counter: int
     shape: tuple[int, int]
-    opened: Words = field(repr=False)
+    opened: RingArray = field(repr=False)
     owner: int | None
-    own: Words | None = field(repr=False)
-    mask: Words | None = field(repr=False)
+    own: RingArray | None = field(repr=False)
+    mask: RingArray | None = field(repr=False)
 
 
-def mask_blocks(party: Party, own: Sequence[Words], widths: Sequence[int]) -> list[tuple[Masked, ...]]:
+def mask_blocks(party: Party, own: Sequence[RingArray], widths: Sequence[int]) -> list[tuple[Masked, ...]]:
     """Every party puts blocks that it knows under masks that only it and the dealer know. One round.
 
     All parties have as many blocks with the same rows; the party of rank p has widths[p] columns. Returns for each
@@ -150,7 +154,7 @@ def mask_blocks(party: Party, own: Sequence[Words], widths: Sequence[int]) -> li
     ]
 
 
-def mask_shared(party: Party, x: Words) -> Masked:
+def mask_shared(party: Party, x: RingArray) -> Masked:
     """Put a shared matrix under a mask, to multiply it many times."""
     shape = (x.shape[0], x.shape[1])
     counter, fields = party.tuples.take(Request("mask", (shape, None)))
@@ -158,7 +162,7 @@ def mask_shared(party: Party, x: Words) -> Masked:
     return Masked(counter, shape, opened, None, None, fields["a"])
 
 
-def divide(party: Party, x: Words, divisor: int) -> Words:
+def divide(party: Party, x: RingArray, divisor: int) -> RingArray:
     """Shares of x / divisor, rounded to a neighbouring integer; needs |x| < 2^62 - divisor."""
     if divisor == 0:
         raise ProtocolError("division by zero")
@@ -175,15 +179,15 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
 
 
 def divisions(
-    party: Party, work: Sequence[tuple[Words, int]]
-) -> tuple[list[Words], Callable[[Sequence[Words]], list[Words]]]:
+    party: Party, work: Sequence[tuple[RingArray, int]]
+) -> tuple[list[RingArray], Callable[[Sequence[RingArray]], list[RingArray]]]:
     """Several divisions by public divisors of at least 2 in one round, in two halves: what to open, and the rest."""
     pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
     masked = [
         _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)
     ]
 
-    def finish(opened: Sequence[Words]) -> list[Words]:
+    def finish(opened: Sequence[RingArray]) -> list[RingArray]:
         return [
             _quotient(party, c, pair["q"], pair["top"], divisor).reshape(x.shape)
             for (x, divisor), pair, c in zip(work, pairs, opened, strict=True)
@@ -192,14 +196,14 @@ def divisions(
     return masked, finish
 
 
-def _lift(party: Party, masked: Words, divisor: int) -> Words:
+def _lift(party: Party, masked: RingArray, divisor: int) -> RingArray:
     """Move a share of a masked value up by the multiple of the divisor near 2^62."""
     if party.rank == 0:
         masked += np.int64((1 << 62) // divisor * divisor)
     return masked
 
 
-def _quotient(party: Party, opened: Words, q: Words, top: Words, divisor: int) -> Words:
+def _quotient(party: Party, opened: RingArray, q: RingArray, top: RingArray, divisor: int) -> RingArray:
     """Shares of x / divisor once c = x + r is open at every party."""
     result = _wraps(opened < 0, top, divisor) - q
     if party.rank == 0:
@@ -207,15 +211,15 @@ def _quotient(party: Party, opened: Words, q: Words, top: Words, divisor: int) -
     return result
 
 
-def _wraps(negative: npt.NDArray[np.bool_], top: Words, divisor: int) -> Words:
+def _wraps(negative: npt.NDArray[np.bool_], top: RingArray, divisor: int) -> RingArray:
     """What a wrap around 2^64 adds: where the top bit of c is 0, a top bit of 1 in r means a wrap."""
     wrap = ((1 << 64) + divisor // 2) // divisor
     return np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64)) * top.reshape(-1)
 
 
 def unmask_quotient(
-    party: Party, product: Words, q: Words, top: Words, divisor: int, one_round: bool = False
-) -> Words:
+    party: Party, product: RingArray, q: RingArray, top: RingArray, divisor: int, one_round: bool = False
+) -> RingArray:
     """From shares of x + r, and of r // divisor and the top bit of r: shares of x / divisor.
 
     `one_round`: also where it takes more bytes. This uses up the arrays.
@@ -227,17 +231,17 @@ def unmask_quotient(
     # One party adds the public quotient. So large arrays are opened in slices, each at one party.
     mine, opened, negative = party.open_slices("truncate", masked)
     factor = _wraps(negative, top, divisor)
-    result: Words = np.subtract(factor, q.reshape(-1), out=factor)
+    result: RingArray = np.subtract(factor, q.reshape(-1), out=factor)
     result[mine] += unsigned_quotient(opened, divisor) - (1 << 62) // divisor
     return result.reshape(product.shape)
 
 
-def truncate(party: Party, x: Words, bits: int) -> Words:
+def truncate(party: Party, x: RingArray, bits: int) -> RingArray:
     """Drop fractional bits."""
     return divide(party, x, 1 << bits)
 
 
-def rescale(party: Party, x: Words, bits: int, wanted: int) -> Words:
+def rescale(party: Party, x: RingArray, bits: int, wanted: int) -> RingArray:
     """The same values with another fraction: a longer one is exact and free, a shorter one takes a round."""
     if bits > wanted:
         return truncate(party, x, bits - wanted)

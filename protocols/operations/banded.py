@@ -26,7 +26,7 @@ truncation is exact (protocols/operations/arithmetic.py). So products of bands a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,8 +36,8 @@ from protocols import ring
 from protocols.dealing.party import Party
 from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
-from protocols.operations.arithmetic import Masked, bilinear, mask_blocks, mask_shared, unmask_quotient
-from protocols.ring import FRACTION_BITS, Words
+from protocols.operations.arithmetic import Halves, Masked, bilinear, mask_blocks, mask_shared, unmask_quotient
+from protocols.ring import FRACTION_BITS, RingArray
 
 BAND_ROWS = 1 << 11
 _ROUND_WORDS = 1 << 21
@@ -93,13 +93,13 @@ class BandedMatrix:
         return tuple((band[0].shape[0], tuple((b.counter, b.shape[1]) for b in band)) for band in self.bands)
 
 
-def check_columns(own: Words) -> None:
+def check_columns(own: RingArray) -> None:
     """Raise unless a party's encodings are small enough for sums over a band."""
     if own.size and int(np.abs(own).max()) > int(COLUMN_LIMIT * 2**FRACTION_BITS):
         raise RangeError(f"an encoding is larger in magnitude than {COLUMN_LIMIT:g}; scale the columns")
 
 
-def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatrix:
+def mask_columns(party: Party, own: RingArray, widths: Sequence[int]) -> BandedMatrix:
     """Every party puts its own columns under its masks; `own` has widths[rank] columns.
 
     All send at once: one round for each 2^21 ring elements of the matrix.
@@ -113,21 +113,21 @@ def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatri
     return BandedMatrix(tuple(bands), sum(widths))
 
 
-def mask_square(party: Party, shares: Words) -> BandedMatrix:
+def mask_square(party: Party, shares: RingArray) -> BandedMatrix:
     """A shared matrix as one band."""
     return BandedMatrix(((mask_shared(party, shares),),), shares.shape[1])
 
 
-def mask_rows(party: Party, shares: Words) -> BandedMatrix:
+def mask_rows(party: Party, shares: RingArray) -> BandedMatrix:
     """A shared tall matrix, band by band under masks that nobody knows; one round and its size for each band."""
     bands = [mask_square(party, shares[start : start + BAND_ROWS]) for start in range(0, len(shares), BAND_ROWS)]
     return BandedMatrix(tuple(band for output in bands for band in output.bands), shares.shape[1])
 
 
-def shares_of(party: Party, tall: BandedMatrix) -> Words:
+def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
     """Shares of a matrix under masks. No round: an owner's share of its columns is the columns, the others' 0."""
 
-    def share(block: Masked) -> Words:
+    def share(block: Masked) -> RingArray:
         if block.owner is not None:
             return np.zeros(block.shape, np.int64) if block.own is None else block.own
         return _known_mask(block) + block.opened if party.rank == 0 else _known_mask(block)
@@ -135,13 +135,13 @@ def shares_of(party: Party, tall: BandedMatrix) -> Words:
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
 
-def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
+def multiplication(party: Party, tall: BandedMatrix, vector: RingArray) -> Halves:
     """Shares of X @ vector, not truncated, in two halves: what to open (one round), and the step that follows."""
     pair = party.take("band_matmul", tall.layout, tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
 
-    def finish(d: Words) -> Words:
-        at = 0
+    def finish(opened: Sequence[RingArray]) -> RingArray:
+        (d,), at = opened, 0
         for band in tall.bands:
             out, left = c[at : at + band[0].shape[0]], 0
             for block in band:
@@ -152,22 +152,22 @@ def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Wor
             at += band[0].shape[0]
         return c
 
-    return vector - b, finish
+    return [vector - b], finish
 
 
-def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
+def transposed_products(party: Party, tall: BandedMatrix, rows: RingArray) -> RingArray:
     """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
     masked, finish = transposition(party, tall, rows)
-    return finish(*party.open_masked("head gradient", [masked]))
+    return finish(party.open_masked("head gradient", masked))
 
 
-def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words, Callable[[Words], Words]]:
+def transposition(party: Party, tall: BandedMatrix, rows: RingArray) -> Halves:
     """`transposed_products` in two halves."""
     pair = party.take("band_matmul", tall.layout, tall.columns, rows.shape, True)
     b, c = pair["b"], pair["c"]
 
-    def finish(d: Words) -> Words:
-        at = 0
+    def finish(opened: Sequence[RingArray]) -> RingArray:
+        (d,), at = opened, 0
         for out, band in zip(c, tall.bands, strict=True):
             here, left = slice(at, at + band[0].shape[0]), 0
             for block in band:
@@ -178,13 +178,13 @@ def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words,
             at = here.stop
         return c
 
-    return rows - b, finish
+    return [rows - b], finish
 
 
-def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed: bool) -> None:
+def _add_known(party: Party, block: Masked, d: RingArray, out: RingArray, *, transposed: bool) -> None:
     """Add x d, where the owner knows x, or x is opened + a shared mask."""
 
-    def turn(matrix: Words) -> Words:
+    def turn(matrix: RingArray) -> RingArray:
         return matrix.T if transposed else matrix
 
     if block.own is not None:
@@ -197,12 +197,12 @@ def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed:
             out += ring.matmul(turn(block.opened), d)
 
 
-def gram_sums(party: Party, tall: BandedMatrix) -> Words:
+def gram_sums(party: Party, tall: BandedMatrix) -> RingArray:
     """Shares of X^T X, as upper triangles of its sum over every 2^16 rows; 2 FRACTION_BITS. No round.
 
     X = opened + mask. Who knows columns of the mask multiplies them, and the dealer provides shares of mask^T mask.
     """
-    total: Words = party.take("band_grams", tall.layout, tall.columns, _GRAM_BANDS)["c"]
+    total: RingArray = party.take("band_grams", tall.layout, tall.columns, _GRAM_BANDS)["c"]
     for at, band in enumerate(tall.bands):
         opened = np.concatenate([block.opened for block in band], axis=1)
         cross = ring.matmul(opened.T, np.concatenate([_known_mask(block) for block in band], axis=1))
@@ -213,7 +213,7 @@ def gram_sums(party: Party, tall: BandedMatrix) -> Words:
     return total
 
 
-def weighted_grams(party: Party, tall: BandedMatrix, weights: Words) -> Words:
+def weighted_grams(party: Party, tall: BandedMatrix, weights: RingArray) -> RingArray:
     """Shares of X_i^T D_k X_i for every band i and every diagonal D_k (rows of `weights`), as upper triangles.
 
     bands x matrices x triangle, not truncated. Two rounds for each 2^21 ring elements of D X, of whose size, and
@@ -231,7 +231,7 @@ def weighted_grams(party: Party, tall: BandedMatrix, weights: Words) -> Words:
     return np.array(squares)
 
 
-def _known_mask(block: Masked) -> Words:
+def _known_mask(block: Masked) -> RingArray:
     """What this party knows of a block's mask: all of its own, nothing of another's, its share of a shared one."""
     if block.owner is None:
         if block.mask is None:
@@ -240,9 +240,9 @@ def _known_mask(block: Masked) -> Words:
     return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
 
 
-def _pieces(matrices: Sequence[Words], each: int) -> Iterator[Words]:
+def _pieces(matrices: Sequence[RingArray], each: int) -> Iterator[RingArray]:
     """Matrices below each other, in pieces of so many rows."""
-    kept: list[Words] = []
+    kept: list[RingArray] = []
     left = each
     for matrix in matrices:
         at = 0
@@ -257,7 +257,7 @@ def _pieces(matrices: Sequence[Words], each: int) -> Iterator[Words]:
         yield np.concatenate(kept)
 
 
-def gram(party: Party, matrices: Sequence[Words]) -> Words:
+def gram(party: Party, matrices: Sequence[RingArray]) -> RingArray:
     """Shares of X^T X of shared matrices below each other, not truncated; a round for each 2^21 ring elements, or
     2^16 rows.
 
@@ -279,9 +279,7 @@ def rows_at_once(words: int) -> int:
     return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
 
 
-def stack_product(
-    party: Party, stack: Masked, places: Sequence[int], vectors: Words
-) -> tuple[Words, Callable[[Words], Words]]:
+def stack_product(party: Party, stack: Masked, places: Sequence[int], vectors: RingArray) -> Halves:
     """Matrix number places[g] of a masked stack times column g, not truncated: what to open, and what follows."""
     columns = len(vectors)
     pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
@@ -289,23 +287,23 @@ def stack_product(
         raise ProtocolError("a shared masked matrix has lost its mask")
     start, count = places[0] if places else 0, len(places)
     there = slice(start, start + count) if tuple(places) == tuple(range(start, start + count)) else list(places)
-    opened, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
+    known, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
 
-    def finish(d: Words) -> Words:
-        result: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)
-        return result + _each(opened, d) if party.rank == 0 else result
+    def finish(opened: Sequence[RingArray]) -> RingArray:
+        result: RingArray = pair["c"] + _each(known, pair["b"]) + _each(mask, opened[0])
+        return result + _each(known, opened[0]) if party.rank == 0 else result
 
-    return vectors - pair["b"], finish
+    return [vectors - pair["b"]], finish
 
 
-def _each(matrices: Words, vectors: Words) -> Words:
-    result: Words = np.einsum("gij,jg->ig", matrices, vectors)
+def _each(matrices: RingArray, vectors: RingArray) -> RingArray:
+    result: RingArray = np.einsum("gij,jg->ig", matrices, vectors)
     return result
 
 
 def doubled(
-    party: Party, error: Words, made: Words, columns: int, divisor: int, more: float = 0.0
-) -> tuple[Words, Words]:
+    party: Party, error: RingArray, made: RingArray, columns: int, divisor: int, more: float = 0.0
+) -> tuple[RingArray, RingArray]:
     """Shares of F F / divisor and Q F / divisor + more Q, for symmetric matrices that commute, as upper triangles."""
     fields = party.take("doubling", len(error), columns, divisor)
     opened = party.open_masked("doubling", [error - fields["a"], made - fields["b"]])

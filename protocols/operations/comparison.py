@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocols.dealing.party import Party
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 Bits = npt.NDArray[np.uint8]
 
@@ -32,7 +32,7 @@ _AT_ONCE = 2048
 """So many values are looked up at once: their digits stay in the cache."""
 
 
-def negative(party: Party, x: Words) -> Words:
+def negative(party: Party, x: RingArray) -> RingArray:
     """Arithmetic shares (integers, no fraction) of [x < 0] for every element."""
     flat = x.reshape(-1)
     if not flat.size:
@@ -49,11 +49,11 @@ def negative(party: Party, x: Words) -> Words:
     return to_arithmetic(party, bit).reshape(x.shape)
 
 
-def to_arithmetic(party: Party, bits: Bits) -> Words:
+def to_arithmetic(party: Party, bits: Bits) -> RingArray:
     """Arithmetic shares of bits that are shared by exclusive or."""
     pair = party.take("bit", bits.shape)
     opened = _open_bits(party, "bit to number", bits ^ pair["b"]).astype(np.int64)
-    result: Words = pair["a"] * (1 - 2 * opened)
+    result: RingArray = pair["a"] * (1 - 2 * opened)
     if party.rank == 0:
         result += opened
     return result

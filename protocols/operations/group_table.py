@@ -29,7 +29,7 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array, Spec
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 CHUNK_BYTES = 1 << 24
 """About this much of all parties' columns is processed at a time."""
@@ -91,7 +91,7 @@ def group_table(
     return table
 
 
-def lifted(table: Array) -> tuple[Words, int]:
+def lifted(table: Array) -> tuple[RingArray, int]:
     """Shares in the ring, and the number of their fractional bits, which are zero."""
     if table.dtype == np.int64:
         return table, 0

@@ -28,7 +28,7 @@ import numpy as np
 from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
@@ -55,7 +55,9 @@ def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> 
     return sigma * math.sqrt(copies(kind, parties, holders))
 
 
-def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
+def noise_share(
+    party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]
+) -> RingArray:
     """This party's share of the noise for `rows` x len(holders) values; column j belongs to all of holders[j].
 
     A column with several holders (of the label and of s, say) carries one copy of each. A party without one of

@@ -14,12 +14,17 @@ from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
 from protocols.net.transport import Spec
 from protocols.operations.banded import rows_at_once
-from protocols.ring import Words
+from protocols.ring import RingArray
 
 
 def select(
-    party: Party, owner: int, holder: int, choices: Words | None, one_hot: Words | None, shape: tuple[int, int, int]
-) -> Words:
+    party: Party,
+    owner: int,
+    holder: int,
+    choices: RingArray | None,
+    one_hot: RingArray | None,
+    shape: tuple[int, int, int],
+) -> RingArray:
     """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`.
 
     Each of the two sends one message to the other, for each 2^21 ring elements. A party that is both computes alone.
@@ -41,8 +46,13 @@ def select(
 
 
 def _select(
-    party: Party, owner: int, holder: int, choices: Words | None, one_hot: Words | None, shape: tuple[int, int, int]
-) -> Words:
+    party: Party,
+    owner: int,
+    holder: int,
+    choices: RingArray | None,
+    one_hot: RingArray | None,
+    shape: tuple[int, int, int],
+) -> RingArray:
     rows, groups, columns = shape
     if party.rank == owner and (choices is None or choices.shape != shape):
         raise ProtocolError(f"the owner must give choices of shape {shape}")
@@ -52,10 +62,10 @@ def _select(
         zero = party.zero_share((rows * columns,)).reshape(rows, columns)
         if choices is None or one_hot is None:
             return zero
-        chosen: Words = np.einsum("ng,ngc->nc", one_hot, choices)
+        chosen: RingArray = np.einsum("ng,ngc->nc", one_hot, choices)
         return zero + chosen
     fields = party.take("selection", rows, groups, columns, owner, holder)
-    share: Words = fields["c"]
+    share: RingArray = fields["c"]
     if party.rank == owner and choices is not None:
         # s a = (s - b) a + b (a - m) + b m, where the last is c
         received = party.transport.exchange(

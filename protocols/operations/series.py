@@ -26,21 +26,22 @@ comparison.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from protocols.dealing.party import Party
 from protocols.errors import RangeError
 from protocols.net.transport import Array
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.operations.arithmetic import Halves
+from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
 
 Name = Literal["sigmoid", "tanh", "log_cosh"]
 
-_WAVE_BITS = 14
+_TERM_BITS = 14
 """Fraction of the dealer's sines and cosines."""
 _TABLE_BITS = 30
 """Fraction of the tables."""
@@ -51,7 +52,7 @@ _ANGLE_BITS = 24
 _HIGH_BITS = 11
 """An angle is looked up as its highest bits plus the rest."""
 _AT_ONCE = 2048
-"""So many values are turned at once: their waves stay in the cache, which is more than twice as fast."""
+"""So many values are turned at once: their terms stay in the cache, which is more than twice as fast."""
 
 _SERIES = ((22.0, 64, 16), (54.0, 128, 32))
 """Bound, period and number of terms for a sigmoid."""
@@ -69,7 +70,7 @@ class Series:
     constant: decimal.Decimal
 
 
-def sigmoid_waves(period: int, terms: int) -> list[decimal.Decimal]:
+def fourier_coefficients(period: int, terms: int) -> list[decimal.Decimal]:
     """b_k of the first odd k, in the precision of the current decimal context."""
     powers = [(2 * _PI * _PI * k / period).exp() for k in range(1, 2 * terms, 2)]
     return [8 * _PI / period / (power - 1 / power) for power in powers]
@@ -83,66 +84,66 @@ def series(name: Name, bound: float) -> Series:
         if 0 < bound * steepness <= largest:
             with decimal.localcontext(prec=50):
                 odd = range(1, 2 * terms, 2)
-                waves = [steepness * wave for wave in sigmoid_waves(period, terms)]
+                factors = [steepness * factor for factor in fourier_coefficients(period, terms)]
                 constant = decimal.Decimal(1) - decimal.Decimal(steepness) / 2
                 if name == "log_cosh":
-                    waves = [-wave * period / (2 * _PI * k) for wave, k in zip(waves, odd, strict=True)]
-                    constant = decimal.Decimal(2).ln() - sum(waves)
+                    factors = [-factor * period / (2 * _PI * k) for factor, k in zip(factors, odd, strict=True)]
+                    constant = decimal.Decimal(2).ln() - sum(factors)
                 scale = 1 << COEFFICIENT_BITS
-                coefficients = tuple(int((scale * wave).to_integral_value()) for wave in waves)
+                coefficients = tuple(int((scale * factor).to_integral_value()) for factor in factors)
             log2 = (period // steepness).bit_length() - 1
             return Series(log2, coefficients, name == "log_cosh", constant)
     raise RangeError(f"a bound of {name} must be positive and at most {_SERIES[-1][0] / steepness:g}, not {bound:g}")
 
 
 def evaluate(
-    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
-) -> Words:
+    party: Party, name: Name, x: RingArray, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> RingArray:
     """Shares of f(x) with `wanted` fractional bits; x has `bits`."""
     masked, finish = evaluation(party, name, x, bound, bits, wanted)
-    return finish(*party.open_masked(name, [masked]))
+    return finish(party.open_masked(name, masked))
 
 
 def evaluation(
-    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
-) -> tuple[Array, Callable[[Array], Words]]:
+    party: Party, name: Name, x: RingArray, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> Halves:
     """`evaluate` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     chosen = series(name, float(bound))
-    period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
+    period_bits, public_bits = chosen.period_log2 + bits, wanted - _TERM_BITS
     if period_bits > 62 or not 0 < public_bits <= 18:
         raise RangeError(f"{name} cannot take {bits} fractional bits and give {wanted}")
     flat = x.reshape(-1)
-    waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
+    fields = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _TERM_BITS)
     modulus = (1 << period_bits) - 1
-    masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
+    masked: Any = ((flat + fields["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
 
-    def finish(opened: Array) -> Words:
+    def finish(opened: Sequence[Array]) -> RingArray:
         angle_bits = min(period_bits, _ANGLE_BITS)
-        angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
+        angle = (opened[0].astype(np.int64) & modulus) >> (period_bits - angle_bits)
         odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
         factor = np.array(chosen.coefficients, np.int64)[:, None]
         drop = COEFFICIENT_BITS + _TABLE_BITS - public_bits
-        result: Words = np.empty(angle.size, np.int64)
+        result: RingArray = np.empty(angle.size, np.int64)
         for start in range(0, angle.size, _AT_ONCE):
             here = slice(start, start + _AT_ONCE)
             cosine, sine = turn(odd * angle[here] & ((1 << angle_bits) - 1), angle_bits)
             first, second = (cosine, sine) if chosen.even else (sine, -cosine)
-            result[here] = np.einsum("tn,tn->n", _shift(factor * first, drop), waves["cos"][:, here])
-            result[here] += np.einsum("tn,tn->n", _shift(factor * second, drop), waves["sin"][:, here])
+            result[here] = np.einsum("tn,tn->n", _shift(factor * first, drop), fields["cos"][:, here])
+            result[here] += np.einsum("tn,tn->n", _shift(factor * second, drop), fields["sin"][:, here])
         if party.rank == 0:
             result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
         return result.reshape(x.shape)
 
-    return masked, finish
+    return [masked], finish
 
 
-def waves_of(coefficients: Sequence[int], waves: Words, bits: int) -> Words:
+def weighted_terms(coefficients: Sequence[int], terms: RingArray, bits: int) -> RingArray:
     """Coefficients times sines or cosines of the tables, rounded to so many fractional bits."""
     factor = np.array(coefficients, np.int64)[:, None]
-    return _shift(factor * waves, COEFFICIENT_BITS + _TABLE_BITS - bits)
+    return _shift(factor * terms, COEFFICIENT_BITS + _TABLE_BITS - bits)
 
 
-def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
+def turn(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
     """cos and sin of angle / 2^period_bits of a full turn, times 2^30; the same on every machine."""
     high, low = _tables(period_bits)
     rest = period_bits - _HIGH_BITS
@@ -150,7 +151,7 @@ def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
     return _rotate(high[0][left], high[1][left], low[0][right], low[1][right])
 
 
-def fine_waves(angle: Words, period_bits: int) -> tuple[Words, Words]:
+def fine_turn(angle: RingArray, period_bits: int) -> tuple[RingArray, RingArray]:
     """cos and sin of a long angle, times 2^30: looked up by its 24 highest bits, and turned by the rest.
 
     The rest is below 2 pi 2^-24, so its cosine is 1 to 7e-14 and its sine the angle itself.
@@ -160,11 +161,11 @@ def fine_waves(angle: Words, period_bits: int) -> tuple[Words, Words]:
     low = (angle & ((1 << rest) - 1)) >> max(0, rest - 24)
     bits = min(rest, 24)
     full_turn = int((2 * _PI * (1 << 20)).to_integral_value())
-    by_cosine, by_sine = (((wave * low) >> bits) * full_turn >> (_ANGLE_BITS + 20) for wave in (cosine, sine))
+    by_cosine, by_sine = (((part * low) >> bits) * full_turn >> (_ANGLE_BITS + 20) for part in (cosine, sine))
     return cosine - by_sine, sine + by_cosine
 
 
-def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Words, Words]:
+def _rotate(cos_a: RingArray, sin_a: RingArray, cos_b: RingArray, sin_b: RingArray) -> tuple[RingArray, RingArray]:
     """cos and sin of a sum of two angles."""
     return (
         _shift(cos_a * cos_b - sin_a * sin_b, _TABLE_BITS),
@@ -172,18 +173,18 @@ def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Wor
     )
 
 
-def _shift(words: Words, bits: int) -> Words:
+def _shift(words: RingArray, bits: int) -> RingArray:
     """Drop fractional bits, rounding to nearest."""
     return (words + (1 << (bits - 1))) >> bits
 
 
 @cache
-def _tables(period_bits: int) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
+def _tables(period_bits: int) -> tuple[tuple[RingArray, RingArray], tuple[RingArray, RingArray]]:
     """Multiples of the 2^11th part of a turn, and of the 2^period_bits-th part."""
     return _powers(_HIGH_BITS, 1 << _HIGH_BITS), _powers(period_bits, 1 << (period_bits - _HIGH_BITS))
 
 
-def _powers(part_bits: int, count: int) -> tuple[Words, Words]:
+def _powers(part_bits: int, count: int) -> tuple[RingArray, RingArray]:
     """cos and sin of 0 .. count-1 times a 2^part_bits-th of a turn, by exact integer rotation."""
     precision = 100
     one = 1 << precision

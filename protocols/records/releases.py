@@ -101,7 +101,7 @@ class ReleaseDesk:
     def __init__(self, plan: ReleasePlan, parties: int, log: Path | None = None) -> None:
         for release in plan.releases.values():
             if max(release.receivers) >= parties:
-                raise ProtocolError(f"release {release.name!r} names a receiver that is no party")
+                raise ProtocolError(f"release {release.name!r} names a receiver that is not a party")
         self._plan = plan
         self._used: Counter[str] = Counter()
         self._paid: set[tuple[str, str]] = set()

@@ -36,7 +36,7 @@ class Transcript:
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         if folder.exists():
-            raise ConfigError(f"{folder} is there already: choose a new folder for the transcript")
+            raise ConfigError(f"{folder} already exists: choose a new folder for the transcript")
         folder.mkdir(parents=True, mode=0o700)
         self._index = open(folder / "index.jsonl", "x", opener=_private)  # noqa: SIM115 - closed by `close`
         self._words = open(folder / "words.bin", "xb", opener=_private)  # noqa: SIM115

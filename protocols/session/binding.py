@@ -23,7 +23,7 @@ from protocols.errors import ProtocolError, Unavailable, UndeclaredRelease
 from protocols.operations import comparison
 from protocols.ring import FRACTION_BITS
 from protocols.session import binding_tensors
-from protocols.session.binding_tensors import METHODS, bits_in, direct, handle, held, inner_of, is_long, words_in
+from protocols.session.binding_tensors import METHODS, bits_in, direct, handle, held, inner_of, is_long, share_in
 from protocols.session.tensors import current
 
 _crypten: Any = None
@@ -200,7 +200,7 @@ class NoDebugging:
 def _replace_randomness(crypten: Any) -> None:
     class NoGenerators(dict[str, Any]):
         def __missing__(self, key: str) -> NoReturn:
-            raise ProtocolError(f"CrypTen's generator {key!r} is not used here")
+            raise ProtocolError(f"CrypTen's generator {key!r} is not available")
 
     def przs(*size: Any, device: Any = None) -> Any:
         shape = tuple(size[0]) if isinstance(size[0], (tuple, list)) else tuple(size)
@@ -328,7 +328,7 @@ def _less_than_zero(self: Any) -> Any:
     session = current()
     session.operations["lt"] += 1
     with session.measure("comparison"):
-        return handle(held(comparison.negative(session.party, words_in(self)), 0))
+        return handle(held(comparison.negative(session.party, share_in(self)), 0))
 
 
 def _not_equal(self: Any, y: Any) -> Any:
@@ -369,8 +369,8 @@ def _weighted_index(self: Any, dim: int | None = None) -> Any:
         return self.flatten().weighted_index(dim=0).view(self.size())
     sums = (self if bits_in(self) <= FRACTION_BITS else self * 1.0).cumsum(dim)
     total = sums.narrow(dim, sums.size(dim) - 1, 1)
-    uniform = handle(held(words_in(_rand(total.size())), 0))
-    threshold = handle(held(words_in(uniform * total), bits_in(total) + FRACTION_BITS))
+    uniform = handle(held(share_in(_rand(total.size())), 0))
+    threshold = handle(held(share_in(uniform * total), bits_in(total) + FRACTION_BITS))
     above = sums.gt(threshold)
     before = above.roll(1, dims=dim)
     before.share.narrow(dim, 0, 1).fill_(0)
@@ -394,7 +394,7 @@ def _item_backward(ctx: Any, grad_output: Any) -> Any:
     size, index = ctx.saved_tensors
     at = np.arange(size.numel()).reshape(tuple(size))[index].reshape(-1)
     total = np.zeros(size.numel(), np.int64)
-    np.add.at(total, at, words_in(grad_output).reshape(-1))
+    np.add.at(total, at, share_in(grad_output).reshape(-1))
     return handle(held(total.reshape(tuple(size)), bits_in(grad_output)))
 
 

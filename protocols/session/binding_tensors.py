@@ -24,7 +24,7 @@ import torch
 from protocols import ring
 from protocols.errors import ProtocolError, RangeError, Unavailable
 from protocols.operations import arithmetic, banded
-from protocols.ring import FRACTION_BITS, Words
+from protocols.ring import FRACTION_BITS, RingArray
 from protocols.session import tensors
 from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
 
@@ -149,13 +149,13 @@ def _install_handles(crypten: Any) -> None:
         "each": lambda self, columns: of(
             _a(Stack, self, "each takes square matrices that are pinned together").each(value_of(columns))
         ),
-        "packed": lambda self: of(Held(ring.packed(words_in(self)), bits_in(self))),
-        "unpacked": lambda self, columns: of(Held(ring.unpacked(words_in(self), columns), bits_in(self))),
+        "packed": lambda self: of(Held(ring.packed(share_in(self)), bits_in(self))),
+        "unpacked": lambda self, columns: of(Held(ring.unpacked(share_in(self), columns), bits_in(self))),
         "doubled": _doubled,
     }
     methods |= {name: _counted(name, method) for name, method in added.items()}
-    methods["exact"] = lambda self: of(Exact(words_in(self), bits_in(self)))
-    methods["with_fraction"] = lambda self, bits: handle(held(words_in(self), bits))
+    methods["exact"] = lambda self: of(Exact(share_in(self), bits_in(self)))
+    methods["with_fraction"] = lambda self, bits: handle(held(share_in(self), bits))
     for name, method in methods.items():
         setattr(_Tensor, name, method)
     crypten.cat, crypten.stack = _joining("cat", crypten.cat), _joining("stack", crypten.stack)
@@ -268,9 +268,9 @@ def inner_of(tensor: Any) -> Any:
     return _get(tensor, "_tensor") if type(tensor) is _Tensor else tensor
 
 
-def array_of(shared: Any) -> Words:
+def array_of(shared: Any) -> RingArray:
     """This party's share, as a contiguous array."""
-    array: Words | None = shared._array
+    array: RingArray | None = shared._array
     if array is not None:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
     if shared._torch is not None:
@@ -281,7 +281,7 @@ def array_of(shared: Any) -> Words:
     return array
 
 
-def words_in(tensor: Any) -> Words:
+def share_in(tensor: Any) -> RingArray:
     """This party's share of a handle or a shared tensor."""
     return array_of(inner_of(tensor))
 
@@ -367,7 +367,7 @@ def same_fraction(values: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _regular_words(tensor: Any) -> Words:
+def _regular_words(tensor: Any) -> RingArray:
     """The share with FRACTION_BITS; a longer fraction costs a round of truncation."""
     return arithmetic.rescale(current().party, array_of(tensor), bits_in(tensor), FRACTION_BITS)
 
@@ -433,7 +433,7 @@ def _coefficients(y: Any) -> Any:
     return array.astype(np.float64) if array.ndim == 1 else None
 
 
-def _truncated(product: Words) -> Any:
+def _truncated(product: RingArray) -> Any:
     """A product of two values with FRACTION_BITS, back to FRACTION_BITS."""
     return held(arithmetic.truncate(current().party, product, FRACTION_BITS), FRACTION_BITS)
 
@@ -499,7 +499,7 @@ def _doubled(self: Any, other: Any, columns: int, more: float = 0.0) -> tuple[An
     The products have the fractions of F and of Q.
     """
     bits = bits_in(self)
-    squared, product = banded.doubled(current().party, words_in(self), words_in(other), columns, 1 << bits, more)
+    squared, product = banded.doubled(current().party, share_in(self), share_in(other), columns, 1 << bits, more)
     return handle(held(squared, bits)), handle(held(product, bits_in(other)))
 
 
@@ -575,9 +575,9 @@ def _basic(index: Any) -> bool:
     return True
 
 
-def _raw(shared: Any) -> Words:
+def _raw(shared: Any) -> RingArray:
     """The array of a tensor that torch has no view of; it need not be contiguous."""
-    array: Words = shared._array if shared._array is not None else array_of(shared)
+    array: RingArray = shared._array if shared._array is not None else array_of(shared)
     return array
 
 
@@ -596,16 +596,16 @@ def _on_array(name: str, function: Callable[..., Any], kernel: Callable[..., Any
     return method
 
 
-def _reshaped(array: Words, *shape: Any) -> Words | None:
+def _reshaped(array: RingArray, *shape: Any) -> RingArray | None:
     sides = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
     return array.reshape(sides) if all(type(side) is int for side in sides) else None
 
 
-def _summed(array: Words, dim: Any = None, keepdim: bool = False) -> Any:
+def _summed(array: RingArray, dim: Any = None, keepdim: bool = False) -> Any:
     return array.sum(axis=dim, keepdims=keepdim) if isinstance(dim, (int, tuple)) else None
 
 
-def _repeated(array: Words, *times: Any) -> Words | None:
+def _repeated(array: RingArray, *times: Any) -> RingArray | None:
     return np.tile(array, times) if len(times) == array.ndim and all(type(n) is int for n in times) else None
 
 
@@ -622,7 +622,7 @@ def _passed_on(kernel: Callable[..., Any]) -> Any:
     return lambda self, *args, **options: handle(kernel(_get(self, "_tensor"), *args, **options))
 
 
-def _join(how: Callable[..., torch.Tensor], of_arrays: Callable[..., Words]) -> Any:
+def _join(how: Callable[..., torch.Tensor], of_arrays: Callable[..., RingArray]) -> Any:
     def joined(values: Sequence[Any], dim: int = 0) -> Any:
         whole = _blocks(values, dim) if how is torch.cat else None
         if whole is not None:

@@ -96,4 +96,4 @@ def _read(name: str, text: bytes) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError):
-        raise PeerError(name, "heads", "told what cannot be read") from None
+        raise PeerError(name, "heads", "sent what cannot be read") from None

@@ -62,7 +62,7 @@ def open_session(
     from protocols.session.runtime import Session
 
     if log is not None and log.exists():
-        raise ConfigError(f"{log} is there already: choose a new folder for this run")
+        raise ConfigError(f"{log} already exists: choose a new folder for this run")
     kept = Transcript(transcript) if transcript is not None else None
     transport = connect(config, rank, credentials, listener, activity)
     session = Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)

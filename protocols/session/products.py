@@ -1,26 +1,27 @@
 """Products of tensors that share one tuple of the dealer: weighted sums of owners' rows, secret samples, split steps.
 
-Each function takes CrypTen tensors and returns tensors. The rounds are those of the kernels in protocols/operations.
-A result that says so waits for a round, like every product (protocols/session/tensors.py).
+Each function takes CrypTen tensors and returns tensors. A result that says so waits for a round, like every product
+(protocols/session/tensors.py). protocols/steps/weighted_sums.py and protocols/steps/split.py say who holds what, what
+each round opens, and why it is secure. Every mask of a tuple serves one value of one call. A block that an owner
+knows is x = (x - A) + A: the owner multiplies x by what was opened of the other factor, and all parties multiply
+x - A by their shares of the other factor's mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from protocols import ring
 from protocols.errors import ProtocolError
-from protocols.operations import weighted_sums as kernels
-from protocols.operations.arithmetic import Finish
-from protocols.operations.split_step import SplitKernel, SplitShape
-from protocols.ring import Words
-from protocols.session.binding_tensors import bits_in, of, value_of, words_in
+from protocols.net.transport import Spec
+from protocols.operations.arithmetic import Halves
+from protocols.ring import RingArray
+from protocols.session.binding_tensors import bits_in, of, share_in, value_of
 from protocols.session.tensors import Held, Late, Owned, current
-
-Halves = Callable[[], tuple[list[Words], Finish]]
-"""Gives what to open, and what follows."""
 
 
 def weighted_sums(rows: Any, weight: Any) -> Any:
@@ -34,20 +35,59 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
     if tuple(weight.size()) != (*value.lead, 1):
         raise ProtocolError(f"rows of shape {value.shape} need a weight each, not {tuple(weight.size())}")
     session.operations["weighted_sums"] += 1
-    own = _own_block(value, session.rank)
-    widths = [width for *_, width in value.blocks]
-    sums = kernels.weighted_sums(session.party, own, widths, words_in(weight))
+    party, rank, count = session.party, session.rank, value.lead[0]
+    own, widths = _own_block(value, rank), tuple(width for *_, width in value.blocks)
+    shift = share_in(weight)  # what waits is sent before the tuple is taken
+    fields = party.take("weighted_sums", count, widths)
+    hidden, shift = own - fields[f"a{rank}"], shift - fields["b"]
+    specs = {peer: [Spec("<i8", (count, widths[peer])), Spec.of(shift)] for peer in party.others}
+    received = party.broadcast("weighted sums", [hidden, shift], specs)
+    masked = {rank: hidden} | {peer: arrays[0] for peer, arrays in received.items()}
+    for arrays in received.values():
+        shift = shift + arrays[1]
+    sums = []
+    for owner in range(session.parties):
+        share = fields[f"c{owner}"]
+        share += ring.matmul(masked[owner].T, fields["b"])
+        if owner == rank:
+            share += ring.matmul(own.T, shift)
+        sums.append(share)
     return of(Held(np.concatenate(sums)[:, 0], value.bits + bits_in(weight)))
 
 
 def sampled_rows(weight: Any, threshold: int) -> Any:
-    """A column where each row is in a secret sample with probability threshold / 2^16, else 0; waits for a round."""
+    """A column: the weight of each row in a secret sample of probability threshold / 2^16, else 0; waits."""
     current().operations["sampled_rows"] += 1
-    words = words_in(weight)
+    words = share_in(weight)
     if words.ndim != 2 or words.shape[1] != 1:
         raise ProtocolError(f"a sample is of a column, not of a tensor of shape {words.shape}")
-    party = current().party
-    return _late("secret batch", words.shape, bits_in(weight), lambda: kernels.sample(party, words, threshold))
+
+    def start() -> Halves:
+        fields = current().party.take("sampled", len(words), threshold)
+        return [words - fields["a"]], lambda opened: fields["b"] * opened[0] + fields["ab"]
+
+    return _late("secret batch", words.shape, bits_in(weight), start)
+
+
+class SplitShape(NamedTuple):
+    """Public numbers of a split step: the arguments of its tuple (protocols/dealing/tuples.py).
+
+    widths: columns of each party. editing: who edits. attributes: holder and number of groups of each, none where
+    nobody edits.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    editing: tuple[int, ...]
+    attributes: tuple[tuple[int, int], ...]
+    outputs: int
+    probes: int
+    dither_bits: int
+
+    @property
+    def directions(self) -> int:
+        """Hypothesised counterfactuals of a record."""
+        return sum(count for _, count in self.attributes)
 
 
 class SplitProducts:
@@ -69,64 +109,151 @@ class SplitProducts:
     ) -> None:
         session = current()
         session.operations["split_products"] += 1
-        own: dict[str, Words] = {f"h{session.rank}": _own_block(value_of(activations), session.rank)}
-        if deltas is not None and session.rank in shape.editing:
-            own[f"d{session.rank}"] = _own_block(value_of(deltas), session.rank)
+        rank = session.rank
+        own: dict[str, RingArray] = {f"h{rank}": _own_block(value_of(activations), rank)}
+        if deltas is not None and rank in shape.editing:
+            own[f"d{rank}"] = _own_block(value_of(deltas), rank)
         for number, (holder, _) in enumerate(shape.attributes):
-            if holder == session.rank:
-                own[f"s{number}"] = _own_block(value_of(one_hot[number]), session.rank)
-        own = {name: block.reshape(-1, block.shape[-1]) for name, block in own.items()}
-        self._shape, self._inner = shape, bits_in(activations)
-        self._kernel = SplitKernel(session.party, shape, own, words_in(weight), words_in(probed))
-        self._head_bits = bits_in(weight)
-        logits, shifts = self._kernel.forward()
+            if holder == rank:
+                own[f"s{number}"] = _own_block(value_of(one_hot[number]), rank)
+        self._own = {name: block.reshape(-1, block.shape[-1]) for name, block in own.items()}
+        """What this party knows, by the name of its mask: activations h, displacements d, one-hot rows s."""
+        self._party, self._shape = session.party, shape
+        self._inner, self._head_bits = bits_in(activations), bits_in(weight)
+        ends = list(accumulate(shape.widths))
+        self._slices = [slice(end - width, end) for end, width in zip(ends, shape.widths, strict=True)]
+        shared = [share_in(weight), share_in(probed)]  # what waits is sent before the tuple is taken
+        self._fields = self._party.take("split_step", *shape)
+        self._blocks, (self._head, self._probed) = self._first_round(shared)
+        logits, self._shifts = self._forward()
         self.logits = of(Held(logits, self._inner + self._head_bits))
         """H w (rows x outputs)."""
-        self._shifts = Held(shifts, self._inner + self._head_bits)
+
+    def _first_round(self, shared: Sequence[RingArray]) -> tuple[dict[str, RingArray], list[RingArray]]:
+        """Open the masked blocks of every owner, by name, and the masked head and its probed products."""
+        party, own, fields = self._party, self._own, self._fields
+        shapes = {rank: self._owned(rank) for rank in range(party.parties)}
+        if {name: block.shape for name, block in own.items()} != shapes[party.rank]:
+            raise ProtocolError(f"a split step needs {shapes[party.rank]} of party {party.rank}")
+        hidden = {name: own[name] - fields[name] for name in shapes[party.rank]}
+        masked = [shared[0] - fields["w"], shared[1] - fields["p"]]
+        receive = {
+            peer: [*(Spec("<i8", shape) for shape in shapes[peer].values()), *(Spec.of(m) for m in masked)]
+            for peer in party.others
+        }
+        received = party.broadcast("split activations", [*hidden.values(), *masked], receive)
+        for peer, arrays in received.items():
+            hidden |= zip(shapes[peer], arrays[:-2], strict=True)
+            for total, array in zip(masked, arrays[-2:], strict=True):
+                total += array
+        return hidden, masked
+
+    def _owned(self, rank: int) -> dict[str, tuple[int, int]]:
+        """Names and shapes of the blocks that a party masks."""
+        step = self._shape
+        shapes = {f"h{rank}": (step.rows, step.widths[rank])}
+        if step.directions:
+            if rank in step.editing:
+                shapes[f"d{rank}"] = (step.rows * step.directions, step.widths[rank])
+            for number, (holder, count) in enumerate(step.attributes):
+                if holder == rank:
+                    shapes[f"s{number}"] = (step.rows, count)
+        return shapes
+
+    def _forward(self) -> tuple[RingArray, RingArray]:
+        """Shares of H w (rows x outputs) and of D w (rows x directions x outputs): x w = x d + (x - A) b + A b."""
+        fields, blocks, step = self._fields, self._blocks, self._shape
+        products = fields["hw"], fields.get("dw", np.zeros((0, step.outputs), np.int64))
+        for rank, here in enumerate(self._slices):
+            for name, product in zip((f"h{rank}", f"d{rank}"), products, strict=True):
+                if name in blocks:
+                    product += ring.matmul(blocks[name], fields["w"][here])
+                if name in self._own:
+                    product += ring.matmul(self._own[name], self._head[here])
+        logits, shifts = products
+        return logits, shifts.reshape(step.rows, step.directions, step.outputs)
 
     def selected(self) -> Any:
         """D w in the direction of each record's own group, else 0 (rows x directions x outputs); waits."""
-        shifts = self._shifts.words()
+        shifts, bits, fields = self._shifts, self._inner + self._head_bits, self._fields
         if not self._shape.directions:
-            return of(self._shifts)
-        return _late("split logits", shifts.shape, self._shifts.bits, lambda: self._kernel.selection(shifts))
+            return of(Held(shifts, bits))
+
+        def finish(opened: Sequence[RingArray]) -> RingArray:
+            chosen, at = fields["sv"], 0
+            for number, (_, count) in enumerate(self._shape.attributes):
+                here, name = slice(at, at + count), f"s{number}"
+                chosen[:, here] += self._blocks[name][:, :, None] * fields["v"][:, here]
+                if name in self._own:
+                    chosen[:, here] += self._own[name][:, :, None] * opened[0][:, here]
+                at += count
+            return chosen
+
+        return _late("split logits", shifts.shape, bits, lambda: ([shifts - fields["v"]], finish))
 
     def task(self, residual: Any) -> Any:
         """H^T r (columns x outputs); waits for a round."""
-        words = words_in(residual)
-        return self._gradient(bits_in(residual), lambda: self._kernel.task(words))
+        return self._transposed("h", residual, self._fields["r"], self._fields["hr"])
 
     def pull(self, chosen: Any) -> Any:
-        """D^T y over all directions (columns x outputs), for y that `selected` gave; waits for a round."""
-        words = words_in(chosen)
-        return self._gradient(bits_in(chosen), lambda: self._kernel.pull(words))
+        """D^T y over all directions (columns x outputs), for y of `selected`; waits for a round."""
+        zero = np.zeros((sum(self._shape.widths), self._shape.outputs), np.int64)
+        return self._transposed("d", chosen, self._fields["y"], self._fields.get("dy", zero))
 
-    def _gradient(self, bits: int, start: Halves) -> Any:
-        columns = sum(self._shape.widths)
-        return _late("split residual", (columns, self._shape.outputs), self._inner + bits, start)
+    def _transposed(self, kind: str, tensor: Any, mask: RingArray, product: RingArray) -> Any:
+        """The transposes of all blocks of a kind times a value under its mask, as in `_forward`."""
+        value, columns = share_in(tensor), self._shape.outputs
+
+        def finish(opened: Sequence[RingArray]) -> RingArray:
+            for rank, here in enumerate(self._slices):
+                name = f"{kind}{rank}"
+                if name in self._blocks:
+                    product[here] += ring.matmul(self._blocks[name].T, mask.reshape(-1, columns))
+                if name in self._own:
+                    product[here] += ring.matmul(self._own[name].T, opened[0].reshape(-1, columns))
+            return product
+
+        return _late("split residual", product.shape, self._inner + bits_in(tensor), lambda: ([value - mask], finish))
 
     def sketches(self, signal: Any, probed_signal: Any) -> Any:
         """For each party c (w^T V) and (Q^T c) w^T of its own columns w of the head, with the dither; waits.
 
-        All of them one after the other, as a vector. signal: c (rows x outputs). probed_signal: Q^T c (probes x
-        outputs).
+        All of them one after the other, row by row, as a vector. signal: c (rows x outputs). probed_signal: Q^T c
+        (probes x outputs).
         """
-        shape, given = self._shape, (words_in(signal), words_in(probed_signal))
-        size = shape.probes * (shape.rows * len(shape.widths) + sum(shape.widths))
-        return _late(
-            "split update", (size,), bits_in(signal) + self._head_bits, lambda: self._kernel.sketches(*given)
-        )
+        shape, fields, width = self._shape, self._fields, self._shape.probes
+        c, q = share_in(signal), share_in(probed_signal)
+
+        def finish(opened: Sequence[RingArray]) -> RingArray:
+            by_probe = self._product(opened[0], fields["c"], self._probed, fields["p"], fields["cp"])
+            by_weight = self._product(opened[1], fields["q"], self._head.T, fields["w"].T, fields["qw"])
+            parts = [
+                part.reshape(-1)
+                for rank, here in enumerate(self._slices)
+                for part in (by_probe[:, rank * width : (rank + 1) * width], by_weight[:, here])
+            ]
+            return np.concatenate(parts)
+
+        size = width * (shape.rows * len(shape.widths) + sum(shape.widths))
+        bits = bits_in(signal) + self._head_bits
+        return _late("split update", (size,), bits, lambda: ([c - fields["c"], q - fields["q"]], finish))
+
+    def _product(self, e: RingArray, a: RingArray, d: RingArray, b: RingArray, c: RingArray) -> RingArray:
+        """Shares of x y from e = x - a, d = y - b and c = a b."""
+        c += ring.matmul(e, b + d if self._party.rank == 0 else b)
+        c += ring.matmul(a, d)
+        return c
 
 
-def _late(step: str, shape: Sequence[int], bits: int, start: Halves) -> Any:
+def _late(step: str, shape: Sequence[int], bits: int, start: Callable[[], Halves]) -> Any:
     return of(Late(step, shape, bits, lambda _: start()))
 
 
-def _own_block(value: Any, rank: int) -> Words:
+def _own_block(value: Any, rank: int) -> RingArray:
     """What the party of this rank knows."""
     if not isinstance(value, Owned):
         raise ProtocolError("this takes blocks that their owners know")
-    result = [words for owner, words, _ in value.blocks if owner == rank and words is not None]
-    if len(result) != 1:
-        raise ProtocolError(f"party {rank} must know one block, not {len(result)}")
-    return result[0]
+    blocks = [words for owner, words, _ in value.blocks if owner == rank and words is not None]
+    if len(blocks) != 1:
+        raise ProtocolError(f"party {rank} must know one block, not {len(blocks)}")
+    return blocks[0]

@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -34,7 +35,7 @@ import numpy as np
 import torch
 
 from protocols import ring
-from protocols.dealing.matching import Bounds, Matched, Tags
+from protocols.dealing.matching import Bounds, Matched, Pseudonyms
 from protocols.dealing.party import Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
@@ -53,7 +54,7 @@ from protocols.operations import arithmetic, comparison, noise, series, sigmoid
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Transcript
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
 from protocols.session import binding, binding_tensors, tensors
 from protocols.session.tensors import CURRENT
 
@@ -106,8 +107,8 @@ def _install() -> None:
             _installed = True
 
 
-def tensor_of(words: Words, bits: int) -> Any:
-    """A CrypTen tensor of this party's share, which `words_of` gave: for what is kept between sessions."""
+def tensor_of(words: RingArray, bits: int) -> Any:
+    """A CrypTen tensor of this party's share, which `share_of` gave: for what is kept between sessions."""
     _install()
     return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
 
@@ -274,7 +275,7 @@ class Session:
         if any(not isinstance(value, MPCTensor) for value, _ in pairs):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
             raise ProtocolError(f"only shared tensors can be opened, not {kinds}")
-        words = [words_of(value) for value, _ in pairs]
+        words = [share_of(value) for value, _ in pairs]
         admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
         with self._transport.meter.scope("open"):
             shares = [w.reshape(-1) + self.party.zero_share((w.size,), among) for w in words]
@@ -322,7 +323,7 @@ class Session:
             except (ValueError, TypeError):
                 readable = False
             if not readable:
-                raise PeerError(f"party {rank}", release.name, "announced what cannot be read")
+                raise PeerError(f"party {rank}", release.name, "sent an announcement that cannot be read")
             if announced.keys() & part.keys():
                 raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
             announced.update(part)
@@ -348,7 +349,7 @@ class Session:
             kernel = sigmoid.sigmoid if bound <= sigmoid.BOUND else sigmoid.fine_sigmoid
             if bound > sigmoid.FINE_BOUND:
                 raise RangeError(f"no sigmoid is precise beyond {sigmoid.FINE_BOUND:g}")
-            return self.wrap(kernel(self.party, words_of(value), bits_of(value)), sigmoid.SIGMOID_BITS)
+            return self.wrap(kernel(self.party, share_of(value), bits_of(value)), sigmoid.SIGMOID_BITS)
         return self._bounded("sigmoid", value, bound, 12.0)
 
     def tanh(self, value: Any, bound: float | None = None) -> Any:
@@ -368,18 +369,8 @@ class Session:
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
             room[0] *= -1
             moved = arithmetic.bilinear(self.party, "mul", outside, room)
-            words = words_of(value)
+            words = share_of(value)
             return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
-
-    def check_range(self, value: Any, bound: float, release: Release) -> None:
-        """Raise on every party if any |value| > bound. Opens how many there are: a release, shape ()."""
-        with self._transport.meter.scope("range check"):
-            if set(release.receivers) != set(range(self.parties)):
-                raise UndeclaredRelease(f"release {release.name!r} of a range check must go to every party")
-            outside = comparison.negative(self.party, self._room(value, bound))
-            count = self.open(self.wrap(outside.sum(keepdims=True).reshape(()), 0), release)
-        if count is None or int(count) != 0:
-            raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
 
     def all_ones(self, bits: Array) -> Any:
         """Whether all bits of a row are 1, where the exclusive or of the parties' bits is meant; integers.
@@ -394,8 +385,8 @@ class Session:
         self.operations["veil"] += 1
         return self.wrap(self.party.tuples.veil(columns), bits)
 
-    def match(self, tags: Tags, bounds: Bounds | None) -> Matched:
-        """Where the dealer, which sees tags alone, places the own records, with shares of who else is there."""
+    def match(self, tags: Pseudonyms, bounds: Bounds | None) -> Matched:
+        """The rows of the own records in the common table, assigned by the dealer, and shares of the mask."""
         return self.party.tuples.match(tags, bounds, self.party.local.draw())
 
     def forget(self, tensor: Any) -> None:
@@ -443,7 +434,7 @@ class Session:
         received = self.party.compared("name of the run", {rank: [own] for rank in others}, specs)
         for rank in others:
             if not np.array_equal(_commitment(rank, received[rank][0]), promised[rank]):
-                raise PeerError(f"party {rank}", "name of the run", "sent other words than it had committed to")
+                raise PeerError(f"party {rank}", "name of the run", "sent other bytes than it had committed to")
         words = [own if rank == self.rank else received[rank][0] for rank in range(self.parties)]
         return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 
@@ -492,7 +483,7 @@ class Session:
         """What has been opened so far, as it stands in the log."""
         return list(self._desk.chain.entries)
 
-    def wrap(self, words: Words, bits: int) -> Any:
+    def wrap(self, words: RingArray, bits: int) -> Any:
         """Shares as a CrypTen tensor."""
         return tensor_of(words, bits)
 
@@ -518,24 +509,20 @@ class Session:
 
     def _series(self, name: series.Name, value: Any, bound: float, bits: int) -> Any:
         """A series of a value of any fraction; waits for a round."""
-        words, have = words_of(value), bits_of(value)
-
-        def start(party: Party) -> tuple[list[Words], arithmetic.Finish]:
-            masked, finish = series.evaluation(party, name, words, bound, have, bits)
-            return [masked], lambda opened: finish(*opened)
-
+        words, have = share_of(value), bits_of(value)
+        start = partial(series.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
         return binding_tensors.of(tensors.Late(name, words.shape, bits, start))
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
-            words = arithmetic.rescale(self.party, words_of(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.rescale(self.party, share_of(value), bits_of(value), FRACTION_BITS)
             if bound is None:
-                words, bound = words_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
+                words, bound = share_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
             return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
 
-    def _room(self, value: Any, bound: float) -> Words:
+    def _room(self, value: Any, bound: float) -> RingArray:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
-        words = words_of(value).reshape(-1)
+        words = share_of(value).reshape(-1)
         room = np.stack([words, -words])
         if self.rank == 0:
             room += ring.encode(np.array([bound]), bits_of(value))
@@ -564,13 +551,13 @@ def _commitment(rank: int, words: Array) -> Array:
     return np.frombuffer(hashlib.sha256(f"commitment of party {rank} ".encode() + words.tobytes()).digest(), np.uint8)
 
 
-def _plain(total: Words, bits: int) -> torch.Tensor:
+def _plain(total: RingArray, bits: int) -> torch.Tensor:
     return torch.from_numpy(total if bits == 0 else ring.decode(total, bits))
 
 
-def words_of(value: Any) -> Words:
+def share_of(value: Any) -> RingArray:
     """The share inside a CrypTen tensor, as an array."""
-    return binding_tensors.words_in(value)
+    return binding_tensors.share_in(value)
 
 
 def bits_of(value: Any) -> int:

@@ -21,17 +21,17 @@ import numpy.typing as npt
 
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
-from protocols.ring import Words, decode
-from protocols.session.binding_tensors import words_in
-from protocols.session.runtime import Session, bits_of, tensor_of, words_of
+from protocols.ring import RingArray, decode
+from protocols.session.binding_tensors import share_in
+from protocols.session.runtime import Session, bits_of, share_of, tensor_of
 
 
-def save_share(tensor: Any) -> Words:
+def save_share(tensor: Any) -> RingArray:
     """This party's share, in memory of its own; a value that waits for a round is sent first."""
-    return words_of(tensor).copy()
+    return share_of(tensor).copy()
 
 
-def restore_share(share: Words, bits: int) -> Any:
+def restore_share(share: RingArray, bits: int) -> Any:
     """The tensor of a share that `save_share` gave, with the fraction that it had; for any session of the parties."""
     if not isinstance(share, np.ndarray) or share.dtype != np.int64:
         raise ProtocolError("a saved share is an array of 64-bit ring elements")
@@ -48,18 +48,18 @@ def combined(tensors: Sequence[Any]) -> npt.NDArray[np.float64]:
     fractions = {bits_of(tensor) for tensor in tensors}
     if len(fractions) != 1 or len({share.shape for share in shares}) != 1:
         raise ProtocolError("shares of one value have one shape and one fraction")
-    total: Words = np.sum(shares, axis=0, dtype=np.int64)
+    total: RingArray = np.sum(shares, axis=0, dtype=np.int64)
     return decode(total, fractions.pop())
 
 
-def views_of_a_square(session: Session, values: Any, owner: int, count: int) -> dict[str, Words]:
+def views_of_a_square(session: Session, values: Any, owner: int, count: int) -> dict[str, RingArray]:
     """What a party holds of `count` secrets of the owner and of their squares. One round.
 
     values: at the owner, else None. The kernel is that of every square: it opens the secret under a mask, for which
     the dealer has shared its square.
     """
     party = session.party
-    share = words_in(session.share(values, owner=owner, shape=(count,)))
+    share = share_in(session.share(values, owner=owner, shape=(count,)))
     masked, finish = arithmetic.squaring(party, share)
     mask = share - masked[0]
     (opened,) = party.open_masked("share probe", masked)

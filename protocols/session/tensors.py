@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +39,8 @@ from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
 from protocols.operations import arithmetic, banded, group_table, selection, sigmoid
-from protocols.operations.arithmetic import Finish, Masked
-from protocols.ring import FRACTION_BITS, Shape, Words
+from protocols.operations.arithmetic import Halves, Masked
+from protocols.ring import FRACTION_BITS, RingArray, Shape
 
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
@@ -61,7 +61,7 @@ _SHORT_SUM, _MOST_SUM = 2.0**30, 2.0**62
 _SHORT_ROWS = 32.0
 """Products of 32 / bound bands with entries of at most `bound` add up to less than 2^60."""
 
-Start = Callable[[Party], tuple[list[Words], Finish]]
+Start = Callable[[Party], Halves]
 """Takes the tuples of an opening: what to open, and what follows."""
 
 
@@ -81,7 +81,7 @@ class Value:
     parts = 1
     """Into how many parts it is divided that must be truncated before they are added."""
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         raise NotImplementedError
 
     @property
@@ -93,10 +93,10 @@ class Value:
 class Held(Value):
     """A share."""
 
-    def __init__(self, words: Words, bits: int) -> None:
+    def __init__(self, words: RingArray, bits: int) -> None:
         self._words, self.shape, self.bits = words, words.shape, bits
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         return self._words
 
 
@@ -139,10 +139,10 @@ class Late(Value):
     def __init__(self, step: str, shape: Sequence[int], bits: int, start: Start, parts: int = 1) -> None:
         self._openings, self.step, self.start = current().openings, step, start
         self.shape, self.bits, self.parts = tuple(shape), bits, parts
-        self.found: Words | None = None
+        self.found: RingArray | None = None
         self._openings.add(self)
 
-    def divided(self) -> Words:
+    def divided(self) -> RingArray:
         """The share, with an axis of parts if there are several."""
         if self.found is None:
             self._openings.flush()
@@ -150,7 +150,7 @@ class Late(Value):
             raise ProtocolError("a tensor of another session, or of a round that failed")
         return self.found
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         if self.parts > 1:
             raise ProtocolError("a product of many rows is a sum of bands, which are truncated first: use rescale")
         return self.divided()
@@ -163,14 +163,14 @@ class Parts(Value):
     def long(self) -> bool:
         return True
 
-    def __init__(self, words: Words, bits: int) -> None:
+    def __init__(self, words: RingArray, bits: int) -> None:
         self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
 
-    def divided(self) -> Words:
-        result: Words = self._words if self.parts > 1 else self._words[0]
+    def divided(self) -> RingArray:
+        result: RingArray = self._words if self.parts > 1 else self._words[0]
         return result
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         if self.parts > 1:
             raise ProtocolError("a sum over many rows is truncated part by part: use rescale")
         return self.divided()
@@ -186,10 +186,10 @@ class Product(Late):
         self.op, self.factors = op, (x.words(), y.words())
         super().__init__(op, ring.shape_of(op, x.shape, y.shape), bits, self._start)
 
-    def _start(self, party: Party) -> tuple[list[Words], Finish]:
+    def _start(self, party: Party) -> Halves:
         return arithmetic.multiplication(party, self.op, *self.factors)
 
-    def scaled(self, divisor: int) -> Words:
+    def scaled(self, divisor: int) -> RingArray:
         """Shares of the product over a divisor. The product itself no longer waits: it is used up."""
         self._openings.drop(self)
         return arithmetic.scaled_bilinear(current().party, self.op, *self.factors, divisor)
@@ -202,7 +202,7 @@ class Sum(Value):
 
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
         self.shape, self.terms = shape, tuple(terms)
-        self._made: Words | None = None
+        self._made: RingArray | None = None
         self._exact, self.bits = True, 0
         for term, p, q in self.terms:
             self.bits = max(self.bits, term.bits)
@@ -214,10 +214,10 @@ class Sum(Value):
     def long(self) -> bool:
         return True
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         if self._made is None:
             if self._exact:
-                output: Words = np.zeros(self.shape, np.int64)
+                output: RingArray = np.zeros(self.shape, np.int64)
                 for term, p, _ in self.terms:
                     output = output + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
                 self._made = output
@@ -272,7 +272,7 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     return lift * round(size / q * (1 << _FACTOR_BITS)), unit << _FACTOR_BITS
 
 
-def _pieces(value: Value, p: Any) -> list[tuple[Words, float, Any]]:
+def _pieces(value: Value, p: Any) -> list[tuple[RingArray, float, Any]]:
     """The ring elements of a term with one factor each, and the places of the last axis that they belong to (None:
     all).
     """
@@ -297,9 +297,9 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
         if factor == 1 and divisor > 1:
             output = term.scaled(divisor)
             return Held(output if p > 0 else -output, bits)
-    work: list[tuple[Words, int]] = []
+    work: list[tuple[RingArray, int]] = []
     places: list[tuple[int, bool, Any]] = []
-    exact: list[tuple[Words, Any]] = []
+    exact: list[tuple[RingArray, Any]] = []
     for term, p, q in terms:
         for words, each, at in _pieces(term, p):
             by, divisor = division(term.bits, bits, each, q)
@@ -312,7 +312,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
             work.append((words * np.int64(by) if by != 1 else words, divisor))
             places.append((sign, term.parts > 1, at))
 
-    def assembled(quotients: Sequence[Words]) -> Words:
+    def assembled(quotients: Sequence[RingArray]) -> RingArray:
         if len(quotients) == 1 and not exact and places[0][2] is None:
             sign, several, _ = places[0]
             result = quotients[0].sum(axis=0) if several else quotients[0]
@@ -331,7 +331,7 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     if sliced and len(work) == 1:
         return Held(assembled([arithmetic.divide(current().party, *work[0])]), bits)
 
-    def start(party: Party) -> tuple[list[Words], Finish]:
+    def start(party: Party) -> Halves:
         masked, finish = arithmetic.divisions(party, work)
         return masked, lambda opened: assembled(finish(opened))
 
@@ -351,7 +351,7 @@ class Owned(Value):
         self.lead, self.blocks, self.bits = lead, tuple(blocks), bits
         self.shape = (*lead, sum(width for *_, width in blocks))
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         parts = [np.zeros((*self.lead, width), np.int64) if own is None else own for _, own, width in self.blocks]
         return np.concatenate(parts, axis=-1, dtype=np.int64) if len(parts) > 1 else _whole_words(parts[0])
 
@@ -376,13 +376,13 @@ class Owned(Value):
         """Every owner masks its columns and sends them once. Integers are never truncated: all bands add up."""
         party = current().party
         if self.bits not in (0, FRACTION_BITS):
-            raise ProtocolError("only columns of whole numbers, or with the usual fraction, can be pinned")
+            raise ProtocolError("only integer columns, or columns with 16 fractional bits, can be pinned")
         widths, own = self.widths(party.parties), self.of(party.rank, slice(None)).astype(np.int64, copy=False)
         tall = banded.mask_columns(party, own, widths)
         return Pinned(tall, self.bits, together if self.bits else max(1, len(tall.bands)))
 
 
-def _whole_words(values: Array) -> Words:
+def _whole_words(values: Array) -> RingArray:
     return values.astype(np.int64, copy=False)
 
 
@@ -400,7 +400,7 @@ class Pinned(Value):
     def turn(self) -> Pinned:
         return Pinned(self.tall, self.bits, self.together, not self.turned)
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         shares = banded.shares_of(current().party, self.tall)
         return np.ascontiguousarray(shares.T) if self.turned else shares
 
@@ -410,24 +410,20 @@ class Pinned(Value):
         if words.ndim != 2 or bits > LONGEST:
             raise ProtocolError(f"a pinned matrix takes columns, with at most {LONGEST - self.bits} fractional bits")
         if not self.turned:
-
-            def start(party: Party) -> tuple[list[Words], Finish]:
-                masked, finish = banded.multiplication(party, tall, words)
-                return [masked], lambda opened: finish(*opened)
-
-            return Late("head product", (tall.rows, words.shape[1]), bits, start)
+            shape = (tall.rows, words.shape[1])
+            return Late("head product", shape, bits, lambda party: banded.multiplication(party, tall, words))
         starts = range(0, len(tall.bands), self.together)
 
-        def start_turned(party: Party) -> tuple[list[Words], Finish]:
+        def start_turned(party: Party) -> Halves:
             masked, finish = banded.transposition(party, tall, words)
 
-            def found(opened: Sequence[Words]) -> Words:
-                bands = finish(*opened)
+            def found(opened: Sequence[RingArray]) -> RingArray:
+                bands = finish(opened)
                 if len(starts) < len(bands):
                     bands = np.add.reduceat(bands, list(starts), axis=0)
                 return bands if len(bands) > 1 else bands[0]
 
-            return [masked], found
+            return masked, found
 
         return Late("head gradient", (tall.columns, words.shape[1]), bits, start_turned, len(starts))
 
@@ -443,7 +439,7 @@ class Stack(Value):
         places = self.places[index] if isinstance(index, slice) else [self.places[at] for at in index]
         return Stack(self.masked, self.columns, places, self.bits)
 
-    def words(self) -> Words:
+    def words(self) -> RingArray:
         shares = banded.shares_of(current().party, banded.BandedMatrix(((self.masked,),), self.columns))
         return shares.reshape(-1, self.columns, self.columns)[list(self.places)]
 
@@ -452,11 +448,7 @@ class Stack(Value):
         words, bits = y.words(), self.bits + y.bits
         if words.shape != (self.columns, len(self.places)) or bits > LONGEST:
             raise ProtocolError(f"{len(self.places)} matrices of {self.columns} columns take as many such columns")
-
-        def start(party: Party) -> tuple[list[Words], Finish]:
-            masked, finish = banded.stack_product(party, self.masked, self.places, words)
-            return [masked], lambda opened: finish(*opened)
-
+        start = partial(banded.stack_product, stack=self.masked, places=self.places, vectors=words)
         return Late("grid gradient", words.shape, bits, start)
 
 
@@ -515,7 +507,7 @@ def group_sums(columns: Value, groups: Value, bound: float) -> Held:
     """
     known = isinstance(columns, Owned) and isinstance(groups, Owned) and columns.bits == groups.bits == 0
     if not known or len(columns.lead) != 1 or columns.lead != groups.lead:  # type: ignore[attr-defined]
-        raise ProtocolError("sums by group take whole-number columns of owners, and one-hot rows of as many records")
+        raise ProtocolError("sums by group take integer columns of owners, and one-hot rows of as many records")
     holders = {owner for owner, *_ in groups.blocks}  # type: ignore[attr-defined]
     if len(holders) != 1 or not 0 < bound < _MOST_SUM:
         raise ProtocolError("the groups of records are known to one party, and their sums stay below 2^62")
@@ -559,7 +551,7 @@ def multiplied(op: str, x: Value, y: Value) -> Value:
         result = x.times(y)
         return result if x.long or y.long or result.bits == 0 else rescale(result, FRACTION_BITS)
     if op not in ("mul", "matmul"):
-        raise ProtocolError(f"{op} takes tensors with a usual fraction: rescale them first")
+        raise ProtocolError(f"{op} takes tensors with 0, 16 or 32 fractional bits: rescale them first")
     if not x.shape or not y.shape or (op == "matmul" and len(x.shape) == len(y.shape) == 1):
         raise ProtocolError("a product of long fractions needs at least one dimension, a matrix product two")
     return Product(op, x, y)
@@ -574,7 +566,7 @@ def slopes(logits: Value) -> tuple[Held, Held]:
 def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
     """The slope of the loss of a private head, and its derivative if it is wanted."""
     if label.bits != 0:
-        raise ProtocolError("the label of a class is a whole number")
+        raise ProtocolError("the label of a class is an integer")
     party, given = current().party, (logits.words(), label.words(), logits.bits)
     result = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
     result = sigmoid.capped_slope_and_bend(party, *given) if result is None else result

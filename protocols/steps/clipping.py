@@ -60,7 +60,7 @@ class Clipping:
 
     def __post_init__(self) -> None:
         if not 2 <= self.rows < _MOST_ROWS:
-            raise RangeError(f"clipping in secret needs between 2 and 2^26 records, got {self.rows}")
+            raise RangeError(f"clipping under MPC needs between 2 and 2^26 records, got {self.rows}")
         most = self.rows * math.sqrt(self.least)
         if not 0 < self.length <= most:
             raise RangeError(
@@ -68,7 +68,7 @@ class Clipping:
                 "a longer one would leave them as they are"
             )
         if self.spread > 1 << 18:
-            raise RangeError(f"tables of {self.cells} cells are too large to be scaled in secret")
+            raise RangeError(f"tables of {self.cells} cells are too large to be scaled under MPC")
 
     @property
     def cells(self) -> int:

@@ -84,7 +84,7 @@ from protocols import ring
 from protocols.errors import ProtocolError, RangeError
 from protocols.operations.noise import NoiseKind
 from protocols.operations.sigmoid import BOUND, FINE_BOUND
-from protocols.ring import Words
+from protocols.ring import RingArray
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import HEAD_BITS
 
@@ -141,7 +141,7 @@ class Plan:
     momentum: float
     sharp: tuple[float, ...]
     guessing: int | None = None
-    used: Words | None = field(default=None, compare=False)
+    used: RingArray | None = field(default=None, compare=False)
 
     @property
     def factor(self) -> float:

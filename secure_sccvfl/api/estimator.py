@@ -240,9 +240,9 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         values = column_or_1d(sensitive)
         if len(values) != rows:
             raise ValueError(f"sensitive has {len(values)} values for {rows} rows")
-        found, codes = np.unique(values, return_inverse=True)
-        if len(found) < 2:
-            raise ValueError(f"sensitive has one group only, {found[0]!r}; two are needed")
+        groups, codes = np.unique(values, return_inverse=True)
+        if len(groups) < 2:
+            raise ValueError(f"sensitive has one group only, {groups[0]!r}; two are needed")
         return np.asarray(codes)
 
     def _held_out(self, label: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -53,9 +53,9 @@ from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.noisy_tables import residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
-from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
 from secure_sccvfl.releases.charging import Charger

@@ -552,7 +552,7 @@ class Trainer:
         number of columns, so at this rate every step goes down, whatever the data are (`grid`, Scale). The weights
         stay secret: no bit about them is opened, not even whether they are in range. They carry no noise and are
         never released; those of the grid start from them and end within the checked tolerance of their minimum
-        wherever they started (`releases.heads`). A module takes the first of its steps here.
+        wherever they started (`releases.mechanisms`). A module takes the first of its steps here.
         """
         self.hooks.progress("warm-up", 0, 1)
         config, weights = self.config, self.state.head

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from protocols import ring
 from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS, capped_slope
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from protocols.steps.head import LOGIT_BITS, RESIDUAL_BITS
 from protocols.steps.second_order import TOLERANCE, bounded_slope
 from secure_sccvfl.data.features import Feature
@@ -164,7 +164,7 @@ def slopes(task: str, logits: np.ndarray, label: float) -> np.ndarray:
         mark = mark if session.rank == 1 else np.zeros_like(mark)
         if task == "regression":
             z, y = session.wrap(share, LOGIT_BITS), session.wrap(mark, RESIDUAL_BITS)
-            return words_of(bounded_slope(z, y, fine=True))
+            return share_of(bounded_slope(z, y, fine=True))
         return capped_slope(session.party, share, mark, LOGIT_BITS, fine=True)
 
     return np.asarray(sum(run_session(job, 2)) / 2.0**RESIDUAL_BITS)

@@ -16,13 +16,13 @@ from protocols.dealing.randomness import Stream, fresh_key
 from protocols.net.transport import Transport
 from protocols.operations import arithmetic, group_table
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from protocols.steps import weighted_sums
 from secure_sccvfl.training.shared import side_by_side
 from tests.contract import test_split as split
 from tests.support.harness import results, run_session
 
-SAYS_SO = "heard something else: a party told others different things"
+SAYS_SO = "received something else: a party sent different data to different parties"
 SHIFT = 1
 
 
@@ -177,7 +177,7 @@ def product_with(victims: tuple[int, ...]) -> np.ndarray:
     x, y = np.arange(1, 6), np.arange(5, 0, -1) * 1000
 
     def job(session: Session) -> np.ndarray:
-        left, right = (words_of(session.share(v, owner=1, shape=(5,), bits=0)) for v in (x, y))
+        left, right = (share_of(session.share(v, owner=1, shape=(5,), bits=0)) for v in (x, y))
         value = session.open(session.wrap(arithmetic.bilinear(session.party, "mul", left, right), 0), results(3)[1])
         assert value is not None
         return value.numpy() - x * y
@@ -200,7 +200,7 @@ def test_the_same_shift_for_all_goes_through() -> None:
         return TwoFaced(inner, "mul", [], (1, 2))
 
     def job(session: Session) -> float:
-        left, right = (words_of(session.share(np.full(1, v), owner=1, shape=(1,), bits=0)) for v in (6, 1000))
+        left, right = (share_of(session.share(np.full(1, v), owner=1, shape=(1,), bits=0)) for v in (6, 1000))
         if session.rank == 0:
             honest = session.party.open_masked
             session.party.open_masked = lambda step, shares, how="add": [  # type: ignore[method-assign]

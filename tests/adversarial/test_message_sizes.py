@@ -98,4 +98,4 @@ def test_what_is_no_number_is_not_announced_and_not_taken(value: float, monkeypa
     monkeypatch.setattr(runtime.np, "isfinite", careless)
     with pytest.raises(ExceptionGroup) as stopped:
         run_session(job, 2, ReleasePlan([NUMBERS]))
-    assert "party 1: announced what cannot be read" in str(stopped.value.exceptions)
+    assert "party 1: sent an announcement that cannot be read" in str(stopped.value.exceptions)

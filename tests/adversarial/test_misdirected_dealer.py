@@ -22,7 +22,7 @@ from protocols.dealing.tuples import Request, recipe
 from protocols.net.transport import Array, Spec, Transport
 from protocols.operations import arithmetic, group_table
 from protocols.session.node import connect, serve_as_dealer
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from secure_sccvfl.runs.jobs import make_job
 from tests.support.harness import credentials, in_threads, local_config, results, run_session
 
@@ -31,7 +31,7 @@ STANDARD_ERRORS = 6.3
 """A normal value is further off than this with chance 3e-10."""
 Change = Callable[[dict[str, Any]], None]
 """What a liar does to its order before the dealer gets it."""
-DIFFERS = "asked for something else than party 0"
+DIFFERS = "sent another request than party 0"
 
 
 def gullible(self: Dealer, wait: float) -> bytes | None:
@@ -143,7 +143,7 @@ def read_operands(parties: int = 3) -> tuple[list[np.ndarray], list[np.ndarray]]
 
     def job(session: Session) -> list[np.ndarray] | None:
         x, y = (
-            words_of(session.share(secret if session.rank == owner else None, owner=owner, shape=(ROWS,), bits=0))
+            share_of(session.share(secret if session.rank == owner else None, owner=owner, shape=(ROWS,), bits=0))
             for owner, secret in ((1, truth[0]), (2, truth[1]))
         )
         if session.rank != 0:
@@ -283,7 +283,7 @@ def test_the_dealers_word_cannot_be_made_up() -> None:
         raise AssertionError("party 0 got what it wanted")
 
     told = stopped(lambda: run_session(job, wrap=lambda inner: Lying(inner, -1, end, opened)))
-    assert any("cannot show that the dealer was asked the same" in line for line in told), told
+    assert any("cannot show that all sent the dealer the same" in line for line in told), told
     assert not any("got what it wanted" in line for line in told) and len(opened) <= 1, "party 0 alone goes on"
 
 

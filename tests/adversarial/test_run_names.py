@@ -92,7 +92,7 @@ def test_words_that_were_not_committed_to_stop_everybody(parties: int, monkeypat
     with pytest.raises(ExceptionGroup) as stopped:
         run_session(lambda session: session.agree_on_name(), parties)
     errors = [error for error in stopped.value.exceptions if isinstance(error, PeerError)]
-    assert len(errors) >= parties and "party 0: sent other words than it had committed to" in told(stopped.value)
+    assert len(errors) >= parties and "party 0: sent other bytes than it had committed to" in told(stopped.value)
 
 
 def test_other_commitments_to_other_parties_are_noticed_with_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_other_commitments_to_other_parties_are_noticed_with_the_words(monkeypat
     monkeypatch.setattr(runtime.Party, "broadcast", two_faced)
     with pytest.raises(ExceptionGroup) as stopped:
         run_session(lambda session: session.agree_on_name(), 3)
-    assert "heard something else: a party told others different things" in told(stopped.value)
+    assert "received something else: a party sent different data to different parties" in told(stopped.value)
 
 
 @pytest.mark.chance(1e-50)

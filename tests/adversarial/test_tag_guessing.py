@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.alignment.hidden import HiddenAlignment, SessionTags
+from protocols.alignment.hidden import HiddenAlignment, SessionPseudonyms
 from protocols.alignment.revealed import Blinding, RevealedAlignment
 from protocols.alignment.seam import releases
 from protocols.dealing.randomness import Stream, fresh_key
@@ -25,13 +25,13 @@ GUESSES = [f"{number:06d}" for number in range(10**6)]
 def dealers_view(folder: Path, keys: list[bytes]) -> list[Frame]:
     """All that came to the dealer in a session. The key is kept for the control."""
 
-    def keeping(self: SessionTags, key: bytes) -> None:
+    def keeping(self: SessionPseudonyms, key: bytes) -> None:
         keys.append(key)
         make(self, key)
 
-    make = SessionTags.__init__
+    make = SessionPseudonyms.__init__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SessionTags, "__init__", keeping)
+        patch.setattr(SessionPseudonyms, "__init__", keeping)
         run_session(
             lambda session: HiddenAlignment(session).align(LISTS[session.rank]),
             2,
@@ -50,7 +50,7 @@ def seen_tags(frames: list[Frame]) -> list[np.ndarray]:
 
 def found(tags: list[np.ndarray], key: bytes) -> list[set[str]]:
     """The ids whose tags under a key are among those seen."""
-    tried = SessionTags(key).of(GUESSES)
+    tried = SessionPseudonyms(key).of(GUESSES)
     wanted = [set(own[:, 0].tolist()) for own in tags]
     return [{GUESSES[k] for k, word in enumerate(tried[:, 0].tolist()) if word in own} for own in wanted]
 

@@ -27,7 +27,7 @@ from tests.support import golden, mode_jobs
 from tests.support.harness import run_session
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series", "split_step", "weighted_sums")
+KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series")
 PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "INPUT_LIMIT", "WIDE_BITS"}
 BENCHMARKS = ("secure_sccvfl", "research", "benchmarks")
 
@@ -47,7 +47,7 @@ def shares_in(source: str) -> Iterator[str]:
             whole = f"{node.module}.{name}"
             kernel = any(whole.startswith(f"protocols.operations.{room}") for room in KERNELS)
             share = whole.startswith("protocols.ring") or name in (
-                "words_of",
+                "share_of",
                 "added_words",
                 "tensor_of",
                 "noise_share",
@@ -94,8 +94,8 @@ def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
     [
         "from protocols.operations import arithmetic",
         "from protocols.operations.banded import product",
-        "from protocols.ring import Words",
-        "from protocols.session.runtime import Session, words_of",
+        "from protocols.ring import RingArray",
+        "from protocols.session.runtime import Session, share_of",
         "def f(session): return session.party.open_masked('x', [])",
         "class A:\n    def f(self): return self._session.party",
         "def f(session, words): return session.wrap(words, 16)",

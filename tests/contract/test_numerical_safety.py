@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from protocols import ring
-from protocols.session.runtime import words_of
+from protocols.session.runtime import share_of
 from protocols.steps import head
 from protocols.steps.head import largest_squares
 from secure_sccvfl.training.engine import UNSETTLED
@@ -110,7 +110,7 @@ def test_a_gram_matrix_is_right_up_to_the_edge_of_its_range():
     def script(engine, own):
         engine.bind(own.x, own.y, own.ridge)
         shares = engine.counterfactuals(own.deltas, own.s).gram
-        came = engine.session.party.open_masked("test", [words_of(shares)])  # the values of a test are not secret
+        came = engine.session.party.open_masked("test", [share_of(shares)])  # the values of a test are not secret
         return came[0]
 
     for found in in_secret(problem, script):

@@ -8,7 +8,7 @@ import pytest
 from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import words_of
+from protocols.session.runtime import share_of
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
@@ -252,7 +252,7 @@ def shared_heads(order, options, label=None, charged=None):
         records = Records(schema.task, schema.outputs, *parts, schema.owners, schema.layouts)
         config = made.train_config()
         trainer = Trainer(engine, AtParty(tables, session), records, config, 0, privacy=charged or Charged())
-        return [words_of(part) for part in engine.unscaled(trainer.run().head)]
+        return [share_of(part) for part in engine.unscaled(trainer.run().head)]
 
     with drawn_from("the same masks and noise"):
         return run_session(

@@ -12,7 +12,7 @@ from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import crypten, words_of
+from protocols.session.runtime import crypten, share_of
 from protocols.steps import choice
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.party import make_parties
@@ -219,7 +219,7 @@ def noisy(tmp_path_factory):
 
     def judges(self, *arguments):
         found = meets(self, *arguments)
-        bits[self.session.rank] = words_of(found)
+        bits[self.session.rank] = share_of(found)
         return found
 
     with pytest.MonkeyPatch.context() as patch:

@@ -18,9 +18,9 @@ import pytest
 
 from protocols import ring
 from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
-from protocols.operations import arithmetic, banded, sigmoid
+from protocols.operations import arithmetic, banded
 from protocols.session import binding, runtime, tensors
-from protocols.session.runtime import Session, bits_of, crypten, words_of
+from protocols.session.runtime import Session, bits_of, crypten, share_of
 from protocols.session.saving import combined, restore_share, save_share
 from tests.support.harness import results, run_session
 from tests.support.randomness import drawn_from
@@ -123,8 +123,8 @@ def look_kernels(s: Session) -> Sequence[Any]:
     heads = held(s, HEADS, 24)
     first, logits_of = banded.multiplication(s.party, tall, heads)
     second, pulls_of = banded.stack_product(s.party, stack, PLACES, heads)
-    opened = s.party.open_masked("head product", [first, second])
-    return [logits_of(opened[0]), pulls_of(opened[1])]
+    opened = s.party.open_masked("head product", [*first, *second])
+    return [logits_of(opened[:1]), pulls_of(opened[1:])]
 
 
 def look_operators(s: Session, places: Sequence[int] = PLACES) -> Sequence[Any]:
@@ -158,12 +158,6 @@ def gram_operators(s: Session, bits: int = 28) -> Sequence[Any]:
     return [(fused(s).pinned().gram() / (RECORDS / CURVATURE)).rescale(bits)]
 
 
-def rows_kernels(s: Session) -> Sequence[Any]:
-    tall = banded.mask_rows(s.party, held(s, ROWS, 16))
-    masked, finish = banded.multiplication(s.party, tall, held(s, HEADS[:3], 24))
-    return [finish(*s.party.open_masked("head product", [masked]))]
-
-
 CASES = {
     "sum": Case(sum_kernels, lambda s: sum_operators(s), lambda s: sum_operators(s, RECORDS + 1)),
     "factor for each column": Case(
@@ -188,26 +182,6 @@ CASES = {
         lambda s: slope_kernels(s, 16), lambda s: slope_operators(s, 2.0), lambda s: slope_operators(s, 64.0)
     ),
     "gram": Case(gram_kernels, gram_operators, lambda s: gram_operators(s, 27)),
-    "shared rows": Case(
-        rows_kernels,
-        lambda s: [tensor(s, ROWS, 16)[:].pinned() @ tensor(s, HEADS[:3], 24)],
-        lambda s: [tensor(s, ROWS, 16)[:].pinned() @ tensor(s, HEADS[:3], 25)],
-    ),
-    "sigmoid": Case(
-        lambda s: [sigmoid.sigmoid(s.party, held(s, X, 40), 40)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=22.0)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=23.0)],
-    ),
-    "precise sigmoid": Case(
-        lambda s: [sigmoid.fine_sigmoid(s.party, held(s, X, 40), 40)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=46.0)],
-        lambda s: [tensor(s, X, 40).sigmoid(bound=22.0)],
-    ),
-    "capped slope": Case(
-        lambda s: [sigmoid.capped_slope(s.party, held(s, X, 40), held(s, BITS, 0), 40, fine=False)],
-        lambda s: [tensor(s, X, 40).capped_slope(tensor(s, BITS, 0), fine=False)],
-        lambda s: [tensor(s, X, 40).capped_slope(tensor(s, BITS, 0), fine=True)],
-    ),
     "doubling": Case(
         lambda s: banded.doubled(s.party, held(s, TRIANGLES, 30), held(s, TRIANGLES, 24), COLUMNS, 1 << 30),
         lambda s: tensor(s, TRIANGLES, 30).doubled(tensor(s, TRIANGLES, 24), COLUMNS),
@@ -231,7 +205,7 @@ def spent(way: Callable[[Session], Sequence[Any]], parties: int = 3) -> list[Any
 
     def job(session: Session) -> Any:
         found = way(session)
-        words = [one if isinstance(one, np.ndarray) else words_of(one) for one in found]
+        words = [one if isinstance(one, np.ndarray) else share_of(one) for one in found]
         cost = session.total_cost
         return [(one.shape, one.tolist()) for one in words], (cost.rounds, cost.sent, cost.received, cost.dealer)
 
@@ -295,7 +269,7 @@ def test_what_nobody_needs_is_not_sent_at_the_end() -> None:
     def job(session: Session, used: bool) -> int:
         before, x = session.total_cost.rounds, tensor(session, X, 20)
         waiting = x * x
-        words_of(waiting) if used else None
+        share_of(waiting) if used else None
         return session.total_cost.rounds - before
 
     for used in (False, True):
@@ -308,7 +282,7 @@ def test_a_round_that_takes_two_raises() -> None:
         with session.round():
             kept = [x * x, x.square()]
         before = session.total_cost.rounds
-        assert [words_of(one).shape for one in kept] == [X.shape] * 2 and session.total_cost.rounds == before
+        assert [share_of(one).shape for one in kept] == [X.shape] * 2 and session.total_cost.rounds == before
         with pytest.raises(ProtocolError, match="2 rounds where one was meant"), session.round():
             (x * x).rescale(20)
 
@@ -361,8 +335,8 @@ def test_encoders_cannot_be_changed() -> None:
         (lambda s: tensor(s, X, 40) * tensor(s, Y, 40), "80 fractional bits"),
         (lambda s: tensor(s, X, 40).square(), "80 fractional bits"),
         (lambda s: (fused(s).pinned().t() @ tensor(s, ROWS, 28)) * tensor(s, X[:1, :3], 4), "use rescale"),
-        (lambda s: words_of(fused(s).pinned().t() @ tensor(s, ROWS, 28)), "use rescale"),
-        (lambda s: tensor(s, X, 20).pinned(), "usual fraction, can be pinned"),
+        (lambda s: share_of(fused(s).pinned().t() @ tensor(s, ROWS, 28)), "use rescale"),
+        (lambda s: tensor(s, X, 20).pinned(), "16 fractional bits, can be pinned"),
         (lambda s: fused(s).pinned().t().gram(), "transposed"),
         (lambda s: tensor(s, X, 24).each(tensor(s, X, 24)), "pinned together"),
         (lambda s: s.forget(tensor(s, X, 24)), "masks to forget"),

@@ -166,5 +166,5 @@ def test_a_member_that_should_be_dialled_cannot_call(shown: int) -> None:
     in_threads([call, answer])
     for listener in listeners:
         listener.close()
-    assert meeting.refused == ["a caller (its certificate names no place that should call here)"]
+    assert meeting.refused == ["a caller (its certificate names no node that should connect here)"]
     assert meeting.found.empty()

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.alignment.hidden import HiddenAlignment, SessionTags
+from protocols.alignment.hidden import HiddenAlignment, SessionPseudonyms
 from protocols.alignment.revealed import RevealedAlignment, in_all
 from protocols.alignment.seam import UNION, Aligned, releases
 from protocols.dealing import matching
@@ -98,19 +98,19 @@ def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
     spy = Spy(0)
     order: list[np.ndarray] = []
 
-    def tagging(self: SessionTags, ids: Any) -> Any:
+    def tagging(self: SessionPseudonyms, ids: Any) -> Any:
         tags = make(self, ids)
         if list(ids) == IDS:
             order.append(matching.sorted_rows(tags))
         return tags
 
-    make = SessionTags.of
+    make = SessionPseudonyms.of
 
     def job(session: Session) -> Aligned:
         return HiddenAlignment(session).align(WORLDS[world][session.rank])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SessionTags, "of", tagging)
+        patch.setattr(SessionPseudonyms, "of", tagging)
         found = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=spy.wrap)
     return spy, found[0], order[0]
 

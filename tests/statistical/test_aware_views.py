@@ -16,7 +16,7 @@ import pytest
 from protocols.dealing import tuples
 from protocols.dealing.party import Party
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.training.secure import SecureEngine
@@ -44,7 +44,7 @@ def deciding(world: int) -> tuple[Spy, np.ndarray]:
         engine, rank = SecureEngine(session, 0, [HOLDER]), session.rank
         choices = [{rank: np.full((ROWS, WIDTHS[rank]), value)} for value in (-1.5, 1.5)]
         rows = engine.select(choices, np.full(ROWS, world) if rank == HOLDER else None)
-        shares[rank] = words_of(rows.tensor)
+        shares[rank] = share_of(rows.tensor)
         weight = session.wrap(session.party.zero_share((sum(WIDTHS), 1)), HEAD_BITS)
         bias = session.wrap(session.party.zero_share((1,)), HEAD_BITS)
         logits = engine.shared_logits(engine.restored(weight, bias, "binary", WIDTHS), rows)

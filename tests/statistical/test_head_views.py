@@ -19,7 +19,7 @@ from protocols.dealing import tuples
 from protocols.dealing.party import Party
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from protocols.steps import weighted_sums
 from protocols.steps.second_order import room_to_settle
 from secure_sccvfl.releases.mechanisms import HeadNoise
@@ -123,7 +123,7 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
             engine.fit_adversary(descent, None if own.s is None else own.s - 0.5, 1, 0)
             made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
             made = engine.steps(made, engine.sharpen(made, descent), 2)
-            words_of(room_to_settle([made.slope] * 20))
+            share_of(room_to_settle([made.slope] * 20))
 
     return job, ReleasePlan(sealed.releases(3).values())
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, share_of
 from tests.support.harness import LONG, results, run_session
 
 PRODUCTS = 10_000_000
@@ -25,7 +25,7 @@ def test_no_product_is_garbage(parties: int) -> None:
         for _ in session.repeat(PRODUCTS // CHUNK):
             x, y = (rng.integers(-30_000 * 65536, 30_000 * 65536, size=CHUNK) for _ in range(2))
             values = [session.wrap(_share(session, words), 16) for words in (x, y)]
-            product = session.wrap(words_of(values[0] * values[1]), 0)
+            product = session.wrap(share_of(values[0] * values[1]), 0)
             opened = session.open(product, results(parties)[1])
             if session.rank == 0 and opened is not None:
                 total = opened.numpy()

@@ -47,7 +47,7 @@ from protocols.config import SessionConfig
 from protocols.dealing.party import Party
 from protocols.net.transport import Transport
 from protocols.session import runtime, tensors
-from protocols.session.runtime import MPCTensor, Session, words_of
+from protocols.session.runtime import MPCTensor, Session, share_of
 from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -112,7 +112,7 @@ class Recorder:
         def opening(session: Session, pairs: Any, *given: Any, **options: Any) -> Any:
             for value, release in pairs:
                 name = "tables" if release.name.startswith(TABLES) else "opened"
-                self.add("scores" if release.name in SCORES else name, session.rank, words_of(value))
+                self.add("scores" if release.name in SCORES else name, session.rank, share_of(value))
             return open_each(session, pairs, *given, **options)
 
         def matrix(tensor: Any, *given: Any, **options: Any) -> Any:
@@ -125,12 +125,12 @@ class Recorder:
         def factors(tensor: Any, *given: Any, **options: Any) -> Any:
             found = doubled(tensor, *given, **options)
             for one in found:
-                self.add("gram", tensors.current().rank, words_of(one))
+                self.add("gram", tensors.current().rank, share_of(one))
             return found
 
         def inverses(tensor: Any, *given: Any, **options: Any) -> Any:
             if len(tensor.size()) == 3:
-                self.add("inverses", tensors.current().rank, words_of(tensor))
+                self.add("inverses", tensors.current().rank, share_of(tensor))
             return pinned(tensor, *given, **options)
 
         zero_share = Party.zero_share
@@ -296,7 +296,7 @@ def mode(name: str) -> Callable[[Recorder, Path], None]:
         for rank, (head, rounds) in enumerate(run_session(counting, 3, plan, wrap=recorder.counted)):
             recorder.rounds[name] = rounds
             for tensor in head:
-                recorder.add("heads", rank, words_of(tensor))
+                recorder.add("heads", rank, share_of(tensor))
 
     return case
 

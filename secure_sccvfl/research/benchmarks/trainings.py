@@ -231,7 +231,7 @@ def classes(rows: int, columns: int) -> list[Point]:
 
 def heads() -> list[Point]:
     """A network as the head next to the linear one, on German, both without noise."""
-    heads = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
+    heads: dict[str, dict[str, Any]] = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
     return [
         Point("german", {"head": head}, options={"private_model": False, "seed": 600, **options}, checked=True)
         for head, options in heads.items()

@@ -96,7 +96,7 @@ def test_different_rosters_are_noticed_before_a_masked_vector_is_sent() -> None:
     opened: list[str] = []
     with pytest.raises(ExceptionGroup) as caught:
         sums(wrap=lambda transport: TwoRosters(transport, opened))
-    assert caught.group_contains(PeerError, match="heard something else")
+    assert caught.group_contains(PeerError, match="received something else")
     assert opened == []
 
 

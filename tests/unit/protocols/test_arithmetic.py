@@ -1,17 +1,13 @@
 """Secret operations against plain arithmetic, with real sockets and a real dealer, parties as threads."""
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from protocols.dealing.tuples import Request, recipe
-from protocols.errors import ProtocolError, RangeError
+from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, comparison, series
-from protocols.records.releases import Release, ReleasePlan
-from protocols.session import runtime
 from protocols.session.runtime import Session
 from tests.support.harness import run_session
 from tests.unit.protocols.values import ULP, opened, secret
@@ -71,53 +67,6 @@ def test_exactly_so_many_of_all_words_are_in_a_sample(chance: int) -> None:
     assert (made["ab"] == made["b"] * words).all()
 
 
-def test_products_with_mixed_fractions(parties: int) -> None:
-    """A wide result of the sigmoid, an integer bit and a usual value multiply and add correctly."""
-    x, bits = RNG.uniform(-5, 5, size=40), RNG.integers(0, 2, size=40)
-    s = 1 / (1 + np.exp(-x))
-
-    def job(session: Session) -> None:
-        value, bit = secret(session, x), secret(session, bits, owner=1, bits=0)
-        wide = session.sigmoid(value, bound=6)
-        assert runtime.bits_of(wide) == 32
-        for got, expected in (
-            (wide * value, s * x),
-            (value * wide, s * x),
-            (wide - value, s - x),
-            (wide * bit, s * bits),
-            (bit * wide, s * bits),
-            (bit * 0.5, bits * 0.5),
-            (bit + 0.5, bits + 0.5),
-            (wide * 2.5, s * 2.5),
-            (wide * 3, s * 3),
-            (1 - wide, 1 - s),
-            (wide.square(), s * s),
-            (bit * 3 - 1, bits * 3 - 1),
-        ):
-            assert np.abs(opened(session, got) - expected).max() < 1e-3
-
-    run_session(job, parties)
-
-
-def test_scalars_and_shapes(parties: int) -> None:
-    x = RNG.normal(size=(3, 4))
-
-    def job(session: Session) -> None:
-        value = secret(session, x)
-        for got, expected in (
-            (value.sum() * value.mean(), x.sum() * x.mean()),
-            (value.sum().square(), x.sum() ** 2),
-            (value[0, 0] / 3, x[0, 0] / 3),
-            (value.t().matmul(value), x.T @ x),
-            (value * value[0], x * x[0]),
-            (value.matmul(value[0]), x @ x[0]),
-            (value[0, 0]._ltz(), float(x[0, 0] < 0)),
-        ):
-            assert np.abs(opened(session, got) - expected).max() < 1e-3
-
-    run_session(job, parties)
-
-
 def test_comparison_at_the_edges(parties: int) -> None:
     edges = np.array([0, ULP, -ULP, 2.0**30, -(2.0**30), 1, -1, 15 * ULP, 16 * ULP, -16 * ULP, -17 * ULP])
     words = np.concatenate([np.round(edges / ULP).astype(np.int64), RNG.integers(-(2**62), 2**62, size=3000)])
@@ -172,20 +121,6 @@ def test_a_wrapped_answer_is_what_the_clamp_prevents() -> None:
     run_session(job)
 
 
-def test_a_range_check_raises_for_everyone() -> None:
-    everyone = Release("out of range", (0, 1, 2), (), "stop instead of computing a wrong value", times=2)
-    caught = []
-
-    def job(session: Session) -> None:
-        session.check_range(secret(session, np.array([11.0, -12.0])), 12.0, everyone)
-        with pytest.raises(RangeError, match="outside"):
-            session.check_range(secret(session, np.array([11.0, -12.5])), 12.0, everyone)
-        caught.append(session.rank)
-
-    run_session(job, plan=ReleasePlan([everyone]))
-    assert sorted(caught) == [0, 1, 2]
-
-
 def test_masked_blocks_are_sent_once_by_their_owner(parties: int) -> None:
     x, y = RNG.normal(size=(300, 40)), RNG.normal(size=(40, 2))
 
@@ -224,55 +159,6 @@ def test_shared_matrices_are_masked_once(parties: int) -> None:
         assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 1e-2
 
     run_session(job, parties)
-
-
-def test_functions_that_join_fractions() -> None:
-    """A wide value, an integer and a usual one, side by side in CrypTen's own functions."""
-    x = np.array([0.5, -1.25, 3.0, 0.0])
-    s, b = 1 / (1 + np.exp(-x)), (x > 0) * 1.0
-
-    def job(session: Session) -> None:
-        value = secret(session, x)
-        wide, bit = session.sigmoid(value, bound=12), value > 0
-        index = torch.tensor([0, 1])
-        cat, stack = runtime.crypten.cat, runtime.crypten.stack
-
-        def written(target: Any, item: Any) -> Any:
-            result = target.clone()
-            result[0] = item
-            return result
-
-        def put(array: np.ndarray, item: float) -> np.ndarray:
-            return np.concatenate([[item], array[1:]])
-
-        for got, expected in (
-            (cat([value, wide]), np.concatenate([x, s])),
-            (cat([wide, value]), np.concatenate([s, x])),
-            (cat([bit, value, wide]), np.concatenate([b, x, s])),
-            (stack([value, wide]), np.stack([x, s])),
-            (written(value, wide[0]), put(x, s[0])),
-            (written(wide, value[0]), put(s, x[0])),
-            (written(wide, 1.5), put(s, 1.5)),
-            (written(bit, 1), put(b, 1)),
-            (written(bit * 1.0, 0.5), put(b, 0.5)),
-            (value.index_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
-            (wide == wide, np.ones(4)),
-            (bit == 1, b),
-            (bit != 1, 1 - b),
-            (bit.mean(), b.mean()),
-            (bit / 2, b / 2),
-            (bit.exp(), np.exp(b)),
-            (wide.sigmoid(), 1 / (1 + np.exp(-s))),
-            (session.tanh(bit, bound=2), np.tanh(b)),
-            (value + torch.tensor([True, False, True, False]), x + np.array([1, 0, 1, 0])),
-            (value * torch.tensor([True, False, True, False]), x * [1, 0, 1, 0]),
-        ):
-            assert np.abs(opened(session, got) - expected).max() < 1e-2
-        with pytest.raises(ProtocolError, match="integers cannot take fractions"):
-            written(bit, 0.5)
-
-    for parties in (2, 3):
-        run_session(job, parties)
 
 
 @pytest.mark.parametrize("bits", [63, -1])

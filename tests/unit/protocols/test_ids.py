@@ -123,7 +123,7 @@ def test_a_rule_that_cannot_be_read_is_refused(entry, told):
 
 
 def test_a_column_that_is_not_there_is_named():
-    with pytest.raises(InputError, match="no id column 'key'; there is id, age"):
+    with pytest.raises(InputError, match="no id column 'key'; available: id, age"):
         IdRule.of("key").apply({"id": [1], "age": [2]}, "bank")
     assert IdRule.of({"columns": ["id"], "case": "lower"}) == IdRule(("id",), fold_case=True)
     assert IdRule.of({"columns": ["id"], "zeros": "strip"}) == IdRule(("id",), drop_leading_zeros=True)

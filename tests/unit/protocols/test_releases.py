@@ -96,7 +96,7 @@ def test_bad_declarations_raise(bad: dict[str, object]) -> None:
 
 
 def test_a_receiver_that_is_no_party_raises() -> None:
-    with pytest.raises(ProtocolError, match="no party"):
+    with pytest.raises(ProtocolError, match="not a party"):
         ReleaseDesk(ReleasePlan([SCORE]), parties=2)
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from protocols.dealing import tuples
-from protocols.dealing.tuples import Request, recipe, waves
+from protocols.dealing.tuples import Request, recipe, sines_and_cosines
 from protocols.errors import RangeError
 from protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
 from protocols.records.releases import ReleasePlan
@@ -83,7 +83,7 @@ def test_a_fraction_that_does_not_fit_the_angle_is_refused():
 @pytest.mark.parametrize("word", ["<i8", "<u4"])
 def test_waves_are_sines_and_cosines(word):
     t = np.random.default_rng(0).integers(0, 1 << 24, 20_000)
-    made = waves(t.astype(word), 24, 16, 14, word)
+    made = sines_and_cosines(t.astype(word), 24, 16, 14, word)
     for k in (1, 7, 31):
         angle = 2 * np.pi * k * t / 2**24
         for name, function in (("cos", np.cos), ("sin", np.sin)):
