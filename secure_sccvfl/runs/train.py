@@ -63,7 +63,7 @@ from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
-from secure_sccvfl.training.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
+from secure_sccvfl.training.modes.base import PartyContext, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedModule
@@ -161,7 +161,7 @@ class TrainJob:
         claim = partial(claim_head, ledgers, begun, name) if lasting else lambda: None
         engine = SecureEngine(session, self.data.schema.label_holder, self.data.schema.group_holders, claim)
         trained = gradient_mode(options.training.mode).train(
-            Workplace(
+            PartyContext(
                 engine,
                 statistics,
                 self.data.schema,

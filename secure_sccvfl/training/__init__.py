@@ -1,6 +1,10 @@
-"""The Engine seam, where values of several parties meet, its two sides, and the driver of the sealed method.
+"""Training of a consistent model: one trainer, one engine interface, and an engine in plaintext and under MPC.
 
-Called by modes, evaluation and benchmarks.
+From the lowest: `modules` (heads that are CrypTen modules), `grid` (public rules of second-order training), `engine`
+(the interface), `config` (settings), `schedule` (numbers of steps), `leak` (recovery of s from representations),
+`plain` (the plaintext engine), `shared`, `secure_measures`, `secure_steps` and `secure` (the engine under MPC),
+`model` (what a run is given, keeps and returns), `trainer` (the method), `aware` (the same for a model that uses s),
+and `modes` (what a run of each gradient mode opens, charges and trains).
 """
 
 from __future__ import annotations

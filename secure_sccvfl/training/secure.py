@@ -220,7 +220,7 @@ class SecureEngine:
             summed = crypten.cat(chosen).gram()
             paid, count = charge(), summed.size(0)
             summed = summed + self.session.noise_table(paid.kind, paid.sigma, count, [()] * count, WIDE_BITS)
-            opened = self._told(summed, releases.GRAM, paid.receipt)
+            opened = self._opened(summed, releases.GRAM, paid.receipt)
         whole = np.zeros((sum(self.widths),) * 2)
         whole[np.ix_(found.columns, found.columns)] = opened
         return whole
@@ -422,7 +422,7 @@ class SecureEngine:
             count = headroom.size(0)
             cuts = [count * at // ceil(count / _COMPARED) for at in range(ceil(count / _COMPARED) + 1)]
             outside = choice.some(crypten.cat([headroom[low:high] < 0 for low, high in pairwise(cuts)]))
-            found = self._told(outside, releases.RANGE_CHECK)
+            found = self._opened(outside, releases.RANGE_CHECK)
         if int(found[0]) != 0:
             left = f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g})"
             raise ProtocolError(
@@ -433,7 +433,7 @@ class SecureEngine:
         """Open how many checks of private heads fail, and stop every party if any does; eight rounds."""
         self._claim()
         with self.session.measure("validation"):
-            found = self._told((room < 0).sum(0, keepdim=True), releases.RANGE_CHECK)
+            found = self._opened((room < 0).sum(0, keepdim=True), releases.RANGE_CHECK)
         if int(found[0]) != 0:
             raise ProtocolError(UNSETTLED)
 
@@ -452,7 +452,7 @@ class SecureEngine:
             flipped, among = self._flips(heads, logits, penalty if flips else None, shifts)
             rate = (flipped.exact() / among).rescale(WIDE_BITS, sliced=True)
             figures = crypten.stack([loss, spread, gap, rate], dim=1)
-            seen = self._told(figures, releases.VALIDATION_SUMMARY)
+            seen = self._opened(figures, releases.VALIDATION_SUMMARY)
         rows = np.maximum(seen, 0.0).tolist()
         return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
 
@@ -511,7 +511,7 @@ class SecureEngine:
     ) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            found = np.flatnonzero(self._told(rising, releases.TEMPERATURE_CHOICE))
+            found = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def with_best_temperature(
@@ -550,7 +550,7 @@ class SecureEngine:
         with self.session.measure("leak"):
             holder, logits = self.group_holders[attribute], self._logits([trained], batch)
             figures = secure_measures.recovered(self.session, logits, groups, holder, count, floor)
-            return tuple(self._told(figures, releases.LEAK).tolist())
+            return tuple(self._opened(figures, releases.LEAK).tolist())
 
     def logits(self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -608,7 +608,7 @@ class SecureEngine:
 
     # parts
 
-    def _told(self, tensor: Shared, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
+    def _opened(self, tensor: Shared, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
         """Open what every party gets."""
         opened = self.session.open(tensor, self.session.declared(kind.name), receipt)
         if opened is None:

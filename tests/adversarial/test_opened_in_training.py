@@ -125,13 +125,13 @@ def worlds() -> dict[str, dict[str, np.ndarray]]:
 
 def test_a_value_that_follows_from_records_would_be_noticed(paid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: a guard that is moved by the mean of the training rows."""
-    honest = Trainer.guards
+    honest = Trainer.proxy_directions
 
     def guards(self: Trainer, roles: Roles) -> Any:
         mean = {p.rank: float(p.known.inputs.mean()) for p in self.train.parties}
         return [{rank: block + 1e-2 * mean[rank] for rank, block in one.items()} for one in honest(self, roles)]
 
-    monkeypatch.setattr(Trainer, "guards", guards)
+    monkeypatch.setattr(Trainer, "proxy_directions", guards)
     same, other = (told_in(paid / name, paid, rows) for name, rows in worlds().items())
     assert {one[1] for one, two in zip(same, other, strict=True) if not alike(one, two)} == {"guard-length"}
 

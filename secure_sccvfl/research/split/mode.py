@@ -58,7 +58,7 @@ from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, with_leaks
-from secure_sccvfl.training.modes.base import Seen, Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.training.modes.base import PartyContext, Seen, Trained, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, share_label
@@ -263,9 +263,9 @@ class SplitTrainer:
                 edited = self._edits_of(number, rows)
                 moved = [self.local.edited(inputs) - activations for inputs in edited]
                 deltas = np.stack(moved, axis=1)
-            for place, attribute in enumerate(self.train.protected):
-                if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
-                    groups[place] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
+            for number, attribute in enumerate(self.train.protected):
+                if self.engine.group_holders[number] == self.rank and attribute.codes is not None:
+                    groups[number] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
         return inputs_of(self.session, layout, activations, deltas, groups)
 
     def _edits_of(self, number: int, rows: np.ndarray) -> list[np.ndarray]:
@@ -373,35 +373,35 @@ class Split:
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
         return ()
 
-    def train(self, place: Workplace) -> Trained:
+    def train(self, context: PartyContext) -> Trained:
         """Discovery as in `sealed`, then split learning; the result is a model like any other."""
-        options = place.options
-        trainer = place.trainer(options.train_config())
-        if place.state is not None:
-            trainer.begin(place.state)
-        with place.phase("discovery and warm-up"):
+        options = context.options
+        trainer = context.trainer(options.train_config())
+        if context.state is not None:
+            trainer.begin(context.state)
+        with context.phase("discovery and warm-up"):
             trainer.discover()
         found = trainer.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
-        with place.phase("counterfactuals"):
+        with context.phase("counterfactuals"):
             finding, generators = trainer.generate(found)
-        with place.phase("training"):
+        with context.phase("training"):
             config = split_config(options)
             training = SplitTrainer(
-                place.engine,
-                place.problem,
+                context.engine,
+                context.problem,
                 finding.roles,
                 generators,
                 config,
                 options.drawn_seed,
-                place.hooks,
+                context.hooks,
                 trainer.state,
             )
-        made = training.run(trainer, place.phase)
-        with place.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
+        made = training.run(trainer, context.phase)
+        with context.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
             finding = trainer.with_confidence(made.finding or finding)
-        with place.phase("training"):
+        with context.phase("training"):
             trainer.validate(finding.roles, made.generators)
             head, temperature = _calibrated(made, trainer, options)
             leak = _leaking(made, trainer)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 class ModeEntry:
     """Import path of a mode, its description, and what its gradients reveal. Reading it imports nothing.
 
-    labels, groups: of y and of s of training records, to a party that knows those of other records.
-    lambdas: the weights of consistency that it tries unless they are named; empty: the common grid.
+    path: "module:attribute". labels, groups: what is revealed of y and of s of training records, to a party that
+    knows those of other records. lambdas: the weights of consistency that it tries unless they are named; empty: the
+    common grid.
     """
 
-    place: str
+    path: str
     words: str
     labels: Literal["hidden", "noisy", "shown"]
     lambdas: tuple[float, ...] = ()
@@ -49,5 +50,5 @@ MODES: Registry[ModeEntry] = Registry(
 
 def gradient_mode(name: str) -> GradientMode:
     """The mode of this name."""
-    made: GradientMode = imported(MODES.get(name).place)()
+    made: GradientMode = imported(MODES.get(name).path)()
     return made

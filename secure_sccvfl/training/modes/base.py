@@ -39,7 +39,7 @@ from secure_sccvfl.training.trainer import Model, Phase, Trainer
 
 
 @dataclass(frozen=True)
-class Workplace:
+class PartyContext:
     """What a mode trains with at one party. `state` is the state of a resumed run."""
 
     engine: SecureEngine
@@ -103,7 +103,7 @@ class GradientMode(Protocol):
         """What the price of a private head follows from; None if the model is not private."""
         ...
 
-    def train(self, place: Workplace) -> Trained:
+    def train(self, context: PartyContext) -> Trained:
         """Every process of a run calls this with what it holds."""
         ...
 

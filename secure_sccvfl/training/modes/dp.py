@@ -75,7 +75,7 @@ from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, Facts
 from secure_sccvfl.releases.charging import Charger, Paid
 from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.heads import head_plan
-from secure_sccvfl.training.modes.base import Trained, Workplace, check_budget
+from secure_sccvfl.training.modes.base import PartyContext, Trained, check_budget
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.sealed import sealed_releases
 from secure_sccvfl.training.shared import share_label, side_by_side
@@ -348,22 +348,22 @@ class Dp:
         given = options.train_config(), layouts, schema.task, schema.outputs
         return head_plan(*given, units=units, tabled=options.tabled(schema))
 
-    def train(self, place: Workplace) -> Trained:
-        options, schema, config = place.options, place.schema, place.options.train_config()
-        with place.phase("dp encoders"):
+    def train(self, context: PartyContext) -> Trained:
+        options, schema, config = context.options, context.schema, context.options.train_config()
+        with context.phase("dp encoders"):
             learned = train_dp(
-                place.engine.session,
-                place.problem.train,
+                context.engine.session,
+                context.problem.train,
                 schema.label_holder,
                 plain_columns(schema),
                 dp_config(options),
-                place.charger,
+                context.charger,
                 options.drawn_seed,
-                hooks=place.hooks,
-                state=place.state,
+                hooks=context.hooks,
+                state=context.state,
                 private=options.privacy.private_model,
             )
-        state = replace(State(None) if place.state is None else place.state, own=learned.own)
-        trainer = place.trainer(config, learned.encoders)
-        model = trainer.run(state=state, phase=place.phase)
-        return Trained(model, place.engine, trainer.total_steps, learned.seen)
+        state = replace(State(None) if context.state is None else context.state, own=learned.own)
+        trainer = context.trainer(config, learned.encoders)
+        model = trainer.run(state=state, phase=context.phase)
+        return Trained(model, context.engine, trainer.total_steps, learned.seen)

@@ -10,8 +10,8 @@ from secure_sccvfl.releases.catalogue import plan_of
 from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import (
+    PartyContext,
     Trained,
-    Workplace,
     check_budget,
     check_sampling,
     common_releases,
@@ -59,8 +59,8 @@ class Sealed:
         given = options.train_config(), schema.layouts.values(), schema.task, schema.outputs
         return head_plan(*given, tabled=options.tabled(schema))
 
-    def train(self, place: Workplace) -> Trained:
-        config = place.options.train_config()
-        trainer = place.trainer(config, driver=self.driver)
-        model = trainer.run(state=place.state, phase=place.phase)
-        return Trained(model, place.engine, trainer.total_steps)
+    def train(self, context: PartyContext) -> Trained:
+        config = context.options.train_config()
+        trainer = context.trainer(config, driver=self.driver)
+        model = trainer.run(state=context.state, phase=context.phase)
+        return Trained(model, context.engine, trainer.total_steps)
