@@ -354,7 +354,7 @@ def test_what_cannot_be_right_raises(way: Callable[[Session], Any], message: str
 
 
 def test_a_pinned_matrix_is_a_tensor_like_any_other() -> None:
-    """A regular operand gives a regular product; its shares are there for what is no product; masks can be dropped."""
+    """A regular operand gives a regular product; its shares serve other operations; masks can be dropped."""
 
     def job(session: Session) -> None:
         release, whole = results(3)[2], np.concatenate(BLOCKS, axis=1)
