@@ -1,31 +1,40 @@
-"""What a ledger says: its cap, its charges, and what each record has spent.
+"""What a ledger says: its budget, decisions to raise it, its charges, and the budget that each record has consumed.
 
-A record has spent the composition of the releases that it was part of. So the costs of overlapping sets add up
+A record has consumed the composition of the releases that it was part of. So the costs of overlapping sets add up
 where they overlap, and those of disjoint sets do not. One record more or less resets nothing for the others. A
-budget is about the record that has spent most.
+budget is about the record that has consumed most.
+
+A budget is set before the first release. Afterwards only all parties together can raise it (`CapDecision`). Their
+decision names the ledger by a hash of its lines, so it fits one ledger of each party (`accounting.ledger.states_of`),
+and the old budget, so it counts once. It becomes a line of every party's ledger, with the signatures, which
+`secure_sccvfl/releases/caps.py` checks. A decision never lowers a budget: what was released stays released.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
 
 from accounting.accountant import Epsilons, Price, epsilon_against_dealer, epsilon_of, epsilons, price_of
 from accounting.calibration import check_target
-from accounting.caps import RAISED, Raised
 from accounting.events import Event
 from accounting.ledger import START, Entry, LedgerError, Sets, states_of
 from accounting.records import RecordSet, memberships
 
 VERSION = 2
+RAISED = "cap"
+"""The kind of the ledger's line."""
 Reading = Callable[[Sequence[Event], float], float]
 """An epsilon of events at this delta."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The cap of every record. It is the first line of the ledger, or the last decision to raise it."""
+    """The budget of every record. It is the first line of the ledger, or the last decision to raise it."""
 
     epsilon: float
     delta: float
@@ -34,6 +43,72 @@ class Terms:
         check_target(self.epsilon, self.delta)
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, float(getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class CapDecision:
+    """What the parties sign. ledger: the name of its file. head: a hash of its lines. date: as people write it."""
+
+    ledger: str
+    before: float
+    after: float
+    delta: float
+    head: str
+    reason: str
+    date: str
+
+    def __post_init__(self) -> None:
+        for name in ("before", "after", "delta"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        check_target(self.before, self.delta)
+        check_target(self.after, self.delta)
+        if self.after <= self.before:
+            raise ValueError(f"a cap is only raised: {self.after:g} is not above {self.before:g}")
+        if not all(
+            isinstance(text, str) and text.strip() for text in (self.ledger, self.head, self.reason, self.date)
+        ):
+            raise ValueError("a decision on a cap needs the name of its ledger, a head, a reason and a date")
+
+    @property
+    def message(self) -> bytes:
+        """What is signed."""
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.message).hexdigest()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CapDecision:
+        """From data that have its fields among others; a missing one is a KeyError."""
+        return cls(**{field.name: data[field.name] for field in fields(cls)})
+
+    def misfit(self, cap: float, delta: float, heads: Collection[str]) -> str | None:
+        """Why the decision is not about a ledger with this budget and these hashes, or None."""
+        if self.head not in heads:
+            return "is about another ledger, or another state of it"
+        if (self.before, self.delta) != (cap, delta):
+            return f"raises a cap of {self.before:g} at delta {self.delta:g}; here it is {cap:g} at {delta:g}"
+        return None
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A decision as a ledger holds it. signed: a certificate (PEM) and a signature for each party's place."""
+
+    decision: CapDecision
+    signed: Mapping[str, Mapping[str, str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self.decision), "signed": {place: dict(one) for place, one in sorted(self.signed.items())}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Raised:
+        signed = {
+            str(place): {"certificate": str(one["certificate"]), "signature": str(one["signature"])}
+            for place, one in data["signed"].items()
+        }
+        return cls(CapDecision.from_dict(data), signed)
 
 
 @dataclass(frozen=True)
@@ -48,7 +123,7 @@ class Charge:
 class Account:
     """A ledger in its current state, with the sets of records that its charges are about.
 
-    raised: the decisions of all parties that led to the cap of now.
+    raised: the decisions of all parties that led to the current budget.
     """
 
     terms: Terms
@@ -68,7 +143,7 @@ class Account:
         """Every distinct list of releases that a record of this set was part of.
 
         Without a set, every charged record counts. Lists with the same prices count as one. So do sets that were
-        charged alike. This keeps the number of lists small however many runs there were.
+        charged equally. This keeps the number of lists small however many runs there were.
         """
         charged: dict[str, list[Event]] = {}
         for event in self.events:
@@ -92,11 +167,11 @@ class Account:
         return max(reading(events, self.terms.delta) for events in self.histories())
 
     def dearest(self, records: RecordSet | None = None) -> tuple[Event, ...]:
-        """The releases of the record that has spent most, by the accountant that decides."""
+        """The releases of the record that has consumed most, by the accountant that decides."""
         return max(self.histories(records), key=lambda events: epsilon_of(events, self.terms.delta))
 
     def spent(self, records: RecordSet | None = None) -> Epsilons:
-        """Three readings of what the record that has spent most has spent."""
+        """Three readings of the largest budget consumption of any of these records."""
         return epsilons(self.dearest(records), self.terms.delta)
 
 

@@ -1,9 +1,9 @@
-"""A cap on what may be released about any record. Ask first, charge, and only then release.
+"""The budget of every record: what may be released about it. Ask first, charge, and only then release.
 
 A charge is on disk when `charge` returns; the release follows it. If the process dies in between, the charge stays:
 more may have been paid than was released, never less. The ledger belongs to the consortium. It holds every set of
-records that was ever charged, and a second run starts from what each of its records has spent. Processes that
-charge at the same time wait for each other's lock and read the file anew.
+records that was ever charged, and a second run starts from the budget that each of its records has consumed.
+Processes that charge at the same time wait for each other's lock and read the file again.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from accounting.account import VERSION, Account, Charge, Terms, read_account
+from accounting.account import RAISED, VERSION, Account, Charge, Raised, Terms, read_account
 from accounting.accountant import Epsilons, epsilon_of
 from accounting.calibration import check_target
-from accounting.caps import RAISED, Raised
 from accounting.events import Event
 from accounting.ledger import Book, Entry, FileLedger, Ledger, MemoryLedger, digest_of, states_of
 from accounting.records import RecordSet
 
 
 class BudgetError(RuntimeError):
-    """A release would cost more than the cap, or is not covered by it; nothing was charged."""
+    """A release would cost more than the budget, or is not covered by it; nothing was charged."""
 
     for_operator = True
 
@@ -42,7 +41,7 @@ class Quote:
 
 
 class Budget:
-    """The cap of every record, and the ledger of what was charged to which of them."""
+    """The budget of every record, and the ledger of what was charged to which of them."""
 
     def __init__(self, ledger: Ledger, terms: Terms) -> None:
         self.terms = terms
@@ -54,7 +53,7 @@ class Budget:
 
     @classmethod
     def open(cls, path: Path, epsilon: float, delta: float, n: int | None = None) -> Budget:
-        """Create the ledger, or continue it if it has this cap. n: number of records."""
+        """Create the ledger, or continue it if it has this budget. n: number of records."""
         check_target(epsilon, delta, n)
         return cls(FileLedger(path), Terms(epsilon, delta))
 
@@ -71,7 +70,7 @@ class Budget:
     def charge(self, event: Event, key: str, records: RecordSet, limit: float = math.inf) -> Quote:
         """Pay for a release about to be made, or raise BudgetError.
 
-        limit: an epsilon below the cap that this charge must keep to, since the rest is for others.
+        limit: an epsilon below the budget that this charge must keep to, since the rest is for others.
 
         Charging a key again is free, so that a run that resumes does not pay twice. Use a key again only to send
         the very value that was noised under it, or when nothing was sent. New noise needs a new key.
@@ -99,7 +98,7 @@ class Budget:
             return quote
 
     def raise_cap(self, raised: Raised) -> Budget:
-        """The same ledger under a higher cap, which is a line of it when this returns, or BudgetError.
+        """The same ledger under a higher budget, which is a line of it when this returns, or BudgetError.
 
         The caller has checked the signatures. A decision that the ledger already has changes nothing.
         """
@@ -133,11 +132,11 @@ class Budget:
 
     @property
     def spent(self) -> Epsilons:
-        """What the record that has spent most has spent."""
+        """Three readings of the largest budget consumption of any record."""
         return self.account.spent()
 
     def spent_on(self, records: RecordSet) -> Epsilons:
-        """What the record among these that has spent most has spent."""
+        """Three readings of the largest budget consumption among these records."""
         return self.account.spent(records)
 
     @property

@@ -15,7 +15,7 @@ UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
 MOST_RELEASES = 2**20
 LEAST, MOST = 2.0**-20, 2.0**20
-"""The least and the most noise over sensitivity, for any cap."""
+"""The least and the most noise over sensitivity, for any budget."""
 Sampled = tuple[tuple[float, int], ...]
 """A record's chance to take part, and how many releases are made at it."""
 Coarse = tuple[float, ...]
@@ -23,13 +23,13 @@ Coarse = tuple[float, ...]
 
 
 class TargetError(ValueError):
-    """A cap that promises nothing, or cannot be kept."""
+    """A budget that promises nothing, or cannot be kept."""
 
     for_operator = True
 
 
 def check_target(epsilon: float, delta: float, records: int | None = None) -> None:
-    """Refuse a cap that promises nothing. A delta above 1/n would allow publishing a record outright."""
+    """Refuse a budget that promises nothing. A delta above 1/n would allow publishing a record outright."""
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise TargetError(f"epsilon must be finite and positive, got {epsilon}")
     if not 0 < delta < 1:
@@ -47,7 +47,7 @@ def noise_multiplier(
     spent: tuple[Event, ...] = (),
     coarse: Coarse = (),
 ) -> float:
-    """Hidden noise over sensitivity at which all planned releases together just fit the cap, never more.
+    """Hidden noise over sensitivity at which all planned releases together just fit the budget, never more.
 
     spent: what a record has paid for before; the planned releases share what is left. Infinite if nothing is left.
 

@@ -234,25 +234,6 @@ def curves(
     return drawing(title, axes.bottom + 40 + used, parts)
 
 
-def bars(title: str, values: Sequence[tuple[str, float]], below: str) -> str:
-    """A bar for each named value; names too long for the axis become numbers."""
-    stop = round_up(max([1e-9, *(value for _, value in values)]))
-    axes = Axes((0, max(1, len(values))), (0, stop), 44)
-    wide = min(36.0, 0.7 * (axes.right - axes.left) / max(1, len(values)))
-    short = all(len(name) <= 8 for name, _ in values)
-    parts = [axes.row(at, _axis_label(at, False)) for at in _marks(0, stop, False)]
-    for n, (name, value) in enumerate(values):
-        top = axes.y(value)
-        parts.append(
-            f'<rect x="{axes.x(n + 0.5) - wide / 2:.1f}" y="{top:.1f}" width="{wide:.1f}" '
-            f'height="{axes.bottom - top:.1f}" rx="1.5" fill="{SERIES[0]}">'
-            f"<title>{escape(name)}: {value:.3f}</title></rect>"
-        )
-        if n % max(1, len(values) // 7) == 0:
-            parts.append(axes.below(n + 0.5, name if short else str(n + 1), 16))
-    return drawing(title, axes.bottom + 40, [*parts, axes.titles(below)])
-
-
 def before_after(title: str, pairs: Sequence[Sequence[float]], what: str) -> str:
     """A point for each record: a share before and after. The diagonal means no change, the shade a flip."""
     axes = Axes((0, 1), (0, 1), 62, 230, 292, 10)
@@ -358,12 +339,6 @@ def sparkline(values: Sequence[float], top: float) -> str:
     )
 
 
-def cost_chart(budget: Mapping[str, Any]) -> str:
-    """What each release added to epsilon."""
-    costs = [(release["name"], release["cost"]) for release in budget["releases"]]
-    return bars("What each release added to epsilon (Rényi)", costs, "release")
-
-
 def running_chart(budget: Mapping[str, Any]) -> str:
     """Epsilon after each release, by Rényi accounting and by privacy loss distributions, against the cap."""
     lines = [
@@ -372,19 +347,6 @@ def running_chart(budget: Mapping[str, Any]) -> str:
     ]
     level = (budget["cap"], f"cap {budget['cap']:g}")
     return curves("Epsilon after each release, against the cap (dashed)", lines, "release", level=level)
-
-
-def spent_chart(budget: Mapping[str, Any]) -> str:
-    """How much of the cap is spent and how much is left."""
-    wide = WIDTH - 16
-    spent = wide * min(1.0, budget["epsilon_rdp"] / budget["cap"])
-    body = (
-        f'<rect x="8" y="26" width="{wide}" height="22" rx="4" class="rest"/>'
-        f'<rect x="8" y="26" width="{spent:.1f}" height="22" rx="4" fill="{SERIES[0]}"/>'
-        f'<text x="8" y="18">spent {budget["epsilon_rdp"]:.3f}</text>'
-        f'<text x="{WIDTH - 8}" y="18" text-anchor="end">left {budget["remaining"]:.3f} of {budget["cap"]:g}</text>'
-    )
-    return drawing("How much of the cap is spent", 56, [body])
 
 
 def drawing(title: str, height: float, parts: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """A release as data: what was released about which records, how much one record can move it, and its noise.
 
 All parties know who is in the data, so a record's content is what must stay hidden. Two data sets are neighbours
-when one record is *replaced* by any other; that relation decides. Adding or removing a record is reported beside
+when one record is *replaced* by any other; that relation decides. Adding or removing a record is reported next to
 it. An event does not say how the release was made. Accountants interpret events, and an event that they cannot
 interpret cannot be built.
 """
@@ -49,13 +49,13 @@ class Event:
     """One differentially private release, or `count` equal releases under one charge.
 
     sensitivity: joint l2 norm of what replacing one record can change in everything that the release opens. added:
-    the same for adding or removing one; 0 means the value of `sensitivity`. sigma: deviation of ONE copy of noise,
-    in the unit of `sensitivity`. copies: how many such copies stay hidden from every coalition of parties that does
-    not hold the attribute. dealer_copies: how many stay hidden from a dealer who later reads what was opened; 0
-    means that nothing is left against it. records: digest of the set of records it is about. sampling: a record's
-    chance to take part in each release. It is decided for every record independently and kept secret (Poisson); 1
-    means that all take part. mechanism: "paper" marks a table scaled to a norm first (`accounting.paper`); it is
-    priced in the same way.
+    the same for adding or removing one; 0 means the value of `sensitivity`. sigma: deviation of ONE noise
+    contribution, in the unit of `sensitivity`. copies: how many such contributions stay hidden from every coalition
+    of parties that does not hold the attribute. dealer_copies: how many stay hidden from a dealer who later reads
+    what was opened; 0 means that nothing is left against it. records: digest of the set of records it is about.
+    sampling: a record's chance to take part in each release. It is decided for every record independently and kept
+    secret (Poisson); 1 means that all take part. mechanism: "paper" marks a table scaled to a norm first
+    (`accounting.paper`); it is priced in the same way.
 
     A head trained with objective perturbation has the mechanism "objective" if the slopes of its loss have one sign
     (logistic: a record's gradient is -q c u with q in (0, 1)), and "objective-symmetric" if they lie in (-c, c)

@@ -15,9 +15,9 @@ is involved). Every party has its own book with the same lines. Each asks its ow
 is enough. So a single book that was set back spends nothing more, and the report shows where books differ. The
 files must lie on a local disk: locks of network file systems do not always hold.
 
-The sets of records that lines are about lie beside the book, in `sets/`: tags as bytes, named by their SHA-256. A
-set is on disk before a line names it. A missing or altered set makes the book unreadable; otherwise what its
-records have spent would be forgotten.
+The sets of records that lines are about lie next to the book, in `sets/`: keyed pseudonyms as bytes, named by their
+SHA-256. A set is on disk before a line names it. A missing or altered set makes the book unreadable; otherwise what
+its records have consumed would be forgotten.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class _FileBook:
 
 
 def read_ledger(path: Path) -> tuple[list[Entry], bool]:
-    """All lines of a ledger, for reading only, and whether a head beside it confirms its end."""
+    """All lines of a ledger, for reading only, and whether a head next to it confirms its end."""
     if not path.is_file():
         raise LedgerError(f"{path}: there is no ledger")
     entries, head = _read_lines(_text(path), path.name), _head_of(path)

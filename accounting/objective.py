@@ -12,7 +12,7 @@ from accounting.calibration import UPWARDS, Coarse, Sampled, TargetError, check_
 from accounting.events import OBJECTIVE, Event, Mechanism
 
 LEAST_MU, MOST_MU = 2.0**-20, 2.0**10
-"""The least and the most mu of everything together, for any cap."""
+"""The least and the most mu of everything together, for any budget."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Shape:
     def with_noise(self, budget: HeadBudget, multiplier: float) -> HeadBudget:
         """The same split of a budget at another noise of the heads.
 
-        All multipliers grow alike, the ridge by its rule. From the same budget and multiplier every host finds the
+        All multipliers grow equally, the ridge by its rule. From the same budget and multiplier every host finds the
         same figures, rounded to the side of more noise.
         """
         factor, ridge = multiplier / budget.head_multiplier, self.ridge(multiplier)

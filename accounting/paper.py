@@ -15,7 +15,7 @@ most min(sqrt(a), S) apart:
     Both inside: the distance is sqrt(a) = |u| <= |c'| <= S.
 An empty data set reaches the bound. Over d features it is sqrt(d) min(sqrt(a), S), which is at most the joint
 sensitivity sqrt(d a) of the unscaled tables times min(1, S): `scaled_sensitivity`. So the scaling saves nothing in
-privacy (noise and sensitivity shrink alike for S <= 1) while the counts are divided by |c| / S.
+privacy (noise and sensitivity shrink equally for S <= 1) while the counts are divided by |c| / S.
 
 Replacing a record moves a scaled table by at most sqrt(2) min(sqrt(a), S): the projection brings the sqrt(2a) of
 the counts no further apart, and two tables without a negative entry in a ball of radius S are at most sqrt(2) S
@@ -64,7 +64,7 @@ def paper_event(
 
 @dataclass(frozen=True)
 class Claim:
-    """The paper's epsilon beside the tight one: for one table, and for all tables and releases."""
+    """The paper's epsilon next to the tight one: for one table, and for all tables and releases."""
 
     sigma: float
     stated: float

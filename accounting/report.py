@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,27 +21,25 @@ from accounting.account import GRAM, HEAD, Account, Charge, Terms, part_of, part
 from accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
-    epsilon_of,
     epsilon_with_batches_known,
     finite,
 )
-from accounting.calibration import noise_multiplier, releases_left
-from accounting.charts import STYLE, cost_chart, running_chart, spent_chart
+from accounting.calibration import releases_left
+from accounting.charts import STYLE, running_chart
 from accounting.events import Event
 from accounting.paper import claim
 from accounting.plain_text import markdown
 
-WHAT_IF_CAPS = (2.0, 4.0, 8.0)
 PAPER_SIGMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
 NOISE = {
-    "dealer+holder": "Noise was added twice at full scale, by the dealer and by the holder of the protected "
-    "attribute; both copies together are what the guarantee counts. It holds against every coalition of parties that "
-    "does not hold the attribute itself (they lack both). Against a dealer who reads what was released, and against "
-    "the holder about others' columns, one copy is left; nothing against the dealer and the holder together.",
+    "dealer+holder": "Two independent noise contributions at full scale, of the dealer and of the holder of the "
+    "protected attribute; the guarantee counts both. It holds against every coalition of parties without the holder "
+    "(they lack both). Against a dealer who reads what was released, and against the holder about others' columns, "
+    "one contribution is left; nothing holds against the dealer and the holder together.",
     "dealer": "Noise was added once, by the dealer. The guarantee holds against any parties together; what was "
-    "released must be kept from the dealer, who could take its noise off again.",
-    "all-parties": "Every party added noise at full scale; one copy is counted. The guarantee holds as long as one "
-    "party keeps its noise to itself.",
+    "released must be kept from the dealer, who could subtract its noise.",
+    "all-parties": "Every party added noise at full scale; one contribution is counted. The guarantee holds as long "
+    "as one party keeps its noise secret.",
 }
 SAMPLED = (
     "Some releases are about a random sample of the records, drawn in secret by the dealer: no party knows who took "
@@ -55,7 +52,8 @@ COVERS = (
     "(scores, roles).",
     "The content of every record that the ledger has charged: replacing any one record by any other changes the odds "
     "of any outcome of these releases by a factor of at most e^epsilon, except with probability delta. The parties "
-    "know who is in, so this is what there is to hide; the figure for adding or removing a record stands beside it.",
+    "know which records take part, so this is what there is to hide; the figure for adding or removing a record is "
+    "given as well.",
     "Sets of records that overlap: each record counts every release it was part of, and the figures are those of the "
     "record that has spent most.",
 )
@@ -64,8 +62,8 @@ COVERS_HEAD = (
     "further evaluations reveal nothing more about training records."
 )
 HEAD_NOISE = (
-    "Only the dealer's copy of the noise of a head is counted: a party that receives predictions knows any copy that "
-    "it made itself. The head and its predictions must be kept from the dealer, who could take its noise off again."
+    "Only the dealer's noise of a head is counted: a party that receives predictions knows the noise that it added "
+    "itself. The head and its predictions must be kept from the dealer, who could subtract its noise."
 )
 MODEL = "The trained model and its predictions: they depend on the records through more than these statistics."
 OTHER_MODELS = (
@@ -86,12 +84,6 @@ class Notes:
 
     noise: str | None = None
     uncharged: tuple[Mapping[str, str], ...] = ()
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Notes:
-        """From the "privacy" part of a run's report.json."""
-        listed = [{"name": str(u["name"]), "purpose": str(u["purpose"])} for u in data.get("uncharged", ())]
-        return cls(data.get("noise"), tuple(listed))
 
 
 def build_report(account: Account, notes: Notes | None = None, *, held_out: bool = False) -> dict[str, Any]:
@@ -141,7 +133,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
             for part in split
         ],
         "releases": releases,
-        "what_if": _what_if(account),
+        "room": _room(account),
         "paper": _paper(terms, events),
         "sampled": SAMPLED.format(known=known, spent=total.renyi) if any(e.sampling < 1 for e in events) else None,
         "dealer": against if events else None,
@@ -168,59 +160,18 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     return tuple(lines)
 
 
-def _what_if(account: Account) -> dict[str, Any] | None:
-    """How many more releases like the last one (but for heads) fit, and what other caps would buy for as many."""
+def _room(account: Account) -> dict[str, Any] | None:
+    """How many more releases like the last one (other than of heads) fit the cap."""
     terms = account.terms
     if not account.events:
         return None
     like = next((e for e in reversed(account.events) if part_of(e.name) not in (GRAM, HEAD)), account.events[-1])
-    paid = account.dearest(account.sets[like.records])
-    made = sum(event.count for event in paid)
-    caps = []
-    for cap in WHAT_IF_CAPS:
-        times = _noise_for(paid, like, cap, terms.delta)
-        caps.append(
-            {
-                "cap": cap,
-                "releases_at_this_noise": releases_left([], like, cap, terms.delta),
-                "multiplier_for_as_many": None if times is None else times * like.multiplier,
-                "noise_for_as_many": times,
-            }
-        )
-    return {
-        "like": like.name,
-        "more_at_this_noise": releases_left(paid, like, terms.epsilon, terms.delta),
-        "made": made,
-        "caps": caps,
-    }
-
-
-def _noise_for(paid: Sequence[Event], like: Event, cap: float, delta: float) -> float | None:
-    """How many times the noise of now as many releases need under another cap; None if none is enough.
-
-    Without heads: releases of equal noise, compared with this one. With heads: the noise of all in proportion, at the
-    same ridge.
-    """
-    if not any(event.curvature for event in paid):
-        sampled: Counter[float] = Counter()
-        for event in paid:
-            sampled[event.sampling] += event.count
-        return noise_multiplier(cap, delta, 0, tuple(sorted(sampled.items()))) / like.multiplier
-
-    def over(times: float) -> float:
-        return epsilon_of([replace(event, sigma=times * event.sigma) for event in paid], delta) - cap
-
-    low, high = 2.0**-10, 2.0**10
-    if over(high) > 0:
-        return None
-    while high / low > 1 + 1e-4:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if over(middle) > 0 else (low, middle)
-    return high
+    charged = account.dearest(account.sets[like.records])
+    return {"like": like.name, "count": releases_left(charged, like, terms.epsilon, terms.delta)}
 
 
 def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
-    """The paper's statement beside what holds, for as many tables and releases as were made here.
+    """The paper's statement next to what holds, for as many tables and releases as were made here.
 
     An added record moves the counts of d tables by sqrt(d), which gives the number of tables. Other releases have
     none.
@@ -243,11 +194,10 @@ def to_markdown(report: Mapping[str, Any]) -> str:
     return _templates(html=False).get_template("privacy_budget.md").render(r=report)
 
 
-def to_html(report: dict[str, Any]) -> str:
+def to_html(report: Mapping[str, Any]) -> str:
     """One page that needs nothing else."""
-    plots = {"cost": cost_chart(report), "running": running_chart(report), "left": spent_chart(report)}
     page = _templates(html=True).get_template("privacy_budget.html")
-    return page.render(r=report, plots={name: Markup(svg) for name, svg in plots.items()}, style=Markup(STYLE))
+    return page.render(r=report, chart=Markup(running_chart(report)), style=Markup(STYLE))
 
 
 def write_report(folder: Path, report: dict[str, Any], name: str = "privacy_budget") -> tuple[Path, ...]:

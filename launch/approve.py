@@ -3,7 +3,7 @@
     sccvfl approve session.toml --certs certs --rank 0
     sccvfl approve session.toml --certs certs --rank 0 --yes     without a question
 
-It shows the plan, asks, and writes approvals/party-0.json beside the session file. Hand that file to
+It shows the plan, asks, and writes approvals/party-0.json next to the session file. Hand that file to
 the other parties; it is public. `sccvfl party` starts only if all parties approved the plan as it is.
 """
 

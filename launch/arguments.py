@@ -7,7 +7,7 @@ import difflib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from protocols.config import ConfigError
 from secure_sccvfl.config.fields import parsed_setting
@@ -52,9 +52,11 @@ def argument(*names: str, **settings: Any) -> Argument:
     return names, settings
 
 
-def program(
-    name: str, run: Callable[[argparse.Namespace], int], *arguments: Argument, json: bool = True
-) -> Callable[[Sequence[str] | None], int]:
+class Main(Protocol):
+    def __call__(self, given: Sequence[str] | None = None) -> int: ...
+
+
+def program(name: str, run: Callable[[argparse.Namespace], int], *arguments: Argument, json: bool = True) -> Main:
     """The `main` of a program: help from the text of its module, and one-line errors."""
 
     def main(given: Sequence[str] | None = None) -> int:

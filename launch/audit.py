@@ -7,7 +7,7 @@
 
 `verify` compares them with each other. It says in one line whether the run can be trusted, and
 names what does not fit. Someone who can write every file of a run on one machine could make all of it
-anew; only the seal, kept by others, shows that. A seal from before an appeal or a new page still fits.
+again; only the seal, kept by others, shows that. A seal from before an appeal or a new page still fits.
 On a party's own host, the others' signatures show it: --certs names the consortium's authority
 (ca.pem), --config the session file as you have it. Nothing is written.
 """
@@ -32,15 +32,15 @@ def _verify(options: argparse.Namespace) -> int:
     from secure_sccvfl.reports.verify import unchecked, verify
 
     authority = None if options.certs is None else (options.certs / "ca.pem").read_bytes()
-    found = verify(options.run, options.seal, authority)
+    checks = verify(options.run, options.seal, authority)
     if options.config is not None:
-        found["session file"] = _other_session(options.run, options.config)
-    problems = [line for lines in found.values() for line in lines]
+        checks["session file"] = _other_session(options.run, options.config)
+    problems = [line for lines in checks.values() for line in lines]
     notes = [] if problems else unchecked(options.run, options.seal, authority)
     if options.json:
-        print(json.dumps({"trusted": not problems, "checks": found, "notes": notes}))
+        print(json.dumps({"trusted": not problems, "checks": checks, "notes": notes}))
     elif not problems:
-        say(f"{options.run} can be trusted: {', '.join(found)} fit together")
+        say(f"{options.run} can be trusted: {', '.join(checks)} fit together")
         for line in notes:
             say(f"  note: {line}")
     else:

@@ -83,14 +83,14 @@ def _authority(options: argparse.Namespace) -> int:
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
         passphrase = _asked("passphrase of the authority's key: ", twice=True)
-    made = Authority.create(options.folder, passphrase, options.days)
-    shown = fingerprint(pem(made.certificate))
-    kept = "encrypted" if made.is_encrypted else "NOT encrypted: whoever reads this folder can sign"
+    authority = Authority.create(options.folder, passphrase, options.days)
+    print_ = fingerprint(pem(authority.certificate))
+    protection = "encrypted" if authority.is_encrypted else "NOT encrypted: whoever reads this folder can sign"
     return answer(
         options,
-        {"authority": str(options.folder / AUTHORITY), "fingerprint": shown, "encrypted": made.is_encrypted},
-        f"made {options.folder / AUTHORITY}: {shown}",
-        f"its key stays in {options.folder}, {kept}",
+        {"authority": str(options.folder / AUTHORITY), "fingerprint": print_, "encrypted": authority.is_encrypted},
+        f"made {options.folder / AUTHORITY}: {print_}",
+        f"its key stays in {options.folder}, {protection}",
     )
 
 
@@ -99,17 +99,17 @@ def _sign(options: argparse.Namespace) -> int:
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
-    made = authority.sign(options.requests, passphrase, renew=options.renew, days=options.days)
+    signed = authority.sign(options.requests, passphrase, renew=options.renew, days=options.days)
     lines = [
         line
-        for m, path in made
+        for m, path in signed
         for line in (
             f"signed {path}: {m.place}, {m.name}, until {m.end:%F}",
             f"  certificate {m.fingerprint}",
             f"  key {m.key}",
         )
     ]
-    return answer(options, [{**m.as_record(), "file": str(path)} for m, path in made], *lines)
+    return answer(options, [{**m.as_record(), "file": str(path)} for m, path in signed], *lines)
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -126,9 +126,9 @@ def _install(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from protocols.net.enrolment import members
 
-    found = members(options.folder)
-    lines = [f"{m.place}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in found]
-    return answer(options, [m.as_record() for m in found], *lines)
+    listed = members(options.folder)
+    lines = [f"{m.place}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
+    return answer(options, [m.as_record() for m in listed], *lines)
 
 
 def _pin(options: argparse.Namespace) -> int:
@@ -166,8 +166,10 @@ def _revoke(options: argparse.Namespace) -> int:
     from protocols.net.enrolment import Authority, members
 
     authority = Authority(options.authority)
-    given = options.certificate
-    prints = [member.fingerprint for member in members(Path(given))] if Path(given).exists() else [given]
+    certificate = options.certificate
+    prints = (
+        [member.fingerprint for member in members(Path(certificate))] if Path(certificate).exists() else [certificate]
+    )
     revoked = [authority.revoke(print_) for print_ in prints]
     lines = [
         text
@@ -194,10 +196,10 @@ def _from_file(file: Path | None) -> bytes | None:
 def _asked(prompt: str, *, twice: bool = False) -> bytes:
     if not sys.stdin.isatty():
         raise ConfigError("the authority's key is encrypted: give --passphrase-file, or run this at a terminal")
-    said = getpass.getpass(prompt)
-    if twice and getpass.getpass("once more: ") != said:
+    passphrase = getpass.getpass(prompt)
+    if twice and getpass.getpass("once more: ") != passphrase:
         raise ConfigError("the two passphrases differ")
-    return said.encode()
+    return passphrase.encode()
 
 
 COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argument, ...]]] = {
@@ -207,7 +209,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argum
         argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
         argument("--place", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
         argument("--name", required=True, help="what the certificate calls this member"),
-        argument("--renew", action="store_true", help="make a new key beside the one in use"),
+        argument("--renew", action="store_true", help="make a new key next to the one in use"),
     ),
     "authority": (
         "Make the consortium's authority, at one place.",

@@ -1,6 +1,6 @@
 """The console program `sccvfl`: one name for the programs in launch/.
 
-sccvfl run --parties 3                                train on census data in secret, with a report
+sccvfl run --parties 3                                train on census data under MPC, with a report
 sccvfl report runs/2026-01-01                         make its page again
 sccvfl explain runs/2026-01-01 --record g0374         one person: columns, roles, edit, decisions, why
 sccvfl audit verify runs/2026-01-01                   can it be trusted?
@@ -28,8 +28,8 @@ from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE
 
 COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "run": ("run_mpc", [], "train, test and report a whole run on this machine"),
-    "predict": ("run_mpc", ["predict"], "decide about new records with a trained model, in secret"),
-    "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, in secret"),
+    "predict": ("run_mpc", ["predict"], "decide about new records with a trained model, under MPC"),
+    "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, under MPC"),
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
     "options": ("options", [], "every option of a run, with type, default and meaning; their JSON Schema"),
     "report": ("report", [], "make report.html of a run again"),
@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "attack": ("security_eval", [], "attacks on what a run really gave to each one"),
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
-    "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
+    "bench": ("bench", [], "measure next to stock CrypTen and plain torch"),
     "init": ("init", [], "draft the description of your own data; merge the parties' drafts"),
     "check": ("check", [], "read your own file against the description: every problem at once"),
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(EXIT_CODES)
         return OK
     if given[0] not in COMMANDS:
-        print(f"sccvfl: no command {given[0]!r}; there is {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"sccvfl: no command {given[0]!r}; available: {', '.join(COMMANDS)}", file=sys.stderr)
         return WRONG_USE
     module, first, _ = COMMANDS[given[0]]
     if find_spec(f"launch.{module}") is None:

@@ -27,14 +27,14 @@ def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.reports.walk import walk
 
     torch.set_num_threads(1)  # small models: more threads are slower
-    own = RunFolder.of(options.run).host if options.party is None else options.party
-    if own is not None:
-        told = explain_to_party(options.run, options.record, own, options.config, options.predictions)
+    party = RunFolder.of(options.run).host if options.party is None else options.party
+    if party is not None:
+        explanation = explain_to_party(options.run, options.record, party, options.config, options.predictions)
     elif options.config is not None or options.predictions is not None:
         raise ConfigError("--config and --predictions are for one party: name it with --party")
     else:
-        told = explain(options.run, options.record)
-    return answer(options, told, *walk(told).splitlines())
+        explanation = explain(options.run, options.record)
+    return answer(options, explanation, *walk(explanation).splitlines())
 
 
 main = program(

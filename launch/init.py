@@ -33,17 +33,17 @@ def draft(options: argparse.Namespace) -> int:
 
     if options.file is None:
         raise ConfigError("name your file, or the drafts to --merge")
-    if odd := [name for name in ("name", "session", "address") if getattr(options, name)]:
-        raise ConfigError(f"--{odd[0]} goes with --merge")
+    if misplaced := [name for name in ("name", "session", "address") if getattr(options, name)]:
+        raise ConfigError(f"--{misplaced[0]} goes with --merge")
     party = options.party or options.file.stem
-    made = draft_of(options.file, party, id_column=options.id, label=options.label, protected=options.protected)
+    new = draft_of(options.file, party, id_column=options.id, label=options.label, protected=options.protected)
     out = options.out or Path(f"draft-{party}.toml")
-    _write(out, made.text())
+    _write(out, new.text())
     return answer(
         options,
-        {"draft": str(out), "id": made.id, "features": len(made.features), "notes": made.notes},
-        f"{out}: {len(made.features)} columns of {party}, id {made.id!r}",
-        *(f"  {column}: {note}" for column, note in made.notes),
+        {"draft": str(out), "id": new.id, "features": len(new.features), "notes": new.notes},
+        f"{out}: {len(new.features)} columns of {party}, id {new.id!r}",
+        *(f"  {column}: {note}" for column, note in new.notes),
         f"  all of {out} becomes public among the parties: read it, fill in units and meanings, and approve it",
     )
 
@@ -76,14 +76,14 @@ def merge(options: argparse.Namespace) -> int:
 
 def _each(paths: list[Path]) -> list[Path]:
     """The files that are meant, also where no shell has replaced `draft-*.toml` by them."""
-    return [found for path in paths for found in (sorted(path.parent.glob(path.name)) or [path])]
+    return [file for path in paths for file in (sorted(path.parent.glob(path.name)) or [path])]
 
 
 def _address(text: str) -> tuple[str, str]:
-    name, mark, place = text.partition("=")
+    name, mark, address = text.partition("=")
     if not mark or not name:
         raise ConfigError(f"--address must look like bank=bank.example:7100, not {text!r}")
-    return name, place
+    return name, address
 
 
 def _write(path: Path, text: str) -> None:

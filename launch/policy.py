@@ -14,7 +14,7 @@
 
 CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. docs/policy.md tells
 the life of a card. `verify` says whether its approvals hold. A review with --dataset runs discovery
-again on these records, in secret, which is charged, and records what changed. It sets the next date,
+again on these records, under MPC, which is charged, and records what changed. It sets the next date,
 a quarter later. A change makes a new version: train with `--card RUN/policy_card.json` to follow it.
 Every change to the card of a run goes to the run's hash-chained log, and the new seal is printed.
 A seal that was noted before still fits: `audit verify RUN --seal OLD` names what came since.
@@ -41,7 +41,7 @@ NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.policy.concerns import concerns
+    from secure_sccvfl.policy.approvals import concerns
     from secure_sccvfl.reports.policy_card import card_markdown, find_card
 
     if options.what == "key":
@@ -67,8 +67,8 @@ def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
     from secure_sccvfl.policy.approvals import approved, read_key
     from secure_sccvfl.reports.policy_card import keep_card
 
-    place = Path(options.card)
-    if not place.exists() or place.suffix == ".toml":
+    path = Path(options.card)
+    if not path.exists() or path.suffix == ".toml":
         raise ConfigError("only JSON cards are written: `policy show CARD --json > card.json` makes one of any card")
     today = datetime.date.today().isoformat()
     files: list[Path] = []
@@ -83,8 +83,8 @@ def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
             raise ConfigError("appeal needs --feature, the column whose role is objected to")
         card = card.appealed(options.feature, today, options.who, options.text, options.wants)
     else:
-        card, files = _reviewed(options, card, place, today)
-    if seal := keep_card(place, card, options.what, files):
+        card, files = _reviewed(options, card, path, today)
+    if seal := keep_card(path, card, options.what, files):
         say(f"seal, to be kept by every party: {seal}", error=True)
     return card
 
@@ -95,7 +95,7 @@ def _reviewed(
     """The card after a review, and the files of a discovery that was run for it."""
     from secure_sccvfl.policy.entries import Evidence
     from secure_sccvfl.policy.reviews import Review, reviewed
-    from secure_sccvfl.runs.local.later_discovery import discover_again, discovered
+    from secure_sccvfl.runs.local.card_review import discover_again, discovered
 
     if options.appeal and options.because:
         raise ConfigError("a review that answers an appeal has that as its cause: leave --because out")
@@ -109,18 +109,18 @@ def _reviewed(
         options.appeal,
         options.feature,
         options.role,
-        tuple(map(Evidence.told, options.evidence)),
+        tuple(map(Evidence.parse, options.evidence)),
         {note: getattr(options, note) for note in NOTES if getattr(options, note) is not None},
         options.due,
     )
-    made = reviewed(card, review)  # a wrong request is refused before discovery is run and charged
+    request = reviewed(card, review)  # a wrong request is refused before discovery is run and charged
     if options.discovery is not None:
         return reviewed(card, review.with_found(discovered(options.discovery))), []
     if options.dataset is None:
-        return made, []
+        return request, []
     if not place.is_dir():
         raise ConfigError("--dataset runs discovery with the settings of a run: name the folder of one")
-    found, files = discover_again(place, options.dataset, made.events[-1]["number"])
+    found, files = discover_again(place, options.dataset, request.events[-1]["number"])
     return reviewed(card, review.with_found(found)), files
 
 
@@ -140,27 +140,26 @@ def _key(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, card: PolicyCard) -> int:
     """What is not in order; a card that a run would refuse, or a broken approval, fails the check."""
-    from secure_sccvfl.policy.approvals import verdicts
-    from secure_sccvfl.policy.concerns import concerns
+    from secure_sccvfl.policy.approvals import concerns, verdicts
 
-    found = concerns(card, datetime.date.today())
+    problems = concerns(card, datetime.date.today())
     failed = bool(card.without_evidence) or any(v.problem for v in verdicts(card))
     head = f"card for {card.dataset}, version {card.version}: {'FAILS' if failed else 'can be followed'}"
-    answer(options, {"fails": failed, "concerns": found}, head, *(f"  {line}" for line in found))
+    answer(options, {"fails": failed, "concerns": problems}, head, *(f"  {line}" for line in problems))
     return CHECK_FAILED if failed else OK
 
 
 def _verify(options: argparse.Namespace, card: PolicyCard) -> int:
     from secure_sccvfl.policy.approvals import verdicts
 
-    found = verdicts(card)
-    broken, held = any(v.problem for v in found), any(v.holds for v in found)
-    told = [{"who": v.approval.who, "holds": v.holds, "problem": v.problem, "words": v.words} for v in found]
+    verdicts_ = verdicts(card)
+    broken, held = any(v.problem for v in verdicts_), any(v.holds for v in verdicts_)
+    records = [{"who": v.approval.who, "holds": v.holds, "problem": v.problem, "words": v.words} for v in verdicts_]
     state = "approvals are BROKEN" if broken else "approved" if held else "not approved"
     answer(
         options,
-        {"digest": card.digest(), "approved": held and not broken, "approvals": told},
-        *(f"{'holds' if v.holds else 'BROKEN' if v.problem else 'earlier'}: {v.words}" for v in found),
+        {"digest": card.digest(), "approved": held and not broken, "approvals": records},
+        *(f"{'holds' if v.holds else 'BROKEN' if v.problem else 'earlier'}: {v.words}" for v in verdicts_),
         f"version {card.version} ({card.digest()[:12]}): {state}",
     )
     return OK if held and not broken else CHECK_FAILED
@@ -170,9 +169,9 @@ def _status(options: argparse.Namespace, card: PolicyCard) -> int:
     """Is a review due? What is compared with other data needs the folder of a run."""
     from secure_sccvfl.data.features import DataError
     from secure_sccvfl.policy.shift import LEVEL
-    from secure_sccvfl.runs.local.triggers import changed_schema, due_by_card, own_shift, shift_record
+    from secure_sccvfl.runs.local.card_review import changed_schema, due_by_card, own_shift
 
-    due, told, run_folder = due_by_card(card, datetime.date.today()), [], Path(options.card)
+    due, notes, run_folder = due_by_card(card, datetime.date.today()), [], Path(options.card)
     shift = None
     if options.dataset is not None:
         if not run_folder.is_dir():
@@ -180,20 +179,23 @@ def _status(options: argparse.Namespace, card: PolicyCard) -> int:
         due += changed_schema(run_folder, card, options.dataset)
         if options.party is not None:
             try:
-                name, found = own_shift(run_folder, options.dataset, options.party)
-                shift = shift_record(name, found)
-                moved = [f"{s.column} moved by {s.distance:.3f} (by chance {s.by_chance:.3f})" for s in found]
-                due += [f"shift: {line}" for line, s in zip(moved, found, strict=True) if s.alarm]
-                told.append(f"largest move of {name}: {moved[0]}; any false alarm has chance {LEVEL:g} at most")
+                name, shifts = own_shift(run_folder, options.dataset, options.party)
+                columns = {
+                    s.column: {"distance": s.distance, "by_chance": s.by_chance, "alarm": s.alarm} for s in shifts
+                }
+                shift = {"party": name, "false_alarm_rate": LEVEL, "columns": columns}
+                moved = [f"{s.column} moved by {s.distance:.3f} (by chance {s.by_chance:.3f})" for s in shifts]
+                due += [f"shift: {line}" for line, s in zip(moved, shifts, strict=True) if s.alarm]
+                notes.append(f"largest move of {name}: {moved[0]}; any false alarm has chance {LEVEL:g} at most")
             except DataError as error:
-                told.append(f"no check for a shift: {error}")
+                notes.append(f"no check for a shift: {error}")
     elif options.party is not None:
         raise ConfigError("--party needs --dataset, the new records")
     return answer(
         options,
         {"review_due": card.review_due, "due": due, "shift": shift},
         f"card for {card.dataset}, version {card.version}, next review {card.review_due or 'not set'}",
-        *(f"  {line}" for line in (*due, *told)),
+        *(f"  {line}" for line in (*due, *notes)),
         "a review is due" if due else "no review is due",
     )
 

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
             elif not options.quiet:
                 print(to_markdown(made.report))
             if not made.vouched and made.report["ledgers"]["read"] == 1:
-                say("privacy_report: no .head beside the ledger, so lines cut off its end would not show", error=True)
+                say("privacy_report: no .head next to the ledger: lines cut off its end would not show", error=True)
             for path in () if options.json or options.quiet else files:
                 say(f"wrote {path}")
             if not made.sound:

@@ -4,7 +4,7 @@
     sccvfl raise-cap sign cap.toml --certs certs --rank 0
     sccvfl raise-cap show cap.toml
 
-One party drafts it, each signs the same file in turn, and all put it beside the session file, with
+One party drafts it, each signs the same file in turn, and all put it next to the session file, with
 cap = "cap.toml" and the new epsilon among its options. The next session checks all signatures against
 the certificates that the session file pins, and writes the decision into every ledger. A party that does
 not sign is enough to keep the cap. --test is about the ledger of test records.
@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         raised = read_decision(options.file)
     if options.action == "sign":
-        place = f"party-{options.rank}"
-        raised = signed_by(raised, Credentials.of(options.certs, place), place)
+        folder = f"party-{options.rank}"
+        raised = signed_by(raised, Credentials.of(options.certs, folder), folder)
         write_decision(options.file, raised)
     decision, places = raised.decision, sorted(raised.signed)
     return answer(

@@ -1,13 +1,11 @@
 """Make the page of a run again: report.html, one file that needs nothing else.
 
     python launch/report.py runs/2026-01-01
-    python launch/report.py runs/2026-01-01 --party 0     for that party, with what its own generator does
 
-A run makes its page at its end. The security evaluation makes it again with its curves. The page of
-a party holds what was released to that party alone, so it goes into the party's folder. On a
-party's own host the page is that party's. The program writes the page and a line in the run's log,
-and prints the new seal; nothing else changes. If the page is the same as before, nothing is written.
-On a host where all jobs ended but the report was not made, it makes the report.
+A run makes its page at its end. The security evaluation makes it again with its curves. The program
+writes the page and a line in the run's log, and prints the new seal; nothing else changes. If the
+page is the same as before, nothing is written. On a host where all jobs ended but the report was
+not made, it makes the report.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from launch.arguments import answer, argument, program
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.reports.edits import own_edits
     from secure_sccvfl.reports.folders import RunFolder
     from secure_sccvfl.reports.page import PAGE, render
     from secure_sccvfl.reports.run_log import LOG, record
@@ -30,10 +27,8 @@ def run(options: argparse.Namespace) -> int:
         from secure_sccvfl.runs.member.member import finish
 
         return finish(options.run)
-    edits = None if options.party is None else own_edits(options.run, options.party)
-    party = None if folder.host is not None else options.party  # there, the page is the party's anyway
-    path = (options.run if party is None else options.run / f"party-{party}") / PAGE
-    page = render(options.run, party, edits)
+    path = options.run / PAGE
+    page = render(options.run)
     changed = not path.exists() or path.read_text(encoding="utf-8") != page
     if changed:
         path.write_text(page, encoding="utf-8")
@@ -48,7 +43,6 @@ main = program(
     "report",
     run,
     argument("run", type=Path, help="the folder of a finished run"),
-    argument("--party", type=int, help="make the page of this party (its number, from 0)"),
 )
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS
-from secure_sccvfl.research.reproduction.tables import ENGINES, Part, command_line, plan, reproduce, run_plan
+from secure_sccvfl.research.reproduction.tables import Part, command_line, plan, reproduce, run_plan
 from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.runs.console import OK, guarded, say
 
@@ -59,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0; paper: 700)")
     parser.add_argument("--jobs", type=int, default=max(os.cpu_count() or 1, 1), help="processes (default: cores)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; finished seeds in it are kept")
-    parser.add_argument("--engine", choices=tuple(ENGINES), default="local", help="ray: on a Ray cluster")
     options = parser.parse_args(arguments)
     if (options.seeds is not None and options.seeds < 1) or options.jobs < 1 or options.first_seed < 0:
         parser.error("--seeds and --jobs must be at least 1, --first-seed at least 0")
@@ -91,7 +90,6 @@ def run_experiment(options: argparse.Namespace) -> int:
             part,
             options.out,
             options.jobs,
-            options.engine,
             command_of(options, *datasets),
             lambda finished, total: tell(options.experiment, finished, total),
         )
@@ -138,7 +136,7 @@ def run_paper(options: argparse.Namespace) -> int:
     for part in parts:
         check_data(part.datasets, part.card)
     with shown_progress() as tell:
-        run_plan(parts, options.out, options.jobs, options.engine, tell)
+        run_plan(parts, options.out, options.jobs, tell)
     print((options.out / "README.md").read_text("utf-8"))
     return OK
 

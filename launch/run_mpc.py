@@ -136,8 +136,8 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         folder = RunFolder.of(options.resume)
         folder.must_hold_all("every host goes on with run_party.py --resume")
         _check_resume(options, settings)
-        known = folder.session()
-        return "train", len(known.parties), {**known.options, "resume": True}
+        session = folder.session()
+        return "train", len(session.parties), {**session.options, "resume": True}
     if unread := [name for name in settings if name not in JOB_OPTIONS[options.job]]:
         raise ConfigError(f"{options.job} does not read {unread[0]}; it reads {', '.join(JOB_OPTIONS[options.job])}")
     if options.job == "selftest":
@@ -148,12 +148,12 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
             raise ConfigError("predict needs --model RUN and --records FILE")
         folder = RunFolder.of(options.model)
         folder.must_hold_all("every host decides together, with run_party.py predict")
-        known = folder.session()
+        session = folder.session()
         files = {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
         return (
             "predict",
-            len(known.parties),
-            {**prediction_options(known.options), **files, "scores": False, **settings},
+            len(session.parties),
+            {**prediction_options(session.options), **files, "scores": False, **settings},
         )
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in JOB_OPTIONS[options.job]} | settings
@@ -172,7 +172,7 @@ def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")
     places = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
-    prints = {place: fingerprint(Credentials.of(certs, place).certificate.read_bytes()) for place in places}
+    prints = {folder: fingerprint(Credentials.of(certs, folder).certificate.read_bytes()) for folder in places}
     return replace(config, certificates=prints, approval="none")
 
 

@@ -111,7 +111,7 @@ def _wrong(options: argparse.Namespace) -> str:
         return f"--{given[0]} goes with predict"
     if options.job is not None and options.records is None:
         return "predict needs --records FILE, this party's columns of the new records"
-    return "a prediction is not resumed: start it anew" if options.job is not None and options.resume else ""
+    return "a prediction is not resumed: start it again" if options.job is not None and options.resume else ""
 
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
     return given if options.receiver is None else {**given, "receiver": options.receiver}
 
 
-def _approved(options: argparse.Namespace, found: list[dict[str, Any]]) -> int:
+def _approved(options: argparse.Namespace, approvals: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
     config = load_session(options.config)
     from secure_sccvfl.runs.member.approvals import approvals_beside, check_approvals  # slow to import
 
-    found += check_approvals(config, approvals_beside(options.config), options.require_approval)
+    approvals += check_approvals(config, approvals_beside(options.config), options.require_approval)
     return OK
 
 

@@ -7,7 +7,7 @@
 
 Views: label holder, every party, every coalition of up to m-1, the dealer, the network (recorded
 TLS bytes), the receiver of predictions (a real session opens the logits of the test records to it),
-and beside them the paper's plaintext server. Attacks: s and y of training records, telling shares of
+and next to them the paper's plaintext server. Attacks: s and y of training records, telling shares of
 two secrets apart, membership inference, the retraining attack, model completion, columns of others
 from scores and gradients, property inference on released tables, PGD on the model. Each has a
 positive control that must succeed. The audit gives an empirical lower bound on the epsilon of every
@@ -46,9 +46,9 @@ def evaluate(options: argparse.Namespace) -> int:
 
         settings = [text for name in given for text in (f"--{name}", getattr(options, name))]
         with contextlib.redirect_stdout(sys.stderr):
-            made = run_mpc.main(["--transcript", "--no-harness", "--out", str(options.run), *settings])
-        if made != OK:
-            return made
+            code = run_mpc.main(["--transcript", "--no-harness", "--out", str(options.run), *settings])
+        if code != OK:
+            return code
     RunFolder.of(options.run).must_hold_all("attacks need what every place saw")
     if (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
         raise ConfigError(f"{options.run} has no transcripts: make a run with --transcript, or give --fresh")

@@ -20,7 +20,7 @@ What round 6 reveals. The gradient of the loss in h_p is G = c w_p^T, of rank `o
 for public sign matrices V and Q with a few columns more than the rank, and computes G = (G V) (Q^T G V)^+ (Q^T G). So
 it gets a few vectors instead of a matrix, and both are functions of G. They carry a uniform dither of one unit in the
 last place (2^-16): the exact integers would reveal more, since their common divisors are the head's weights. G itself
-reveals every label of the step (attacks/labels.py) and the direction of w_p; that is the leakage of mode `split`.
+reveals every label of the step (attacks/gradients.py) and the direction of w_p; that is the leakage of mode `split`.
 
 What round 6 does not reveal. The consistency gradient in the *edited* activations is zero in every direction but the
 record's own: it would reveal s to every party. So the counterfactual logit is a target: c pulls the original towards

@@ -198,7 +198,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         seen = {p.rank: encoders[p.rank](p.inputs) for p in parts[0].parties}
         bound = {rank: CURVATURE[self._task] * block.var(axis=0) + config.ridge for rank, block in seen.items()}
         head = engine.head(batches[0], self._outputs, self._task)
-        descent = engine.prepare(batches[0], None, Step(), bound)
+        descent = engine.first_order(batches[0], None, Step(), bound)
         head = engine.steps(head, descent, 2 * config.steps)
         engine.check_range([head], batches[0])
         head, temperature = calibrated(engine, head, batches[1], self._task, config.evaluation)
@@ -240,9 +240,9 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         values = column_or_1d(sensitive)
         if len(values) != rows:
             raise ValueError(f"sensitive has {len(values)} values for {rows} rows")
-        found, codes = np.unique(values, return_inverse=True)
-        if len(found) < 2:
-            raise ValueError(f"sensitive has one group only, {found[0]!r}; two are needed")
+        groups, codes = np.unique(values, return_inverse=True)
+        if len(groups) < 2:
+            raise ValueError(f"sensitive has one group only, {groups[0]!r}; two are needed")
         return np.asarray(codes)
 
     def _held_out(self, label: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

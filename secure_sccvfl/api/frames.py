@@ -127,12 +127,12 @@ def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> 
 
 def _label_entry(tables: Tables, label: Holder, task: str | None, read_off: list[str]) -> dict[str, Any]:
     entry = _entry(tables, label, "classes", read_off)
-    found = entry["classes"] if entry["column"] in read_off else []
-    if found and (task == "regression" or (task is None and len(found) > MOST_CLASSES)):
+    classes = entry["classes"] if entry["column"] in read_off else []
+    if classes and (task == "regression" or (task is None and len(classes) > MOST_CLASSES)):
         del entry["classes"]
         numbers = pd.to_numeric(_column(tables, entry), errors="coerce")
         if numbers.isna().any():
-            raise DataError(f"label {entry['column']!r}: {len(found)} different values, and not all are numbers")
+            raise DataError(f"label {entry['column']!r}: {len(classes)} different values, and not all are numbers")
         entry |= {"low": float(numbers.min()), "high": float(numbers.max())}
     return entry
 
@@ -171,7 +171,7 @@ def _dictionary(
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
-    found: list[CellProblem] = []
+    problems: list[CellProblem] = []
     tables = []
     for features in parties:
         looked = [
@@ -180,9 +180,9 @@ def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> l
             else (np.full(len(frame), math.nan), [absent(feature.name, "the frame", frame)])
             for feature in features
         ]
-        found += [odd for _, all_odd in looked for odd in all_odd]
+        problems += [odd for _, all_odd in looked for odd in all_odd]
         tables.append(np.column_stack([values for values, _ in looked]))
-    refuse("new records", found, frame.index)
+    refuse("new records", problems, frame.index)
     return tables
 
 

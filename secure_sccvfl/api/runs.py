@@ -85,12 +85,12 @@ class Run:
         Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
         one.
         """
-        found, others = self.report.metrics, self.report.baselines
+        figures, others = self.report.metrics, self.report.baselines
         beside = {name: others[name] for name in ("majority", "drop_m") if name in others}
         rows = []
-        for name in (name for name in SHOWN if name in found):
-            low, high = interval(self.report, name, found[name]) or (math.nan, math.nan)
-            rows.append({"": name, "value": found[name], "low": low, "high": high})
+        for name in (name for name in SHOWN if name in figures):
+            low, high = interval(self.report, name, figures[name]) or (math.nan, math.nan)
+            rows.append({"": name, "value": figures[name], "low": low, "high": high})
             rows[-1] |= {other: own.get(name, math.nan) for other, own in beside.items()}
         return pd.DataFrame(rows).set_index("").rename_axis(None).round(4)
 
@@ -117,11 +117,11 @@ class Run:
 
         A ProtocolError names what does not fit. `seal`: the one that was noted when the run ended.
         """
-        found = verify(self.folder, seal)
-        problems = [line for lines in found.values() for line in lines]
+        checks = verify(self.folder, seal)
+        problems = [line for lines in checks.values() for line in lines]
         if problems:
             raise ProtocolError(f"{self.folder} cannot be trusted: {'; '.join(problems)}")
-        return tuple(found)
+        return tuple(checks)
 
     def attack(self, releases: int = 400) -> dict[str, Any]:
         """Attack the run with what each place really saw; returns security.json, and puts the findings on the page.
@@ -148,9 +148,9 @@ class Run:
         data = self.report.data
         if not data.label.classes:
             raise ValueError("a regression has no probabilities; use predict")
-        found = self._predicted(frame, scores=True)
-        logits = found.filter(like="logit ").to_numpy(dtype=float)
-        return pd.DataFrame(probabilities(logits, data.task), found.index, data.label.classes)
+        predicted = self._predicted(frame, scores=True)
+        logits = predicted.filter(like="logit ").to_numpy(dtype=float)
+        return pd.DataFrame(probabilities(logits, data.task), predicted.index, data.label.classes)
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
         folder = RunFolder.of(self.folder)
@@ -166,22 +166,26 @@ class Run:
             with open(path, "w", newline="", encoding="utf-8", opener=private) as file:
                 records.to_csv(file, index=False)
             options = {**settings, "model": str(self.folder), "records": str(path), "scores": scores}
-            place = Path(work) / "session"
-            _end_well(session_config(place, "predict", len(session.parties), options), place)
-            told = pd.read_csv(next(place.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str})
-            _warn_refused(place)
-        found = told.set_index("id").reindex(records[key].astype("string").str.normalize("NFC").str.strip())
-        return found.set_axis(frame.index if numbered else pd.Index(frame[key]))
+            session_folder = Path(work) / "session"
+            _end_well(session_config(session_folder, "predict", len(session.parties), options), session_folder)
+            predicted = pd.read_csv(
+                next(session_folder.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str}
+            )
+            _warn_refused(session_folder)
+        ordered = predicted.set_index("id").reindex(records[key].astype("string").str.normalize("NFC").str.strip())
+        return ordered.set_axis(frame.index if numbered else pd.Index(frame[key]))
 
 
-def _warn_refused(place: Path) -> None:
+def _warn_refused(folder: Path) -> None:
     """Say which records a session refused, as each party tells its own people."""
-    kept = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(place.glob(f"party-*/{REFUSED}"))]
-    rows = [row for table in kept for row in table.itertuples() if row.why != ELSEWHERE]
+    tables = [
+        pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(folder.glob(f"party-*/{REFUSED}"))
+    ]
+    rows = [row for table in tables for row in table.itertuples() if row.why != ELSEWHERE]
     lines = list(dict.fromkeys(": ".join(filter(None, (row.id, row.column, row.why))) for row in rows))
     if lines:
-        told = "; ".join(lines[:SHOWN_REFUSALS]) + ("; ..." if len(lines) > SHOWN_REFUSALS else "")
-        warnings.warn(f"records without a decision: {told}", DataWarning, stacklevel=4)
+        shown = "; ".join(lines[:SHOWN_REFUSALS]) + ("; ..." if len(lines) > SHOWN_REFUSALS else "")
+        warnings.warn(f"records without a decision: {shown}", DataWarning, stacklevel=4)
 
 
 def run_local(

@@ -26,9 +26,8 @@ from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logit
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
 from secure_sccvfl.evaluation.prepared import Prepared, own_rows
 from secure_sccvfl.evaluation.scoring import ScoringSet
-from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
-from secure_sccvfl.metrics.intervals import Z95, wilson
-from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
+from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
+from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
 
@@ -130,8 +129,8 @@ class TrainedModel:
         label = self.ready.data.label
         if not label.classes:
             raise ValueError("a regression has no probabilities; use predict")
-        found = probabilities(self.logits(frame), self.ready.data.task)
-        return pd.DataFrame(found, self._index(frame), list(label.classes))
+        chances = probabilities(self.logits(frame), self.ready.data.task)
+        return pd.DataFrame(chances, self._index(frame), list(label.classes))
 
     def _index(self, frame: pd.DataFrame) -> pd.Index:
         return pd.Index(frame[self.id]) if self.id in frame else frame.index
@@ -152,11 +151,11 @@ class TrainedModel:
         with one_thread():
             judges, edits = self._judges, self._own_edits
             own = predictor_of(self.ready.model, self.ready.parties)
-            found = flat(judges.score(own, edits))
+            figures = flat(judges.score(own, edits))
             simple = flat(judges.score(majority(self.ready).predict, edits))
-            intervals = self._intervals(own, found)
+            intervals = self._intervals(own, figures)
         rows = {
-            name: (found[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
+            name: (figures[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
         }
         return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
 
@@ -172,7 +171,7 @@ class TrainedModel:
         inputs, target = own_rows(self.ready)
         return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
 
-    def _intervals(self, predict: Predictor, found: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    def _intervals(self, predict: Predictor, figures: Mapping[str, float]) -> dict[str, tuple[float, float]]:
         """The uncertainty of each figure from the number of test records."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
@@ -180,16 +179,16 @@ class TrainedModel:
         losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(test))])
         if task == "regression":
             return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
-        out = {name: wilson(found[name], len(test)) for name in ("acc", "positive_rate") if name in found}
+        out = {name: wilson(figures[name], len(test)) for name in ("acc", "positive_rate") if name in figures}
         out["logloss"] = mean_interval(losses)
         judges = self._judges
         for end, judged in (("", judges.edits), ("_null", judges.nulls), ("", self._own_edits)):
             for name, edited in judged.items():
                 metric = f"fr{end}_{name}"
-                out[metric] = wilson(found[metric], len(np.unique(edited.source)))
+                out[metric] = wilson(figures[metric], len(np.unique(edited.source)))
         if task == "binary":
             groups = group_table(logits, label, codes, task)
-            out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in found}
+            out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in figures}
         return out
 
     def report(self) -> str:
@@ -236,9 +235,11 @@ def gap_interval(groups: list[dict[str, float]], rates: tuple[str, ...]) -> tupl
     """Newcombe's 95 % interval of the difference between the two groups that differ most."""
     widest = (-1.0, 0.0, 0.0)
     for rate in rates:
-        known = [(row[rate], int(row[DENOMINATORS[rate]])) for row in groups if row[DENOMINATORS[rate]] >= MIN_GROUP]
-        if len(known) > 1:
-            (low, few), (high, many) = min(known), max(known)
+        rates_of_groups = [
+            (row[rate], int(row[DENOMINATORS[rate]])) for row in groups if row[DENOMINATORS[rate]] >= MIN_GROUP
+        ]
+        if len(rates_of_groups) > 1:
+            (low, few), (high, many) = min(rates_of_groups), max(rates_of_groups)
             (a, b), (c, d) = wilson(low, few), wilson(high, many)
             gap = high - low
             widest = max(widest, (gap, gap - math.hypot(high - c, b - low), gap + math.hypot(d - high, low - a)))

@@ -53,9 +53,9 @@ from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.noisy_tables import residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
-from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
 from secure_sccvfl.releases.charging import Charger
@@ -64,7 +64,7 @@ from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.dp import DpConfig, noisy_sum, step_sensitivity
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.shared import share_label
 
 WORLDS = KEPT, CHANGED = ("kept", "changed")
 """The two data sets: with the record as it is, and with another in its place."""

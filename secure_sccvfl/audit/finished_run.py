@@ -40,7 +40,7 @@ from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
 
 MOST_RECORDS = 2000
-"""Attacks are judged on at most this many records, drawn at random."""
+"""Attacks are tested on at most this many records, drawn at random."""
 
 Target = Literal["s", "y"]
 
@@ -119,7 +119,7 @@ class FinishedRun:
         return as_columns(words, self.rows)
 
     def signals(self, members: Sequence[int]) -> np.ndarray:
-        """What opened gradients say of each record, pass by pass, those of all members beside each other."""
+        """What opened gradients say of each record, pass by pass, those of all members side by side."""
         found = [self._signals(rank) for rank in members if MODES.get(self.options.training.mode).groups == "shown"]
         return np.hstack([np.zeros((len(self.rows), 0)), *found])
 

@@ -6,13 +6,13 @@ what of its view to use besides its own columns, and with which attacker (logist
 network), both together: `FEW` or `MANY` of the columns most related to the truth, all of them if they are at most
 `ALL`, or all signals of opened gradients together (also without its own columns). Where it has own columns, the rest
 must beat them by more than one standard error. So the strongest attacker decides, and nothing is chosen on the
-records it is judged on: a view that tells nothing mostly leaves it with the guesses of the control. Rates are
+records it is tested on: a view that reveals nothing mostly leaves it with the guesses of the control. Rates are
 balanced over groups.
 
 The control is the better of two attackers with own columns alone: the one that it chooses for them, and the one that
 it chose with the view. Otherwise a view of noise could gain by leading to a luckier choice.
 
-Why signals are used together: each of them may tell next to nothing of s while a combination of them tells it
+Why signals are used together: each of them may reveal next to nothing of s while a combination of them reveals it
 (attacks/gradients.py). Columns picked one by one would miss that.
 
 `dependence` looks for any relation between any column and the truth. It compares the largest between-group sum of
@@ -38,7 +38,7 @@ from secure_sccvfl.data.randomness import stream, torch_seed
 FEW, MANY, ALL = 4, 32, 256
 """How many columns of a view an attacker tries: those most related to the truth, or all if these are few enough."""
 SIGNALS, SIGNALS_ALONE = -1, -2
-"""In the place of a number of columns: all signals of gradients, beside own columns or without them."""
+"""In the place of a number of columns: all signals of gradients, next to own columns or without them."""
 FOLDS = 5
 SHUFFLES = 1999
 RESAMPLES = 20_000

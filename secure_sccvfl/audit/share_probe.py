@@ -3,7 +3,7 @@
 Each party in turn is the owner, many times over. The owner shares one of two chosen secrets, far apart. The parties
 put it under a mask, open that, and square it. All others together write down what they hold for it: shares, their
 shares of the tuple, what was opened, shares of the square. An adversary that knows the secret of half of the
-repetitions must not tell it for the other half better than by a coin.
+repetitions must not guess it for the other half better than a coin.
 
 The job writes shares to disk. The secrets are constants of the game, so they give nothing away.
 """

@@ -148,7 +148,7 @@ def _low(words: Array) -> np.ndarray:
 
 
 def _mean(arrays: Sequence[Array]) -> np.ndarray:
-    """Mean over arrays of one kind, each scaled alike."""
+    """Mean over arrays of one kind, each scaled equally."""
     alike = [a for a in arrays if a.shape == arrays[0].shape]
     scaled = [(v - v.mean(axis=0)) / np.maximum(v.std(axis=0), 1e-12) for v in map(_value, alike)]
     return np.mean([*scaled], axis=0)

@@ -8,53 +8,36 @@ versions, run folders, checkpoints and plan digests hold.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from protocols.config import ConfigError, unknown_name, wrong_kind
 from secure_sccvfl.data.registry import imported
 
 
-def option(
-    default: Any,
-    doc: str,
-    *,
-    wire: str = "",
-    flag: str | None = None,
-    shown: bool = False,
-    choices: str = "",
-    synonyms: Mapping[str, str] | None = None,
-    inferred: str = "",
-) -> Any:
-    """A field of a section.
-
-    wire: its flat name, if that is not the name of the field. flag: its command-line flag ("" for none; by default
-    the flat name). shown: listed in `--help`. choices: import path of the registry that names its values; a Literal
-    type needs none. synonyms: current names of values whose flat form is older. inferred: what its default follows
-    from, where that is not the same for every run.
-    """
-    facts = {"doc": doc, "wire": wire, "flag": flag, "shown": shown, "choices": choices, "inferred": inferred}
-    return dataclasses.field(default=default, metadata={**facts, "synonyms": synonyms or {}})
-
-
 @dataclass(frozen=True)
 class Option:
-    """One field as it describes itself."""
+    """One field as it describes itself.
 
-    section: str
-    attribute: str
+    wire: its flat name, by default the name of the field. flag: its command-line flag ("" for none), by default the
+    flat name. shown: listed in `--help`. registry: import path of the registry that names its values; a Literal type
+    needs none. synonyms: current names of values whose flat form is older. inferred: what its default follows from,
+    where that is not the same for every run. The section and the type come from the class that has the field.
+    """
+
     default: Any
-    hint: Any
     doc: str
-    wire: str
-    flag: str
-    shown: bool
-    registry: str
-    inferred: str
-    synonyms: Mapping[str, str]
+    wire: str = ""
+    flag: str | None = None
+    shown: bool = False
+    registry: str = ""
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    inferred: str = ""
+    section: str = ""
+    attribute: str = ""
+    hint: Any = str
 
     @property
     def key(self) -> str:
@@ -139,31 +122,25 @@ class Option:
         return entry if self.inferred else {**entry, "default": self.default}
 
 
+def option(default: Any, doc: str, **facts: Any) -> Any:
+    """A field of a section: its default, its documentation, and further facts of `Option`."""
+    return field(default=default, metadata={"option": Option(default, doc, **facts)})
+
+
 def options_of(config: type) -> tuple[Option, ...]:
     """Every field of every section of a configuration class."""
-    return tuple(entry for section in dataclasses.fields(config) for entry in _section(section.name, config))
-
-
-def _section(name: str, config: type) -> Iterator[Option]:
-    section = get_type_hints(config)[name]
-    hints = get_type_hints(section)
-    for field in dataclasses.fields(section):
-        facts = dict(field.metadata)
-        wire = facts["wire"] or field.name
-        flag = wire.replace("_", "-") if facts["flag"] is None else facts["flag"]
-        yield Option(
+    return tuple(
+        replace(
+            entry := f.metadata["option"],
+            wire=entry.wire or f.name,
+            flag=(entry.wire or f.name).replace("_", "-") if entry.flag is None else entry.flag,
             section=name,
-            attribute=field.name,
-            default=field.default,
-            hint=hints[field.name],
-            doc=facts["doc"],
-            wire=wire,
-            flag=flag,
-            shown=facts["shown"],
-            registry=facts["choices"],
-            inferred=facts["inferred"],
-            synonyms=facts["synonyms"],
+            attribute=f.name,
+            hint=get_type_hints(section)[f.name],
         )
+        for name, section in get_type_hints(config).items()
+        for f in fields(section)
+    )
 
 
 def parsed_setting(text: str, options: tuple[Option, ...]) -> tuple[str, Any]:
@@ -175,9 +152,10 @@ def parsed_setting(text: str, options: tuple[Option, ...]) -> tuple[str, Any]:
     if entry is None:
         raise ConfigError(unknown_name("option", path.strip(), [o.path for o in options]))
     try:
-        return entry.wire, tomllib.loads(f"value = {value}")["value"]
+        parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return entry.wire, value.strip()
+    return entry.wire, float(parsed) if entry.hint is float and type(parsed) is int else parsed
 
 
 def listing(options: tuple[Option, ...]) -> Iterator[str]:

@@ -119,7 +119,7 @@ class Model:
     hidden_units: int = option(16, "head mlp: hidden units", wire="hidden")
     encoder: Literal["plain", "random", "autoencoder"] = option("plain", "encoder of each party's columns")
     generator: str = option(
-        "minimal", "generator of counterfactuals", choices="secure_sccvfl.models.generators:GENERATORS"
+        "minimal", "generator of counterfactuals", registry="secure_sccvfl.models.generators:GENERATORS"
     )
     generator_seed: int = option(-1, "seed of encoders and counterfactuals alone", inferred="data.seed")
 
@@ -128,9 +128,14 @@ class Model:
 class Training:
     """The method: roles fixed by a card, gradient mode, consistency penalty and optimisation."""
 
-    mode: str = option("sealed", "gradient mode", shown=True, choices="secure_sccvfl.training.modes:MODES")
+    mode: str = option(
+        "sealed",
+        "gradient mode; aware uses s under MPC for every decision, which the card must declare in [aware]",
+        shown=True,
+        registry="secure_sccvfl.training.modes:MODES",
+    )
     method: str = option(
-        "scc", "recipe that sets options which are not given", choices="secure_sccvfl.training:RECIPES"
+        "scc", "recipe that sets options which are not given", registry="secure_sccvfl.training:RECIPES"
     )
     card: str = option(
         "", 'policy card that fixes roles: a file, "shipped" or the name of a shipped card', shown=True

@@ -86,8 +86,8 @@ class CellProblem:
 
     def line(self, ids: pd.Index) -> str:
         """For a message: with the first ids that it is about."""
-        known = [str(name) for name in ids[self.bad][: SHOWN + 1]]
-        where = f" (at {some(known)})" if known else ""
+        names = [str(name) for name in ids[self.bad][: SHOWN + 1]]
+        where = f" (at {some(names)})" if names else ""
         return f"{self.column}: {self.what}{where}; {self.todo}"
 
 
@@ -104,8 +104,8 @@ def refuse(owner: str, problems: Sequence[CellProblem], ids: pd.Index) -> None:
     if len(lines) == 1:
         raise DataError(f"{owner}: {lines[0]}")
     more = f"; and {len(problems) - MOST_IN_LINE} more" if len(problems) > MOST_IN_LINE else ""
-    told = "; ".join(f"({number}) {line}" for number, line in enumerate(lines, 1))
-    raise DataError(f"{owner}: {len(problems)} problems: {told}{more}; `sccvfl check` lists them with their rows")
+    numbered = "; ".join(f"({number}) {line}" for number, line in enumerate(lines, 1))
+    raise DataError(f"{owner}: {len(problems)} problems: {numbered}{more}; `sccvfl check` lists them with their rows")
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class Cells:
 
     def __repr__(self) -> str:
         """What differs from plain cells: digests of a description stand for it."""
-        told = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
-        return f"Cells({', '.join(told)})"
+        settings = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"Cells({', '.join(settings)})"
 
     @property
     def dated(self) -> bool:
@@ -190,8 +190,8 @@ class Cells:
 
     def entry(self) -> dict[str, Any]:
         """Its settings in a description."""
-        told = {"na": list(self.na), "thousands": self.thousands, "format": self.format, "other": self.other}
-        return {key: value for key, value in told.items() if value} | (
+        settings = {"na": list(self.na), "thousands": self.thousands, "format": self.format, "other": self.other}
+        return {key: value for key, value in settings.items() if value} | (
             {"decimal": self.decimal} if self.decimal != "." else {}
         )
 
@@ -202,24 +202,24 @@ PLAIN = Cells()
 def cells_of(where: str, kind: str, row: Mapping[str, Any], party: Mapping[str, Any]) -> Cells:
     """How a feature's cells are written: by its own entry, else as its party declares for all its columns."""
     wanted = {"category": ("na", "other"), "date": ("na", "format")}.get(kind, ("na", "decimal", "thousands"))
-    known: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key in wanted:
         if key in row or (key in party and key in WRITING):
-            known[key] = value = row.get(key, party.get(key))
+            settings[key] = value = row.get(key, party.get(key))
             if (odd := wrong_kind(value, WRITING.get(key, str))) is not None:
                 raise DataError(f"{where}: {key} {short(odd)}")
     if extra := sorted({*WRITING, "other"} & set(row) - set(wanted)):
         raise DataError(f"{where}: {extra[0]} does not go with kind {kind!r}")
-    if "na" in known:
-        known["na"] = tuple(dict.fromkeys(plain_number(str(mark).strip()) for mark in known["na"]))
+    if "na" in settings:
+        settings["na"] = tuple(dict.fromkeys(plain_number(str(mark).strip()) for mark in settings["na"]))
     if kind == "date":
         origin = as_date(row.get("low"), f"{where}: low")
-        known |= {"origin": f"{origin:%Y-%m-%d}", "unit": row.get("unit") or "days"}
-        known.setdefault("format", "%Y-%m-%d")
-    if "other" in known:
-        known["other"] = plain_number(known["other"].strip())
+        settings |= {"origin": f"{origin:%Y-%m-%d}", "unit": row.get("unit") or "days"}
+        settings.setdefault("format", "%Y-%m-%d")
+    if "other" in settings:
+        settings["other"] = plain_number(settings["other"].strip())
     try:
-        return Cells(**known)
+        return Cells(**settings)
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
 

@@ -30,11 +30,11 @@ def lone_auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
     """AUC of one column alone; a category is scored by its label rate, since that is how a leak looks."""
     from sklearn.metrics import roc_auc_score  # slow to import, and a party's process does not need it
 
-    known = np.nan_to_num(values, nan=-1.0)
+    scores = np.nan_to_num(values, nan=-1.0)
     if category:
-        _, index = np.unique(known, return_inverse=True)
-        known = (np.bincount(index, weights=label) / np.bincount(index))[index]
-    auc = float(roc_auc_score(label, known))
+        _, index = np.unique(scores, return_inverse=True)
+        scores = (np.bincount(index, weights=label) / np.bincount(index))[index]
+    auc = float(roc_auc_score(label, scores))
     return max(auc, 1 - auc)
 
 

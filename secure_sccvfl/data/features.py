@@ -124,8 +124,8 @@ class Feature:
 
     def read(self, raw: pd.Series, owner: str = "the table") -> np.ndarray:
         """The numbers of a column; DataError if a cell cannot be used."""
-        values, found = self.look(raw)
-        refuse(owner, found, raw.index)
+        values, problems = self.look(raw)
+        refuse(owner, problems, raw.index)
         return values
 
     def look(self, raw: pd.Series) -> tuple[np.ndarray, list[CellProblem]]:
@@ -136,12 +136,12 @@ class Feature:
         text = raw.astype("string").str.strip()
         gap = self.cells.gaps(text)
         if self.kind == "category":
-            values, found = self._categories(text, gap)
+            values, problems = self._categories(text, gap)
         else:
-            values, found = self._numbers(text, gap)
+            values, problems = self._numbers(text, gap)
         if gap.any() and not self.missing:
-            found.append(CellProblem(self.name, "missing", "declare `missing = true` or fill them in", gap))
-        return values, found
+            problems.append(CellProblem(self.name, "missing", "declare `missing = true` or fill them in", gap))
+        return values, problems
 
     def _categories(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[CellProblem]]:
         text = text.map(plain_number, na_action="ignore")
@@ -158,19 +158,19 @@ class Feature:
         ]
 
     def _numbers(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[CellProblem]]:
-        values, found = self.cells.numbers(text.where(~gap, None)), []
+        values, problems = self.cells.numbers(text.where(~gap, None)), []
         bad = np.isnan(values) & ~gap
         if bad.any():
             form = f"not a date in the format {self.cells.format}" if self.cells.dated else "not a number"
             marks = "another `format = ...`" if self.cells.dated else "`decimal` and `thousands` marks"
             todo = f"declare {marks} or gaps, `na = [...]`, or put them right"
-            found.append(CellProblem(self.name, form, todo, bad, some(sorted(set(text[bad])))))
+            problems.append(CellProblem(self.name, form, todo, bad, some(sorted(set(text[bad])))))
         out = (values < self.low) | (values > self.high)
         if out.any():
             low, high = self.cells.bound(self.low), self.cells.bound(self.high)
             todo, sample = "widen `low` and `high`, or put them right", self.cells.bound(values[out][0])
-            found.append(CellProblem(self.name, f"outside the public range {low}..{high}", todo, out, sample))
-        return np.where(out, np.nan, values), found
+            problems.append(CellProblem(self.name, f"outside the public range {low}..{high}", todo, out, sample))
+        return np.where(out, np.nan, values), problems
 
     def text(self, value: float) -> str:
         """A value as a cell that reads as it."""
@@ -246,22 +246,22 @@ def _date_fields(where: str, row: Mapping[str, Any], cells: Cells) -> dict[str, 
     """Range, edges and unit of a date: numbers since its `low`."""
     if row.get("unit", "days") not in DAYS:
         raise DataError(f"{where}: the unit of a date must be {', '.join(DAYS)}, not {cut(row['unit'])}")
-    told: dict[str, Any] = {"kind": "number", "unit": f"{cells.unit} since {cells.origin}"}
-    told |= {bound: since(row.get(bound), cells, f"{where}: {bound}") for bound in ("low", "high")}
+    fields: dict[str, Any] = {"kind": "number", "unit": f"{cells.unit} since {cells.origin}"}
+    fields |= {bound: since(row.get(bound), cells, f"{where}: {bound}") for bound in ("low", "high")}
     if isinstance(row.get("edges"), list):
-        told["edges"] = [since(edge, cells, f"{where}: an edge") for edge in row["edges"]]
-    return told
+        fields["edges"] = [since(edge, cells, f"{where}: an edge") for edge in row["edges"]]
+    return fields
 
 
 def dictionary(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Feature, ...]]:
     """The features of every party of a description; a message names the party."""
-    found = {}
+    features = {}
     for name, party in parties.items():
         try:
-            found[name] = tuple(Feature.of(row, party) for row in party["features"])
+            features[name] = tuple(Feature.of(row, party) for row in party["features"])
         except DataError as error:
             raise DataError(f"{name}: {error}") from None
-    return found
+    return features
 
 
 def check_disjoint(parties: Mapping[str, Sequence[Feature]]) -> None:

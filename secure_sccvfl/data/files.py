@@ -110,8 +110,8 @@ def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
 
 def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> None:
     if entry["party"] not in spec["parties"]:
-        known = ", ".join(spec["parties"])
-        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; available: {known}")
+        names = ", ".join(spec["parties"])
+        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; available: {names}")
 
 
 def id_rule(entry: Any, file: str) -> IdRule:
@@ -134,13 +134,13 @@ def read_table(path: Path, rule: IdRule, owner: str) -> pd.DataFrame:
 def identified(table: pd.DataFrame, rule: IdRule, owner: str) -> pd.DataFrame:
     """The table with the ids that a rule makes; columns that are the id, in part, stay as they are."""
     if rule.plain:
-        own = table[rule.name].str.normalize("NFC").str.strip() if rule.name in table else None
+        ids = table[rule.name].str.normalize("NFC").str.strip() if rule.name in table else None
     else:
         try:
-            own = pd.Series(rule.apply(table, owner), table.index, "string") if len(table) else None
+            ids = pd.Series(rule.apply(table, owner), table.index, "string") if len(table) else None
         except InputError as error:
             raise DataError(str(error)) from None
-    return table if own is None else table.assign(**{rule.name: own})
+    return table if ids is None else table.assign(**{rule.name: ids})
 
 
 def open_table(path: Path, owner: str, id_column: str | None = None) -> pd.DataFrame:

@@ -149,22 +149,22 @@ def load_releases(path: Path) -> CachedReleases:
     try:
         with open(path, "rb") as opened, np.load(opened) as file:
             arrays = {name: file[name] for name in file.files}
-        text, told = str(arrays.pop("facts")), str(arrays.pop("digest"))
-        if _digest(text, arrays) != told:
+        text, digest = str(arrays.pop("facts")), str(arrays.pop("digest"))
+        if _digest(text, arrays) != digest:
             raise CachedReleaseError(f"the cached releases {path.name} were changed: restore the file, or pay again")
         facts = json.loads(text)
         releases = {
             name: CachedRelease(
-                found["key"],
-                Event.from_dict(found["event"]),
+                entry["key"],
+                Event.from_dict(entry["event"]),
                 tuple(
                     {feature: arrays[f"{name}|{number}|{feature}"] for feature in own}
                     for number, own in enumerate(facts["parts"][name])
                 ),
-                tuple(found["features"]),
-                found["numbers"],
+                tuple(entry["features"]),
+                entry["numbers"],
             )
-            for name, found in facts["releases"].items()
+            for name, entry in facts["releases"].items()
         }
         return CachedReleases(
             tuple(facts["runs"]),
@@ -256,8 +256,8 @@ class CachedStatistics(_Around):
         name = statistic.name
         if name not in self.tables.releases:
             raise BudgetError(f"{name}: not among the cached releases; nothing is charged for it")
-        kept = self.tables.releases[name]
-        if set(statistic.features) != set(kept.features):  # their noise follows from how many
-            raise BudgetError(f"{name}: the cached release is of {', '.join(kept.features)}; nothing is charged")
-        tables = tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
-        return Released(tables, kept.numbers)
+        cached = self.tables.releases[name]
+        if set(statistic.features) != set(cached.features):  # their noise follows from how many
+            raise BudgetError(f"{name}: the cached release is of {', '.join(cached.features)}; nothing is charged")
+        tables = tuple({k: values.astype(float) for k, values in part.items()} for part in cached.parts)
+        return Released(tables, cached.numbers)

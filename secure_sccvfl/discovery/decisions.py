@@ -161,19 +161,19 @@ def _propose(
     """
 
     def ranked(names: Collection[str], by: Mapping[str, float]) -> list[str]:
-        kept = {k: 1.0 if previous is None else 1 + config.hysteresis * _rank(previous[k]) for k in names}
-        return sorted(names, key=lambda k: (-by[k] * kept[k], k))
+        weight = {k: 1.0 if previous is None else 1 + config.hysteresis * _rank(previous[k]) for k in names}
+        return sorted(names, key=lambda k: (-by[k] * weight[k], k))
 
     dependence, gaps = parts if config.rule == "tri-partition" else (scores, scores)
     if previous is not None:
         margin = 1 + config.hysteresis
         p_values = {k: min(1.0, p * margin if previous[k] == "N" else p / margin) for k, p in p_values.items()}
     every = ranked(scores, dependence)
-    found = benjamini_hochberg(p_values, config.fdr) if config.rule == "fdr" else set(every)
+    carriers = benjamini_hochberg(p_values, config.fdr) if config.rule == "fdr" else set(every)
     share = 1.0 if config.rule == "fdr" else config.rho_m
     roles: dict[str, Role] = dict.fromkeys(sorted(scores), "N")
-    for own in _apart(every, owners) if config.per_party else [every]:
-        carrying = [k for k in own if k in found]
+    for features in _apart(every, owners) if config.per_party else [every]:
+        carrying = [k for k in features if k in carriers]
         descendants = carrying[: round(share * len(carrying))]
         proxies = ranked(descendants, gaps)[: round(config.rho_p * len(descendants))]
         roles |= {k: "P" if k in proxies else "M" for k in descendants}

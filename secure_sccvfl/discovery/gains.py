@@ -42,14 +42,14 @@ HALVES = 2
 
 def gains(halves: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
     """Delta_j from sums of both halves by group (... x 2 x groups). `deviation`: of the noise in a sum."""
-    known = np.maximum(sizes, 1.0)
-    total = known.sum()
-    shares = known / total
-    means = np.clip((halves[..., 0, :] - halves[..., 1, :]) / known, -1.0, 1.0)
+    counts = np.maximum(sizes, 1.0)
+    total = counts.sum()
+    shares = counts / total
+    means = np.clip((halves[..., 0, :] - halves[..., 1, :]) / counts, -1.0, 1.0)
     beyond = means - (shares * means).sum(axis=-1, keepdims=True)
-    noise = 2 * deviation**2 * (known**-2 - 2 / (known * total) + len(known) / total**2)
-    found: np.ndarray = (shares * np.clip(beyond**2 - noise, 0.0, None)).sum(axis=-1)
-    return found
+    noise = 2 * deviation**2 * (counts**-2 - 2 / (counts * total) + len(counts) / total**2)
+    gain: np.ndarray = (shares * np.clip(beyond**2 - noise, 0.0, None)).sum(axis=-1)
+    return gain
 
 
 @dataclass(frozen=True)

@@ -93,13 +93,13 @@ class ReleasedTables:
         first = parts[0][0]
         return cls(tables, first.deviation * math.sqrt(first.releases))
 
-    def one_by_one(self, kept: Sequence[CachedReleases]) -> ReleasedTables:
+    def one_by_one(self, caches: Sequence[CachedReleases]) -> ReleasedTables:
         """The same with the single releases that the parties have kept."""
         each: dict[str, dict[str, np.ndarray]] = {}
-        for own in kept:
-            for name, release in own.releases.items():
-                found = {k: np.hstack([part[k] for part in release.parts]) for k in release.parts[0]}
-                each.setdefault(name, {}).update(found)
+        for cache in caches:
+            for name, release in cache.releases.items():
+                tables = {k: np.hstack([part[k] for part in release.parts]) for k in release.parts[0]}
+                each.setdefault(name, {}).update(tables)
         return replace(self, each=each)
 
     def check(self, rows: int) -> None:

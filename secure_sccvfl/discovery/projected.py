@@ -52,9 +52,9 @@ def projection(sizes: np.ndarray) -> np.ndarray:
 
 def shares(sizes: np.ndarray) -> np.ndarray:
     """q: noisy sizes as shares; none is negative."""
-    known = np.maximum(sizes, 1.0)
-    found: np.ndarray = known / known.sum()
-    return found
+    counts = np.maximum(sizes, 1.0)
+    share: np.ndarray = counts / counts.sum()
+    return share
 
 
 @dataclass(frozen=True)
@@ -70,23 +70,23 @@ class Projected:
     def _cells(self) -> tuple[float, np.ndarray, np.ndarray]:
         """n, the covariance of a row of groups under sampling, for n = 1, and P^T P."""
         sizes = self.opened.sizes
-        q, made = shares(sizes), projection(sizes)
-        return float(np.maximum(sizes, 1.0).sum()), np.diag(q) - np.outer(q, q), made.T @ made
+        q, projected = shares(sizes), projection(sizes)
+        return float(np.maximum(sizes, 1.0).sum()), np.diag(q) - np.outer(q, q), projected.T @ projected
 
     def score(self, name: str, squares: np.ndarray | None = None) -> np.ndarray:
         """The root of HSIC without the noise, over that of s with itself: 0 to 1 for two groups."""
-        n, sampled, made = self._cells
+        n, sampled, projected = self._cells
         seen = np.asarray(self.opened.squares[name] if squares is None else squares)
-        left = seen - self.bins[name] * np.trace(made) * self.deviation**2
+        left = seen - self.bins[name] * np.trace(projected) * self.deviation**2
         scored: np.ndarray = np.sqrt(np.maximum(left, 0.0) / max(n**2 * (sampled**2).sum(), _TINY))
         return scored
 
     def _explained(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Variances of the directions that noise and sampling explain, and the degrees of each."""
-        n, sampled, made = self._cells
-        bins, noise = self.bins[name], self.deviation**2 * made
-        known = (self.opened.marginals[name] - bins * len(sampled) * self.deviation**2) / n**2
-        effective = float(np.clip(1 / max(known, _TINY), 1.0, bins))
+        n, sampled, projected = self._cells
+        bins, noise = self.bins[name], self.deviation**2 * projected
+        concentration = (self.opened.marginals[name] - bins * len(sampled) * self.deviation**2) / n**2
+        effective = float(np.clip(1 / max(concentration, _TINY), 1.0, bins))
         both = [np.linalg.eigvalsh(noise + n / effective * sampled), np.linalg.eigvalsh(noise)]
         degrees = np.repeat([effective - 1, bins - effective + 1], len(sampled))
         return np.clip(np.concatenate(both), 0.0, None), np.maximum(degrees, _TINY)
@@ -102,8 +102,8 @@ class Projected:
         rng = stream(seed, "redrawn squares", self.attribute, name)
         variances, degrees = self._explained(name)
         seen, free = max(self.opened.squares[name], _TINY), float(variances @ degrees)
-        kept = max(0.0, 1.0 - free / seen)
-        along = np.sqrt((1 + kept) * (variances**2 @ degrees) / max(free, _TINY))
-        drawn = kept**2 * seen + 2 * kept * np.sqrt(seen) * along * rng.normal(size=count)
-        again: np.ndarray = drawn + (1 + kept) * (rng.chisquare(degrees, (count, len(degrees))) @ variances)
+        signal = max(0.0, 1.0 - free / seen)
+        along = np.sqrt((1 + signal) * (variances**2 @ degrees) / max(free, _TINY))
+        drawn = signal**2 * seen + 2 * signal * np.sqrt(seen) * along * rng.normal(size=count)
+        again: np.ndarray = drawn + (1 + signal) * (rng.chisquare(degrees, (count, len(degrees))) @ variances)
         return np.maximum(again, 0.0)

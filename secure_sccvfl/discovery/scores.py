@@ -51,19 +51,19 @@ class Shrunken:
 
 def shrink(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> Shrunken:
     """Shrink one table or a stack of them. `sizes`: records of each group. `deviation`: of the noise in a cell."""
-    bins, known = tables.shape[-2], np.maximum(sizes, 1.0)
-    total = known.sum(axis=-1, keepdims=True)
-    shares = known / total
-    own = tables / known[..., None, :]
-    pooled = (own * shares[..., None, :]).sum(axis=-1)
+    bins, counts = tables.shape[-2], np.maximum(sizes, 1.0)
+    total = counts.sum(axis=-1, keepdims=True)
+    shares = counts / total
+    observed = tables / counts[..., None, :]
+    pooled = (observed * shares[..., None, :]).sum(axis=-1)
     spread = np.clip(pooled * (1 - pooled), 0.0, None)
-    noise = deviation**2 * (((1 - shares) / known) ** 2 + (known.shape[-1] - 1) / total**2)
-    variance = spread[..., :, None] * ((1 - shares) / known)[..., None, :] + noise[..., None, :]
-    beyond = own - pooled[..., :, None]
+    noise = deviation**2 * (((1 - shares) / counts) ** 2 + (counts.shape[-1] - 1) / total**2)
+    variance = spread[..., :, None] * ((1 - shares) / counts)[..., None, :] + noise[..., None, :]
+    beyond = observed - pooled[..., :, None]
     chi = (bins - 1) / bins * (beyond**2 / np.maximum(variance, TINY)).sum(axis=-2)
     kept = np.clip(1 - (bins - 1) / np.maximum(chi, TINY), 0.0, None)
-    found = proper(pooled[..., :, None] + kept[..., None, :] * beyond)
-    return Shrunken(found, proper(pooled[..., :, None])[..., 0], shares, kept, variance)
+    shrunken_groups = proper(pooled[..., :, None] + kept[..., None, :] * beyond)
+    return Shrunken(shrunken_groups, proper(pooled[..., :, None])[..., 0], shares, kept, variance)
 
 
 def shrunken(table: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
@@ -73,8 +73,8 @@ def shrunken(table: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarr
 
 def proper(shares: np.ndarray) -> np.ndarray:
     """Shares of bins (... x bins x groups) without negative ones, that sum to 1 in each group."""
-    found = np.clip(shares, 0.0, None)
-    return found / np.maximum(found.sum(axis=-2, keepdims=True), TINY)
+    positive = np.clip(shares, 0.0, None)
+    return positive / np.maximum(positive.sum(axis=-2, keepdims=True), TINY)
 
 
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:

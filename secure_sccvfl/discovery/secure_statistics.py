@@ -334,12 +334,12 @@ def _projection(sizes: Sequence[np.ndarray]) -> np.ndarray:
 
     q has _SHARE_BITS, so that a product is exact. Nothing that is asked of the dealer follows from it.
     """
-    counts = [len(one) for one in sizes]
-    made = np.zeros((sum(counts), sum(counts) + 1))
-    for (low, high), one in zip(pairwise(np.cumsum([0, *counts]).tolist()), sizes, strict=True):
-        made[low:high, low:high] = np.eye(high - low) - np.rint(shares(one) * 2**_SHARE_BITS) / 2**_SHARE_BITS
-    made[: counts[0], -1] = 1.0
-    return made
+    counts = [len(size) for size in sizes]
+    projection = np.zeros((sum(counts), sum(counts) + 1))
+    for (low, high), size in zip(pairwise(np.cumsum([0, *counts]).tolist()), sizes, strict=True):
+        projection[low:high, low:high] = np.eye(high - low) - np.rint(shares(size) * 2**_SHARE_BITS) / 2**_SHARE_BITS
+    projection[: counts[0], -1] = 1.0
+    return projection
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> bytes:

@@ -1,4 +1,4 @@
-"""How the method is judged, in plaintext and on data that may be pooled: judges, baselines, experiments.
+"""Evaluation in plaintext on data that may be pooled: counterfactual models, scores, baselines and the frontier.
 
-Called by the harness of a benchmark run and by `launch/reproduce.py`; never by a party.
+A benchmark run, `security_eval` and `reproduce.py` call it; a party of a consortium never does.
 """

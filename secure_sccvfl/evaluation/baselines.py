@@ -16,17 +16,15 @@ from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.modes import MODES
-from secure_sccvfl.training.plain import Head
-from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.plain import Head, ModuleHead
 
 
 def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
-    """The sealed model as a function of all parties' input space; the harness splits it by party."""
+    """The sealed model as a function of the joint input space of all parties."""
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
 
     def predict(inputs: np.ndarray) -> np.ndarray:
@@ -37,12 +35,9 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
 
 
 def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
-    return fitted_model(train_with(ready, config, ready.budget, roles or ready.roles), ready)
-
-
-def train_with(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
-    given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
-    return train_plainly(*given, roles=roles)[0]
+    """The sealed method with other settings, and the roles of the prepared seed or these."""
+    given = (ready.data, ready.split, ready.parties, config, ready.budget, ready.seed)
+    return fitted_model(train_plainly(*given, roles=roles or ready.roles)[0], ready)
 
 
 def fitted_model(model: Model, ready: Prepared) -> Fitted:
@@ -54,24 +49,29 @@ def fitted_model(model: Model, ready: Prepared) -> Fitted:
 
 
 def _known_lambda(model: Model) -> float:
-    """The model's lambda: the harness has the data in the clear, so it chooses nothing in secret."""
+    """The model's lambda, which is known in plaintext."""
     if model.lam is None:
-        raise ValueError("a baseline was trained with evaluation noisy; the plaintext harness needs exact")
+        raise ValueError("the pooled plaintext evaluation needs models that were trained with exact evaluation")
     return model.lam
 
 
+def linear_head(model: Model, parties: tuple[Party, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias of a linear head: logits are affine in the encoding, so n + 1 evaluations recover them."""
+    widths = [model.encoders[p.rank].columns for p in parties]
+    probe = np.vstack([np.zeros(sum(widths)), np.eye(sum(widths))])
+    blocks = np.split(probe, np.cumsum(widths)[:-1], axis=1)
+    values = model.engine.logits(model.head, {p.rank: b for p, b in zip(parties, blocks, strict=True)})
+    return values[1:] - values[0], values[0]
+
+
 def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
-    """The sealed model in torch, for an attacker who is given everything (plain encoders only)."""
-    width = sum(model.encoders[p.rank].columns for p in parties)
+    """The sealed model in torch, for an attacker who knows everything (plain encoders only)."""
     if isinstance(model.head, ModuleHead):
-        head, encode = model.head, affine_white_box(np.eye(width), np.zeros(width), model.encoders, parties)
+        head, width = model.head, sum(model.encoders[p.rank].columns for p in parties)
+        encode = affine_white_box(np.eye(width), np.zeros(width), model.encoders, parties)
         return lambda x: head.in_torch(encode(x)) / model.temperature
-    # Logits are affine in the encoding, so n + 1 evaluations of the engine recover the head.
-    cuts = np.cumsum([model.encoders[p.rank].columns for p in parties])[:-1]
-    probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)
-    values = model.engine.logits(model.head, {p.rank: b for p, b in zip(parties, probe, strict=True)})
-    weight, bias = (values[1:] - values[0]) / model.temperature, values[0] / model.temperature
-    return affine_white_box(weight, bias, model.encoders, parties)
+    weight, bias = linear_head(model, parties)
+    return affine_white_box(weight / model.temperature, bias / model.temperature, model.encoders, parties)
 
 
 def affine_white_box(
@@ -122,7 +122,7 @@ def scc(ready: Prepared) -> Fitted:
 
 
 def erm(ready: Prepared) -> Fitted:
-    """Plain training: the same encoders and head, lambda = 0 and no guard. It is not private."""
+    """Plain training: the same encoders and head, lambda = 0, no proxy penalty and no noise."""
     return sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))
 
 
@@ -140,14 +140,14 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
 
 
 def drop_m(ready: Prepared) -> Fitted:
-    """ERM without the mediators: the trivial way to flip nothing. It is not private."""
+    """ERM without the mediators and without noise: the trivial way to a flip rate of 0."""
     return _without_m(ready, replace(ready.config.only(0.0), guard=0.0, private=False), ready.roles)
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
-    """ERM without the mediators, proxies guarded and the model noised as in the default run.
+    """ERM without the mediators, with the proxy penalty and the noise of the default run.
 
-    The result when consistency is trivial: where there is no proxy, `drop_m` with the noise of a private model.
+    Without proxies it is `drop_m` with the noise of a private model.
     """
     roles = ready.roles.with_role("N", ready.roles.named("M"))
     return _without_m(ready, ready.config.only(_known_lambda(ready.model)), roles)

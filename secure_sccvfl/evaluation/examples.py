@@ -1,9 +1,8 @@
-"""Single records before and after a counterfactual edit, with the secure model's decision for both.
+"""Single records and their counterfactuals, with the secure model's decision for both.
 
-For public benchmark data alone. The harness sees the pooled records anyway. It draws test records at random among
-those that the first judge changed, each with one of its edits. It writes both versions to a file that a secure
-`predict` session scores. That session opens the calibrated logit of these records to the holder of the label. A
-consortium has no such file and no such page.
+For public benchmark data alone, where the pooled evaluation sees all records anyway. It draws test records at random
+among those that the first counterfactual model changed, and writes both versions to a file that a secure `predict`
+session scores. That session opens the calibrated logit of these records to the holder of the label.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ def decoded(block: Block, inputs: np.ndarray) -> float:
     """A value of one feature, read back from input space; a code becomes the middle of its public bin."""
     feature = block.feature
     if block.one_hot:
-        place = int(inputs.argmax())
-        if feature.missing and place == feature.bins - 1:
+        code = int(inputs.argmax())
+        if feature.missing and code == feature.bins - 1:
             return math.nan
-        return float(place) if feature.kind == "category" else float(feature.cuts[place : place + 2].mean())
+        return float(code) if feature.kind == "category" else float(feature.cuts[code : code + 2].mean())
     if feature.missing and inputs[1] > 0.5:
         return math.nan
     return float(feature.low + inputs[0] * (feature.high - feature.low))
 
 
 def versions(layout: Layout, values: np.ndarray, inputs: np.ndarray) -> tuple[Cells, Cells]:
-    """A record as it is, and with the features that an edited copy in input space moves."""
+    """A record as it is, and with the features that a counterfactual in input space changes."""
     old, new = layout.encode(values[None])[0], values.copy()
-    for place, block in enumerate(layout.blocks):
+    for number, block in enumerate(layout.blocks):
         if np.abs(inputs[block.columns] - old[block.columns]).max() > STILL:
-            new[place] = decoded(block, inputs[block.columns])
+            new[number] = decoded(block, inputs[block.columns])
     features = [block.feature for block in layout.blocks]
     return cells(features, values), cells(features, new)
 
 
 def heaviest(judged: Counterfactuals) -> dict[int, int]:
-    """By held-out record its heaviest edit: of edits that were drawn alike, the first."""
+    """By held-out record its counterfactual of the largest weight; the first of several."""
     found: dict[int, int] = {}
     for copy in np.argsort(-judged.weight, kind="stable"):
         found.setdefault(int(judged.source[copy]), int(copy))
@@ -68,7 +67,7 @@ def heaviest(judged: Counterfactuals) -> dict[int, int]:
 
 
 def draw(data: Dataset, test: np.ndarray, judged: Counterfactuals, seed: int) -> list[dict[str, Any]]:
-    """Random test records that the judge changed, each by its heaviest edit, as cells before and after."""
+    """Random test records that the model changed, as cells before and after."""
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)
     copies = heaviest(judged)
@@ -120,7 +119,7 @@ def _top(logits: Sequence[float]) -> float:
 def scored(
     records: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What the model said about both versions of each record, in the order of the file, and what differs in them."""
+    """Decisions for both versions of each record, in the order of the file, and what differs in them."""
     found = []
     for number, record in enumerate(records):
         old, new = (dict(predictions[f"{number:03d}-{when}"]) for when in (BEFORE, AFTER))

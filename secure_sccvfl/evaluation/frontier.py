@@ -1,8 +1,8 @@
 """The frontier between accuracy and consistency: every lambda of a run's grid, over several seeds in plaintext.
 
-One run in secret has one split, so its figures have no interval. On public benchmark data the plaintext engine runs
-the same method, card, settings and budget on further seeds. Every lambda is a point, the lambda that the rule takes
-in each seed is another, and plain training, dropping the mediators and the paper's method stand beside them.
+One run under MPC has one split, so its figures have no interval. On public benchmark data the plaintext engine runs
+the same method, card, settings and budget on further seeds. Points are every lambda, the lambda that the rule takes
+in each seed, and for comparison plain training, dropping the mediators and the paper-faithful method.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import Scored, flat
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.scoring import fit_counterfactuals, with_failed_checks
-from secure_sccvfl.evaluation.summary import RATES, half_width, interval
+from secure_sccvfl.evaluation.summary import RATES, interval, reduction, signed
 from secure_sccvfl.evaluation.views import white_box_view
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 BESIDE = ("majority", "erm", "drop_m", "drop_m_guard", "paper")
+PLAIN = "erm"
 RULE = "scc"
 """Our method at the lambda that the rule takes in each seed."""
 
 
 @dataclass(frozen=True)
 class FrontierSeed:
-    """One seed beside a run in secret: the same data, card, settings and budget."""
+    """One further seed of a run under MPC: the same data, card, settings and budget."""
 
     dataset: str
     parties: int
@@ -60,7 +61,7 @@ def along(ready: Prepared) -> dict[float, Fitted]:
 
 
 def run_frontier_seed(run: FrontierSeed) -> dict[str, Any] | None:
-    """Scores of every point on one seed, and the gates of its judges, as plain data. One thread.
+    """Scores of every point on one seed, and the validity checks, as plain data. One thread.
 
     None if no mediator was found: then there is nothing to keep consistent.
     """
@@ -74,20 +75,20 @@ def run_frontier_seed(run: FrontierSeed) -> dict[str, Any] | None:
 
 def _scored(ready: Prepared) -> dict[str, Any]:
     data, split, lam = ready.data, ready.split, ready.model.lam
-    judges = fit_counterfactuals(data, split, ready.roles, ready.seed, RUN_MODELS)
+    scoring = fit_counterfactuals(data, split, ready.roles, ready.seed, RUN_MODELS)
     points = along(ready)
     beside = {name: METHODS.get(name)(ready) for name in BESIDE}
-    known = (ready.inputs[split.train], data.protected[0].codes[split.train])
-    gates = judges.quality(known, ready.columns(ready.roles.named("M")), beside["erm"].predict)
+    training = (ready.inputs[split.train], data.protected[0].codes[split.train])
+    quality = scoring.quality(training, ready.columns(ready.roles.named("M")), beside[PLAIN].predict)
     every = {**beside, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
     found = {
-        name: flat([*judges.score(fitted.predict), *pgd_scores(ready, fitted)]) for name, fitted in every.items()
+        name: flat([*scoring.score(fitted.predict), *pgd_scores(ready, fitted)]) for name, fitted in every.items()
     }
     return {
         "seed": ready.seed,
         "lambda": lam,
         "points": {**found, RULE: found[f"{RULE} {lam:g}"]},
-        "gates": {judge: with_failed_checks(figures) for judge, figures in gates.items()},
+        "gates": {model: with_failed_checks(figures) for model, figures in quality.items()},
     }
 
 
@@ -100,28 +101,41 @@ def pgd_scores(ready: Prepared, fitted: Fitted) -> list[Scored]:
 
 
 def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | None) -> dict[str, Any]:
-    """Means with 95 % intervals over seeds. `rule`: how lambda is chosen, in words. `taken`: the run's own lambda.
+    """Means with 95 % intervals over seeds. rule: how lambda is chosen, in words. taken: the run's own lambda.
 
-    `gain`: accuracy of the rule's choice above each other method, paired by seed. `cut`: by which share flips under
-    each judge are below plain training's.
+    `gain`: accuracy of the rule's choice above each other method, paired by seed. `cut`: by which share flip rates
+    are below those of plain training.
     """
     found = sorted((one for one in seeds if one is not None), key=lambda one: one["seed"])
     if not found:
         return {}
     names = list(dict.fromkeys(name for one in found for name in one["points"]))
     rows = {name: [one["points"][name] for one in found if name in one["points"]] for name in names}
-    points = [_point(name, values, taken) for name, values in rows.items()]
-    nulls = {judge: float(np.mean([one["gates"][judge]["edit_erm_null"] for one in found])) for judge in RUN_MODELS}
+
+    def values(name: str, metric: str) -> np.ndarray:
+        return np.array([one[metric] for one in rows[name]])
+
+    checks = {model: _mean_checks([one["gates"][model] for one in found]) for model in RUN_MODELS}
+    cuts = {model: reduction(values(RULE, f"fr_{model}"), values(PLAIN, f"fr_{model}")) for model in RUN_MODELS}
     return {
         "seeds": [one["seed"] for one in found],
         "rule": rule,
         "lambdas": [one["lambda"] for one in found],
-        "points": points,
-        "gain": {name: _gain(rows[RULE], rows[name]) for name in BESIDE if name in rows},
-        "cut": {judge: _cut(rows, f"fr_{judge}") for judge in RUN_MODELS},
-        "nulls": nulls,
-        "failed": {judge: _failed(found, judge) for judge in RUN_MODELS},
+        "points": [_point(name, values_of, taken) for name, values_of in rows.items()],
+        "gain": {name: _named(signed(values(RULE, "acc") - values(name, "acc"))) for name in BESIDE if name in rows},
+        "cut": {model: _named(cut) for model, cut in cuts.items()},
+        "nulls": {model: figures["edit_erm_null"] for model, figures in checks.items()},
+        "failed": {model: with_failed_checks(figures)["failed"] for model, figures in checks.items()},
     }
+
+
+def _mean_checks(figures: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Figures of the validity checks of a model, on average over the seeds."""
+    return {k: float(np.mean([f[k] for f in figures])) for k in figures[0] if k != "failed"}
+
+
+def _named(figures: tuple[float, float, float]) -> dict[str, float]:
+    return dict(zip(("mean", "low", "high"), figures, strict=True))
 
 
 def _point(name: str, values: Sequence[Mapping[str, float]], taken: float | None) -> dict[str, Any]:
@@ -129,28 +143,6 @@ def _point(name: str, values: Sequence[Mapping[str, float]], taken: float | None
     figures = {}
     for metric in values[0]:
         seen = np.array([one[metric] for one in values if metric in one])
-        figures[metric] = dict(zip(("mean", "low", "high"), interval(seen, metric.startswith(RATES)), strict=True))
+        figures[metric] = _named(interval(seen, metric.startswith(RATES)))
     weight = float(lam) if lam else None
     return {"method": method, "lambda": weight, "chosen": bool(lam) and weight == taken, "figures": figures}
-
-
-def _signed(mean: float, half: float) -> dict[str, float]:
-    return {"mean": mean, "low": mean - half, "high": mean + half}
-
-
-def _gain(own: Sequence[Mapping[str, float]], other: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    apart = np.array([a["acc"] - b["acc"] for a, b in zip(own, other, strict=True)])
-    return _signed(float(apart.mean()), half_width(apart))
-
-
-def _cut(rows: Mapping[str, Sequence[Mapping[str, float]]], metric: str) -> dict[str, float]:
-    own, plain = (np.array([one[metric] for one in rows[name]]) for name in (RULE, "erm"))
-    ratio = float(own.mean() / max(plain.mean(), 1e-12))
-    return _signed(1 - ratio, half_width(own - ratio * plain) / max(float(plain.mean()), 1e-12))
-
-
-def _failed(found: Sequence[Mapping[str, Any]], judge: str) -> list[str]:
-    """The gates that a judge fails on average over the seeds."""
-    figures = [one["gates"][judge] for one in found]
-    means = {k: float(np.mean([f[k] for f in figures])) for k in figures[0] if k != "failed"}
-    return list(with_failed_checks(means)["failed"])

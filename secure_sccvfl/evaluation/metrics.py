@@ -1,6 +1,6 @@
-"""What a predictor is worth: utility, counterfactual stability under a judge, group gaps, edit quality.
+"""Scores of a predictor: utility, counterfactual stability, group gaps; and the quality of counterfactuals.
 
-A flip rate never comes alone: beside it stands what the same judge finds under shuffled s (`fr_null`).
+A flip rate (`fr`) always comes with that of its permutation baseline (`fr_null`): the same model under permuted s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
-from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
+from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, gaps_of
 from secure_sccvfl.models.cvae import mmd
 from secure_sccvfl.training.plain import decisions, log_loss
 
@@ -25,7 +25,7 @@ Predictor = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class AwarePredictor:
-    """A predictor that uses s: `of` takes the group of each record beside its inputs."""
+    """A predictor that uses s: `of` takes inputs and the group of each record."""
 
     of: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -40,14 +40,14 @@ def logits_of(predict: Predictor, inputs: np.ndarray, codes: np.ndarray | None) 
     return predict(inputs)
 
 
-def s_held(edited: Counterfactuals, codes: np.ndarray) -> Counterfactuals:
-    """The same edits without a change of s itself."""
+def with_s_fixed(edited: Counterfactuals, codes: np.ndarray) -> Counterfactuals:
+    """The same counterfactuals without a change of s itself."""
     return replace(edited, target=codes[edited.source])
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One number of one method on one seed; `judge` is None where none is involved."""
+    """One number of one method on one seed. judge: the counterfactual model, or None where none is involved."""
 
     judge: str | None
     metric: str
@@ -55,15 +55,15 @@ class Scored:
 
 
 def flat(scored: Iterable[Scored]) -> dict[str, float]:
-    """Figures by name, as reports have them: a judge's name comes last."""
+    """Figures by name, as reports have them: the counterfactual model comes last."""
     return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
 
 
 def utility(logits: np.ndarray, label: np.ndarray, task: Task) -> list[Scored]:
     """Accuracy and log loss, or root-mean-square error as a share of the label's public range.
 
-    Two classes also have the area under the ROC curve and the balanced accuracy: neither rises because one class is
-    frequent.
+    Two classes also have the area under the ROC curve and the balanced accuracy, which do not depend on how frequent
+    a class is.
     """
     if task == "regression":
         return [Scored(None, "rmse", float(np.sqrt(log_loss(logits, label, task))))]
@@ -79,7 +79,7 @@ def utility(logits: np.ndarray, label: np.ndarray, task: Task) -> list[Scored]:
 def base_rate_cut(logits: np.ndarray, label: np.ndarray) -> float:
     """The logit above which as many training records are decided positive as are positive.
 
-    A predictor that gives everybody the same answer keeps its own threshold.
+    The threshold of a constant predictor stays 0.
     """
     if np.ptp(logits[:, 0]) == 0.0:
         return 0.0
@@ -92,11 +92,7 @@ def group_table(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: 
     table = []
     for group in np.unique(codes):
         rows = codes == group
-        entry = {
-            "group": float(group),
-            "rows": float(rows.sum()),
-            "acc": float((chosen == label)[rows].mean()),
-        }
+        entry = {"group": float(group), "rows": float(rows.sum()), "acc": float((chosen == label)[rows].mean())}
         if task == "binary":
             entry["positive_rate"] = float(chosen[rows].mean())
             for name, value in (("tpr", 1), ("fpr", 0)):
@@ -112,8 +108,7 @@ def group_gaps(
 ) -> list[Scored]:
     """Largest pairwise demographic-parity gap and largest pairwise gap of TPR or FPR.
 
-    Rates over fewer than `min_group` records take no part, as in secret. A gap with fewer than two rates is left
-    out.
+    Rates over fewer than `min_group` records are left out, as under MPC, and so are gaps of fewer than two rates.
     """
     if task != "binary":
         return []
@@ -134,9 +129,9 @@ def stability(
     name: str,
     codes: np.ndarray | None = None,
 ) -> list[Scored]:
-    """SCG (raw and per spread of the logit) and flip rate under edited records.
+    """SCG (raw and per spread of the logit) and flip rate under counterfactuals.
 
-    `codes`: the groups of the records, for a model that uses s. Edited records are then of their target group.
+    codes: the groups of the records, for a model that uses s. Counterfactuals are then of their target group.
     """
     after = logits_of(predict, edited.inputs, edited.target)
     return _stability(logits_of(predict, inputs, codes), after, edited, task, name)
@@ -161,11 +156,11 @@ def net_flips(
     task: Task,
     min_group: int = MIN_GROUP,
 ) -> float | None:
-    """|P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight.
+    """Net flip rate: |P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight.
 
-    It depends on the edited distribution alone, not on which records a judge moves. With more than two classes it is
-    the total variation between decisions before and after. A pair of fewer than `min_group` records takes no part,
-    as in secret. None for a regression, and if no pair is left. logits, after: of records, and of their copies.
+    It depends on the distribution of counterfactuals alone, not on which records move. With more than two classes it
+    is the total variation between decisions before and after. A pair of fewer than `min_group` records is left out,
+    as under MPC. None for a regression, and if no pair is left. logits, after: of records and of counterfactuals.
     """
     if task == "regression":
         return None
@@ -193,11 +188,11 @@ def edit_quality(
     edited: Counterfactuals,
     columns: np.ndarray,
 ) -> dict[str, float]:
-    """Do edited mediators look like the target group? The gates are in `judges.gates`.
+    """Do changed mediators look like the target group? `counterfactual_models.validity` has the thresholds.
 
-    A classifier of s on real mediators scores edited records against their target group. `edit_auc_real` is what it
-    reaches on real records, and a perfect edit would reach that. The MMD ratio is the distance of edited
-    records to the target group over that of unedited ones.
+    A classifier of s on real mediators scores counterfactuals against their target group. `edit_auc_real` is its AUC
+    on real records, which perfect counterfactuals would reach. The MMD ratio is the distance of counterfactuals to
+    the target group over that of the original records.
     """
     if not len(columns):
         return {}
@@ -226,17 +221,13 @@ def edit_quality(
         )
         ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
     change = np.abs(edited.inputs - inputs[edited.source])[:, columns].sum(axis=1)
-    return {
-        "edit_auc": float(np.mean(aucs)) if aucs else float("nan"),
-        "edit_auc_unedited": float(np.mean(base)) if base else float("nan"),
-        "edit_auc_real": float(np.mean(real)) if real else float("nan"),
-        "edit_mmd_ratio": float(np.mean(ratios)) if ratios else float("nan"),
-        "edit_size": float(np.average(change, weights=edited.weight)),
-    }
+    lists = {"edit_auc": aucs, "edit_auc_unedited": base, "edit_auc_real": real, "edit_mmd_ratio": ratios}
+    means = {name: float(np.mean(values)) if values else float("nan") for name, values in lists.items()}
+    return {**means, "edit_size": float(np.average(change, weights=edited.weight))}
 
 
-def unrest(task: Task) -> str:
-    """What the null control compares: flips, or the shift of a regression."""
+def instability(task: Task) -> str:
+    """The metric that the permutation baseline compares: flip rate, or SCG of a regression."""
     return "scg" if task == "regression" else "fr"
 
 
@@ -252,8 +243,8 @@ def evaluate(
 ) -> list[Scored]:
     """All columns of the results table for one predictor on the held-out part.
 
-    nulls: edits of the same judges under shuffled s. cut: the base-rate threshold, for two classes; figures at it end
-    in `_base`.
+    nulls: counterfactuals under permuted s. cut: the base-rate threshold, for two classes; figures at it end in
+    `_base`.
     """
     logits = logits_of(predict, inputs, codes)
     based = cut is not None and task == "binary"
@@ -262,7 +253,7 @@ def evaluate(
         scored += [replace(s, metric="acc_base") for s in utility(logits - cut, label, task) if s.metric == "acc"]
     for end, judged in (("", edits), ("_null", nulls or {})):
         for name, edited in judged.items():
-            after = logits_of(predict, edited.inputs, (s_held(edited, codes) if end else edited).target)
+            after = logits_of(predict, edited.inputs, (with_s_fixed(edited, codes) if end else edited).target)
             found = _stability(logits, after, edited, task, name)
             if based:
                 moved = _stability(logits - cut, after - cut, edited, task, name)
@@ -271,6 +262,6 @@ def evaluate(
                 net = net_flips(logits, after, codes, edited, task)
                 scored += found if net is None else [*found, Scored(name, "net", net)]
             else:
-                kept = (unrest(task), "fr_base")
+                kept = (instability(task), "fr_base")
                 scored += [replace(s, metric=f"{s.metric}{end}") for s in found if s.metric in kept]
     return scored

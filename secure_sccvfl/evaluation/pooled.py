@@ -1,8 +1,8 @@
-"""What a harness adds to a secure run on public benchmark data: common judges and simple baselines.
+"""The pooled plaintext evaluation of a secure run on public benchmark data: counterfactuals and simple baselines.
 
-It sees the pooled data, which a consortium never does. It makes the edited test records of judges that training
-never saw, under true and under shuffled s, and hands each party its columns of them. It also trains the baselines of
-every table, in plaintext, with the roles that the secure run found, and puts the judges through their gates.
+It sees the pooled data, which a consortium never does. It makes counterfactuals of the test records by models that
+training never saw, under true and under permuted s, and gives each party its columns of them. It also trains the
+baselines of every table, in plaintext, with the roles of the secure run, and checks the validity of the models.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from secure_sccvfl.evaluation.information import information
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, train_plainly
 from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
-from secure_sccvfl.metrics.copies import NULL
-from secure_sccvfl.metrics.group_rates import MIN_GROUP
+from secure_sccvfl.metrics.rates import MIN_GROUP, NULL
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
@@ -38,7 +37,7 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 
 @dataclass(frozen=True)
 class Comparison:
-    """By baseline its metrics, and its rates by slice; by judge the figures of its edits and the gates it fails.
+    """By baseline its metrics, and its rates by slice; by counterfactual model its figures and failed checks.
 
     information: mutual information of each column with s, by column (`evaluation.information`).
     """
@@ -50,31 +49,31 @@ class Comparison:
 
 
 def run_counterfactuals(data: Dataset, split: Split, roles: Roles, seed: int) -> ScoringSet:
-    """The judges that a run is scored on; without edits when there is nothing to edit."""
+    """What a run is scored on; without counterfactuals if there is nothing to change."""
     try:
         return fit_counterfactuals(data, split, roles, seed, RUN_MODELS)
     except CounterfactualError:
         return held_out_rows(data, split)
 
 
-def hand_out(data: Dataset, judges: ScoringSet, folder: Path) -> None:
-    """Write each party's columns of the edited records into its folder of a run.
+def hand_out(data: Dataset, scoring: ScoringSet, folder: Path) -> None:
+    """Write each party's columns of the counterfactuals into its folder of a run.
 
-    The group that a record moves to tells its own where there are two. So it goes to the holder of s alone, who gives
+    With two groups, the group that a record moves to reveals its own. So it goes to the holder of s alone, who gives
     it to a model that uses s.
     """
     parties, holder = make_parties(data), data.protected[0].holder
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-    named = {**judges.edits, **{f"{NULL}{kind}": edited for kind, edited in judges.nulls.items()}}
+    named = {**scoring.edits, **{f"{NULL}{kind}": edited for kind, edited in scoring.nulls.items()}}
     for kind, edited in named.items():
-        target = np.full(len(judges.inputs), -1)
+        target = np.full(len(scoring.inputs), -1)
         target[edited.source] = edited.target
         for party, inputs in zip(parties, np.split(edited.inputs, cuts, axis=1), strict=True):
-            told: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
-            if party.name == holder and kind in judges.edits:
-                told["target"] = target
+            arrays: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
+            if party.name == holder and kind in scoring.edits:
+                arrays["target"] = target
             with open(folder / f"party-{party.rank}" / f"judge-{kind}.npz", "wb", opener=private) as file:
-                np.savez(file, **told)
+                np.savez(file, **arrays)
 
 
 def ready_with(
@@ -86,7 +85,7 @@ def ready_with(
     seed: int,
     card: PolicyCard | None = None,
 ) -> Prepared:
-    """The plaintext twin of a run: the same records, roles, card, settings and budget, and other noise."""
+    """A run in plaintext: the same records, roles, card, settings and budget, and other noise."""
     parties = make_parties(data)
     given = (data, split, parties, config, budget, seed)
     model, noise = train_plainly(*given, roles=roles, tabled=None if card is None else card.roles)
@@ -97,7 +96,7 @@ def compare(
     data: Dataset,
     split: Split,
     roles: Roles,
-    judges: ScoringSet,
+    scoring: ScoringSet,
     config: TrainConfig,
     budget: SpendingPlan,
     seed: int,
@@ -107,14 +106,13 @@ def compare(
     min_group: int = MIN_GROUP,
     card: PolicyCard | None = None,
 ) -> Comparison:
-    """Each baseline on the same test part, judges and roles; and whether plain training passes the null control.
+    """Each baseline on the same test part, counterfactuals and roles; and the validity checks of the models.
 
-    `mode`: of the run that they stand beside. `slices`: the column that groups are crossed with, if any. `card`: of
-    the run.
+    mode, card: of the run. slices: the column that groups are crossed with, if any.
     """
     ready = ready_with(data, split, roles, config, budget, seed, card if mode != "aware" else None)
-    found: dict[str, dict[str, float]] = {}
-    gates: dict[str, dict[str, Any]] = {}
+    metrics: dict[str, dict[str, float]] = {}
+    validity: dict[str, dict[str, Any]] = {}
     sliced: dict[str, dict[str, Any]] = {}
     codes = data.protected[0].codes[split.train]
     same = {"plaintext_scc": aware} if mode == "aware" else {}
@@ -122,15 +120,15 @@ def compare(
         if name == "drop_m" and not roles.named("M"):
             continue
         predict = method(ready).predict
-        found[name] = flat(judges.score(predict))
+        metrics[name] = flat(scoring.score(predict))
         if name == "erm":
-            known = (ready.inputs[split.train], codes)
-            seen = judges.quality(known, ready.columns(roles.named("M")), predict)
-            gates = {judge: with_failed_checks(figures) for judge, figures in seen.items()}
+            quality = scoring.quality((ready.inputs[split.train], codes), ready.columns(roles.named("M")), predict)
+            validity = {model: with_failed_checks(figures) for model, figures in quality.items()}
             by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
             sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
     parties = [party.take(split.train) for party in ready.parties]
-    return Comparison(found, gates, information(parties, codes, len(data.protected[0].groups), seed), sliced)
+    about = information(parties, codes, len(data.protected[0].groups), seed)
+    return Comparison(metrics, validity, about, sliced)
 
 
 def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:
@@ -140,6 +138,6 @@ def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) ->
     label, codes = data.label.values[test], data.protected[0].codes[test]
     shown = decisions(logits_of(predict, ready.inputs[test], codes), data.task)
     if held is None:
-        raise ValueError(f"the harness holds no column {by.name!r}")
+        raise ValueError(f"the pooled data have no column {by.name!r}")
     groups = data.protected[0].groups
     return slice_table(plain_counts(shown, label, codes, len(groups), held, min_group), groups, by)

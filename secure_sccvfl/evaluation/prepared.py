@@ -59,6 +59,18 @@ class Prepared:
         picked = [p.layout.columns(names) + o for p, o in zip(self.parties, offsets, strict=True)]
         return np.concatenate(picked).astype(int)
 
+    def generators(
+        self,
+        roles: Roles,
+        config: GeneratorConfig,
+        seed: int | None = None,
+        tables: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[int, Generator]:
+        """The generator of each party from the noisy tables of the default model, or from these."""
+        sketch, seed = self.model.sketches[0], self.seed if seed is None else seed
+        given = (tables or sketch.tables, sketch.deviation, roles, config, seed)
+        return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
+
 
 class ReturnsGradients(Protocol):
     """A model trained by split learning: what one party receives back for these records and labels."""
@@ -118,8 +130,8 @@ def prepare(
 def without_noise(ready: Prepared) -> Prepared:
     """The same seed and roles with a model that has no noise: the difference is what the noise costs.
 
-    The model is trained without the validation records, with which a private model is trained too. Tables are of all
-    columns, where a private model has those that it reads, and the whole budget is theirs.
+    The model is trained without the validation records, which a private model uses too. Tables are of all columns,
+    where a private model has those that it reads, and they get the whole budget.
     """
     config = replace(ready.config, private=False, alternatives=False)
     budget = replace(ready.budget, head=None)
@@ -161,18 +173,15 @@ def train_plainly(
 def edited_rows(
     ready: Prepared, roles: Roles, config: GeneratorConfig, rows: np.ndarray, draw: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """These rows edited by table generators, with the direction chosen by the true s, and their target groups.
+    """Counterfactuals of these rows by table generators in the direction of the true s, and their target groups.
 
-    For the harness only: baselines that the paper gives s to, and diagnostics of the default run.
+    For the pooled evaluation only: baselines that the paper gives s to, and diagnostics of the default run.
     """
-    sketch, attribute = ready.model.sketches[0], ready.data.protected[0]
+    attribute = ready.data.protected[0]
     codes = attribute.codes[rows]
     targets = public_targets(len(rows), len(attribute.groups), ready.seed, draw)
-    pieces = []
-    for party in ready.parties:
-        known = party.inputs[ready.split.train]
-        make = make_generator(party.layout, sketch.tables, sketch.deviation, roles, config, ready.seed, known)
-        pieces.append(_by_true_group(make, party.inputs[rows], codes, targets, draw))
+    make = ready.generators(roles, config)
+    pieces = [_by_true_group(make[p.rank], p.inputs[rows], codes, targets, draw) for p in ready.parties]
     return np.hstack(pieces), targets[np.arange(len(rows)), codes]
 
 
@@ -187,27 +196,23 @@ def _by_true_group(
 
 
 def cycle_error(ready: Prepared) -> float:
-    """Edit the test rows to another group and back with the run's generator: the remaining change, per edit size."""
+    """Change of the test rows after moving to another group and back, as a share of the change to the other group."""
     attribute, rows = ready.data.protected[0], ready.split.test
-    sketch = ready.model.sketches[0]
-    config = ready.config.generator
     codes = attribute.codes[rows]
     targets = public_targets(len(rows), len(attribute.groups), ready.seed, 0)
     there = targets[np.arange(len(rows)), codes]
     back = np.tile(codes[:, None], (1, len(attribute.groups)))
+    make = ready.generators(ready.roles, ready.config.generator)
     moved = left = 0.0
     for party in ready.parties:
-        known = party.inputs[ready.split.train]
-        make = make_generator(party.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
         inputs = party.inputs[rows]
-        edited = _by_true_group(make, inputs, codes, targets, 0)
-        returned = _by_true_group(make, edited, there, back, 1)
+        edited = _by_true_group(make[party.rank], inputs, codes, targets, 0)
+        returned = _by_true_group(make[party.rank], edited, there, back, 1)
         moved += float(np.abs(edited - inputs).sum())
         left += float(np.abs(returned - inputs).sum())
     return left / moved if moved > 0 else 0.0
 
 
 def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Test rows under the run's own generator (tables as released) and their targets: a diagnostic."""
-    config = ready.config.generator
-    return edited_rows(ready, ready.roles, config, ready.split.test, 0)
+    """Counterfactuals of the test rows by the run's own generator, and their target groups: a diagnostic."""
+    return edited_rows(ready, ready.roles, ready.config.generator, ready.split.test, 0)

@@ -1,4 +1,4 @@
-"""The judges of one split, fitted: what every method of that split faces, with the null control and the gates."""
+"""The scoring set of one split: the held-out records and their counterfactuals, on which every method is scored."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from secure_sccvfl.evaluation.metrics import (
     base_rate_cut,
     edit_quality,
     evaluate,
+    instability,
     logits_of,
-    s_held,
     stability,
-    unrest,
+    with_s_fixed,
 )
 from secure_sccvfl.policy.roles import Roles
 
 Rows = tuple[np.ndarray, np.ndarray]
-"""Records in input space, and their labels or groups."""
+"""Records in input space, and their groups."""
 
 
 @dataclass(frozen=True)
 class ScoringSet:
-    """Held-out rows and their edits; `nulls` are edits of the same judges under shuffled s.
+    """Held-out records and their counterfactuals by model; `nulls` are those of the permutation baseline.
 
-    descendants: edits by the first judge of mediators and proxies together, under true and under shuffled s. others:
-    its edits for further protected attributes. trained_on: training records, labels and groups, for the base-rate
-    threshold.
+    descendants: counterfactuals by the first model of mediators and proxies together, under true and permuted s.
+    others: counterfactuals by the first model for further protected attributes. trained_on: training records, labels
+    and groups, for the base-rate threshold.
     """
 
     task: Task
@@ -56,61 +56,57 @@ class ScoringSet:
     others: Mapping[str, Counterfactuals] = field(default_factory=dict)
 
     def score(self, predict: Predictor, own: Mapping[str, Counterfactuals] | None = None) -> list[Scored]:
-        """All columns of the results table for one predictor; `own`: edits that only it faces."""
+        """All columns of the results table for one predictor; own: counterfactuals for it alone."""
         inputs, label, codes = self.trained_on
         cut = base_rate_cut(logits_of(predict, inputs, codes), label) if self.task == "binary" else None
         edits = {**self.edits, **(own or {})}
         scored = evaluate(predict, self.inputs, self.label, self.codes, self.task, edits, self.nulls, cut)
-        wanted = unrest(self.task)
-        for end, edited in zip(("", "_null"), self.descendants or (), strict=False):
-            moved = s_held(edited, self.codes) if end else edited
-            for s in stability(predict, self.inputs, moved, self.task, FIRST, self.codes):
-                scored += [replace(s, metric=f"{wanted}_descendants{end}")] if s.metric == wanted else []
-        for name, edited in self.others.items():
-            alone = s_held(edited, self.codes)  # these groups are another attribute's
-            for s in stability(predict, self.inputs, alone, self.task, edited.judge, self.codes):
+        for end, changed in zip(("", "_null"), self.descendants or (), strict=False):
+            value = self._instability(predict, with_s_fixed(changed, self.codes) if end else changed)
+            scored.append(Scored(FIRST, f"{instability(self.task)}_descendants{end}", value))
+        for name, changed in self.others.items():
+            alone = with_s_fixed(changed, self.codes)  # these groups are another attribute's
+            for s in stability(predict, self.inputs, alone, self.task, changed.model, self.codes):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
-    def unrest(self, predict: Predictor, name: str, null: bool) -> float:
-        """Flips (or the shift of a regression) of a predictor under a judge, for true or for shuffled s."""
-        edited = s_held(self.nulls[name], self.codes) if null else self.edits[name]
-        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, self.task, name, self.codes)}
-        return found[unrest(self.task)]
+    def _instability(self, predict: Predictor, changed: Counterfactuals) -> float:
+        """Flip rate of a predictor, or the shift of a regression."""
+        found = stability(predict, self.inputs, changed, self.task, changed.model, self.codes)
+        return next(s.value for s in found if s.metric == instability(self.task))
 
-    def quality(self, known: Rows, columns: np.ndarray, plain: Predictor) -> dict[str, dict[str, float]]:
-        """Figures of each judge's edits, from which its gates follow.
+    def quality(self, training: Rows, columns: np.ndarray, plain: Predictor) -> dict[str, dict[str, float]]:
+        """Figures of the counterfactuals of each model, from which its validity checks follow.
 
-        known: training records and their groups. columns: those of the mediators. plain: the model of plain training.
+        training: records and their groups. columns: those of the mediators. plain: the model of plain training.
         """
         found = {}
-        for name, edited in self.edits.items():
-            figures = edit_quality(*known, self.inputs, self.codes, edited, columns)
+        for name, changed in self.edits.items():
+            figures = edit_quality(*training, self.inputs, self.codes, changed, columns)
             if name in self.nulls:
-                figures["edit_erm"] = self.unrest(plain, name, null=False)
-                figures["edit_erm_null"] = self.unrest(plain, name, null=True)
+                figures["edit_erm"] = self._instability(plain, changed)
+                figures["edit_erm_null"] = self._instability(plain, with_s_fixed(self.nulls[name], self.codes))
             found[name] = figures
         return found
 
 
 def with_failed_checks(figures: Mapping[str, float]) -> dict[str, Any]:
-    """The figures of a judge's edits for a report: those that are known, and the gates that it fails."""
+    """The figures of counterfactuals for a report: those that are known, and the validity checks that fail."""
     known = {name: value for name, value in figures.items() if np.isfinite(value)}
     return {**known, "failed": list(failed_checks(known))}
 
 
 def held_out_rows(data: Dataset, split: Split) -> ScoringSet:
-    """The rows of a split without any judge."""
+    """The rows of a split without counterfactuals."""
     inputs, held_out = np.hstack([p.inputs for p in make_parties(data)]), data.take(split.test)
-    known = tuple(values[split.train] for values in (inputs, data.label.values, data.protected[0].codes))
-    codes = held_out.protected[0].codes
-    return ScoringSet(data.task, inputs[split.test], held_out.label.values, codes, (known[0], known[1], known[2]))
+    training = (inputs[split.train], data.label.values[split.train], data.protected[0].codes[split.train])
+    return ScoringSet(data.task, inputs[split.test], held_out.label.values, held_out.protected[0].codes, training)
 
 
 def fit_counterfactuals(
     data: Dataset, split: Split, roles: Roles, seed: int, kinds: Iterable[str] = COUNTERFACTUAL_MODELS
 ) -> ScoringSet:
-    """Fit the judges of one split, and fit them again under shuffled s. None of them sees a label or a model."""
+    """Fit the models of one split, and fit them again under permuted s. None of them sees a label or a predictor."""
     rows = held_out_rows(data, split)
     mediators, proxies, fixed = (roles.named(role) for role in ("M", "P", "N"))
     if not mediators:

@@ -33,3 +33,17 @@ def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
         return mean, mean, mean
     high = mean + half
     return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
+
+
+def signed(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean and 95 % t-interval of differences, which may be negative."""
+    mean, half = float(values.mean()), half_width(values)
+    return mean, mean - half, mean + half
+
+
+def reduction(values: np.ndarray, plain: np.ndarray) -> tuple[float, float, float]:
+    """1 - mean / mean of plain, with the 95 % interval of a ratio paired by seed."""
+    base = max(float(plain.mean()), 1e-12)
+    ratio = float(values.mean()) / base
+    half = half_width(values - ratio * plain) / base
+    return 1 - ratio, 1 - ratio - half, 1 - ratio + half

@@ -1,4 +1,4 @@
-"""What adversaries hold of a model, made for every attack of the catalogue: for `reproduce` and `security_eval`.
+"""Views of adversaries on a model, for every attack of the catalogue: for `reproduce` and `security_eval`.
 
 The model is trained on the plaintext engine, or put together from the shares of a finished run. Everything here is
 made by the evaluation, which has all data in one place; each view says what its adversary has of it.
@@ -23,15 +23,15 @@ from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
+from secure_sccvfl.evaluation.baselines import linear_head
 from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
-from secure_sccvfl.models.generators import Generator, make_generator
 from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.releases.mechanisms import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.plain import ModuleHead
 from secure_sccvfl.training.trainer import Model
 
 LABEL_ROWS = 256
@@ -59,6 +59,11 @@ class LinearModel:
     tables: Mapping[str, np.ndarray] | None = None
     mu: float | None = None
 
+    @property
+    def released(self) -> Mapping[str, np.ndarray]:
+        """The tables of the model, or those of the default run."""
+        return self.tables or self.ready.model.sketches[0].tables
+
     def encode(self, rows: np.ndarray) -> np.ndarray:
         return np.hstack([self.encoders[p.rank](p.inputs[rows]) for p in self.ready.parties])
 
@@ -66,7 +71,7 @@ class LinearModel:
         return np.asarray(self.encode(rows) @ self.weight + self.bias)
 
     def columns(self, rank: int) -> slice:
-        """Where the encodings of a party stand among those of all."""
+        """Columns of a party's encodings among those of all."""
         before = sum(self.encoders[p.rank].columns for p in self.ready.parties if p.rank < rank)
         return slice(before, before + self.encoders[rank].columns)
 
@@ -75,23 +80,16 @@ def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
     """A model of the plaintext engine with a linear head."""
     if isinstance(model.head, ModuleHead):
         raise ConfigError(f"attacks are on linear heads, and this model has head {model.head.spec.kind}")
-    width = sum(model.encoders[p.rank].columns for p in ready.parties)
-    cuts = np.cumsum([model.encoders[p.rank].columns for p in ready.parties])[:-1]
-    probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)
-    values = model.engine.logits(model.head, {p.rank: b for p, b in zip(ready.parties, probe, strict=True)})
     sketch = model.sketches[0]
-    mu = float(np.sqrt(sketch.releases) / ready.budget.multiplier)
-    consistency = getattr(ready.config, "consistency_from", "records")
     return LinearModel(
         ready,
         model.encoders,
-        values[1:] - values[0],
-        values[0],
+        *linear_head(model, ready.parties),
         model.lam,
-        consistency,
+        ready.config.consistency_from,
         gram_noise=gram_noise(ready, ready.config, ready.budget.multiplier),
         tables=sketch.tables,
-        mu=mu,
+        mu=float(np.sqrt(sketch.releases) / ready.budget.multiplier),
     )
 
 
@@ -104,8 +102,8 @@ def gram_noise(ready: Prepared, config: TrainConfig, multiplier: float) -> float
 def model_views(model: LinearModel) -> dict[str, dict[str, Any]]:
     """What attacks on a linear model take, by name of the view; without those that do not apply to it."""
     ready = model.ready
-    made: dict[str, dict[str, Any]] = {"tables": {}, "retrained heads": {}, "answers": {}, "candidates": {}}
-    made |= {"part of a model": {}}
+    kinds = ("tables", "retrained heads", "answers", "candidates", "part of a model")
+    made: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     if model.tables is not None and model.mu is not None:
         made["tables"]["released tables"] = tables_view(model)
     if ready.data.task == "binary" and model.lam and ready.roles.edited:
@@ -155,7 +153,7 @@ def codes_of(block: Block, inputs: np.ndarray) -> np.ndarray:
 
 
 def tables_view(model: LinearModel) -> Tables:
-    """The released tables beside the exact ones of the training records."""
+    """The released tables, and the exact ones of the training records."""
     ready, attribute = model.ready, model.ready.data.protected[0]
     rows = ready.config.training_rows(ready.split)
     groups = np.eye(len(attribute.groups))[attribute.codes[rows]]
@@ -198,29 +196,12 @@ def _columns_of(party: Party, block: Block) -> np.ndarray:
     return np.asarray(owner == party.layout.blocks.index(block))
 
 
-def _generators(model: LinearModel, seed: int) -> dict[int, Generator]:
-    ready, sketch = model.ready, model.ready.model.sketches[0]
-    tables = model.tables or sketch.tables
-    return {
-        p.rank: make_generator(
-            p.layout,
-            tables,
-            sketch.deviation,
-            ready.roles,
-            ready.config.generator,
-            seed,
-            p.inputs[ready.split.train],
-        )
-        for p in ready.parties
-    }
-
-
-def _edits_of(
-    model: LinearModel, parties: tuple[Party, ...], generators: Mapping[int, Generator], seed: int
-) -> Edits:
-    attribute, draws = model.ready.data.protected[0], model.ready.config.generator.draws
+def _edits_of(model: LinearModel, parties: tuple[Party, ...], seed: int) -> Edits:
+    ready = model.ready
+    config, groups = ready.config.generator, len(ready.data.protected[0].groups)
+    generators = ready.generators(ready.roles, config, seed, model.released)
     encodings = {p.rank: model.encoders[p.rank](p.inputs) for p in parties}
-    made = EncodedCounterfactuals(parties, len(attribute.groups), generators, model.encoders, encodings, draws, seed)
+    made = EncodedCounterfactuals(parties, groups, generators, model.encoders, encodings, config.draws, seed)
     return [[np.hstack([blocks[p.rank] for p in parties]) for blocks in by_group] for by_group in made]
 
 
@@ -230,18 +211,16 @@ def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraini
     rows = ready.config.training_rows(ready.split)[:records]
     parties = tuple(replace(p, inputs=p.inputs[rows]) for p in ready.parties)
 
-    def edits(seed: int) -> Edits:
-        return _edits_of(model, parties, _generators(model, 1000 + seed), 1000 + seed)
-
     tables = drawn_gram(model) if model.consistency == "tables" else None
-    direction = _guard(model)
+    guarded = ready.roles.guarded
+    direction = np.concatenate([shift_direction(p.layout, model.released, guarded) for p in ready.parties])
     return Retraining(
         "trains again",
         model.encode(rows),
         ready.data.label.values[rows].astype(float),
         ready.data.protected[0].codes[rows],
         evidence(model, rows).argmax(axis=1),
-        edits,
+        lambda seed: _edits_of(model, parties, 1000 + seed),
         model.lam or 0.0,
         ready.config.ridge,
         ready.config.guard * np.outer(direction, direction),
@@ -254,7 +233,7 @@ def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraini
 
 def evidence(model: LinearModel, rows: np.ndarray) -> np.ndarray:
     """Log likelihood of each group (rows x groups) by the released tables, features taken as independent."""
-    tables, found = model.tables or model.ready.model.sketches[0].tables, []
+    tables, found = model.released, []
     for party in model.ready.parties:
         for name, bins in party.take(rows).bins().items():
             if name not in tables:
@@ -264,21 +243,15 @@ def evidence(model: LinearModel, rows: np.ndarray) -> np.ndarray:
     return np.asarray(np.sum(found, axis=0))
 
 
-def _guard(model: LinearModel) -> np.ndarray:
-    ready = model.ready
-    tables = model.tables or ready.model.sketches[0].tables
-    return np.concatenate([shift_direction(p.layout, tables, ready.roles.guarded) for p in ready.parties])
-
-
 def drawn_gram(model: LinearModel, count: int = DRAWN) -> np.ndarray:
     """The Gram matrix of counterfactuals of records that are drawn from released tables: s of no record is in it.
 
     Given its group, every feature of a drawn record is independent of the others.
     """
     ready, rng = model.ready, stream(model.ready.seed, "drawn gram")
-    tables = model.tables or ready.model.sketches[0].tables
-    told = [[tables[n] for n in p.layout.names if n in tables] for p in ready.parties]
-    sizes = np.mean([group_sizes(found) for found in told if found], axis=0)
+    tables = model.released
+    by_party = [[tables[n] for n in p.layout.names if n in tables] for p in ready.parties]
+    sizes = np.mean([group_sizes(own) for own in by_party if own], axis=0)
     shares = np.clip(sizes, 1.0, None) / np.clip(sizes, 1.0, None).sum()
     groups = rng.choice(len(shares), size=count, p=shares)
     parties = []
@@ -293,7 +266,7 @@ def drawn_gram(model: LinearModel, count: int = DRAWN) -> np.ndarray:
                 bins = rng.choice(len(table), size=len(here), p=table[:, g] / table[:, g].sum())
                 inputs[np.ix_(here, np.arange(block.start, block.stop))] = _values(block, bins, rng)
         parties.append(replace(party, inputs=inputs))
-    edits = _edits_of(model, tuple(parties), _generators(model, ready.seed), ready.seed)
+    edits = _edits_of(model, tuple(parties), ready.seed)
     own = [np.array(by_group)[groups, np.arange(count)] for by_group in edits]
     return np.asarray(sum(d.T @ d for d in own) / (len(own) * count))
 

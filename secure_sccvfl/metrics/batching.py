@@ -20,8 +20,8 @@ Shared = Any
 
 def together(function: Callable[[Shared], Shared], *values: Shared) -> list[Shared]:
     """An elementwise operator on several tensors."""
-    found = function(crypten.cat([value.reshape(-1) for value in values]))
-    return split(found, [tuple(value.size()) for value in values])
+    result = function(crypten.cat([value.reshape(-1) for value in values]))
+    return split(result, [tuple(value.size()) for value in values])
 
 
 def products(*pairs: tuple[Shared, Shared]) -> list[Shared]:
@@ -40,12 +40,12 @@ def products(*pairs: tuple[Shared, Shared]) -> list[Shared]:
 
 def split(vector: Shared, shapes: Sequence[tuple[int, ...]]) -> list[Shared]:
     """A vector as tensors of these shapes, one after the other."""
-    found, at = [], 0
+    tensors, at = [], 0
     for shape in shapes:
         end = at + prod(shape)
-        found.append(vector[at:end].reshape(shape))
+        tensors.append(vector[at:end].reshape(shape))
         at = end
-    return found
+    return tensors
 
 
 def squares(session: Session, value: Shared) -> Shared:

@@ -23,7 +23,7 @@ operator on several tensors, `products` multiplies several pairs. With two class
 Every value that is opened before the last line is hidden by a uniform mask that is used once, inside CrypTen's
 operators on our kernels.
 
-Exact figures are not private: two of them about sets that differ by one record tell about that record. They are for
+Exact figures are not private: two of them about sets that differ by one record reveal that record. They are for
 public data, and for consortia that agreed to them beforehand (`evaluation = "exact"`). All others use
 `secure_sccvfl.metrics.noisy`. Floors hold here too: a rate over fewer than `min_group` records of a group takes no
 part in a gap, and a pair of groups that fewer records are moved between takes none in net flips. This is decided
@@ -43,9 +43,9 @@ from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.batching import Shared, largest, products, squares, together
-from secure_sccvfl.metrics.copies import Copies, figures_of_judge
-from secure_sccvfl.metrics.group_rates import RATES, gaps_of
+from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_judge, gaps_of
 from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, Facts
 
 LOSS_BOUND = 50.0
@@ -66,18 +66,19 @@ def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, .
         whole += ["positive_rate", *(f"{rate}_gap" for rate in RATES)]
         whole += [enough(rate, group) for rate in RATES for group in range(groups)]
     for judge in judges:
-        told = figures_of_judge(judge, task)
-        whole += [f"{metric}_{judge}" for metric in told]
-        whole += [enough("net", judge)] if "net" in told else []
+        figures = figures_of_judge(judge, task)
+        whole += [f"{metric}_{judge}" for metric in figures]
+        whole += [enough("net", judge)] if "net" in figures else []
     return tuple(whole)
 
 
 def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) -> Release:
     names = metric_names(task, judges, groups)
-    told = [name for name in names if not name.startswith("enough")]
+    shown = [name for name in names if not name.startswith("enough")]
     facts = Facts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
-    (made,) = EXACT_EVALUATION.releases(facts, detail=f"{', '.join(told)}; which rates rest on too few records")
-    return made
+    detail = f"{', '.join(shown)}; which rates rest on too few records"
+    (release,) = EXACT_EVALUATION.releases(facts, detail=detail)
+    return release
 
 
 def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: int) -> dict[str, Any]:
@@ -91,13 +92,13 @@ def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: in
             out[f"scg_norm_{judge}"] = gap / spread if spread > 1e-6 else 0.0
         if out.pop(enough("net", judge), 1.0) < 0.5:
             del out[f"net_{judge}"]
-    told: list[dict[str, Any]] = []
+    group_notes: list[dict[str, Any]] = []
     if "positive_rate_gap" in out:
         known = {rate: [out.pop(enough(rate, g)) > 0.5 for g in range(groups)] for rate in RATES}
         gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(known[rate]) > 1}
-        told = [{"too_few": [rate for rate in RATES if not known[rate][g]]} for g in range(groups)]
+        group_notes = [{"too_few": [rate for rate in RATES if not known[rate][g]]} for g in range(groups)]
         out |= gaps_of(gaps)
-    return {"metrics": out, "groups": told}
+    return {"metrics": out, "groups": group_notes}
 
 
 class SecureEvaluation:
@@ -122,10 +123,10 @@ class SecureEvaluation:
         edited = crypten.cat([edited for edited, _ in copies.values()])
         source = np.concatenate([of.source for _, of in copies.values()])
         shift = edited - logits[source]
-        found = _Figures(rows)
-        found.mean("variance", squares(self.session, logits - logits.mean(0)).sum())
+        figures = _Figures(rows)
+        figures.mean("variance", squares(self.session, logits - logits.mean(0)).sum())
         if self.task == "regression":
-            found.mean("mse", squares(self.session, logits - self.target(label, rows)).sum())
+            figures.mean("mse", squares(self.session, logits - self.target(label, rows)).sum())
             size = self.size(shift)
         else:
             room = crypten.stack([logits + LOSS_BOUND, LOSS_BOUND - logits])
@@ -135,16 +136,16 @@ class SecureEvaluation:
                 (shown, truth), (after, shown[source]), (negative, shift), (outside, room)
             )
             size = shift - 2 * part
-            found.rate("acc", _agreement(shown, truth, both).sum())
-            self._log_loss(found, logits - beyond[0] + beyond[1], truth)
+            figures.rate("acc", _agreement(shown, truth, both).sum())
+            self._log_loss(figures, logits - beyond[0] + beyond[1], truth)
             flipped = 1 - _agreement(shown[source], after, same)
-            self._groups(found, shown, truth, both, groups, count, _per_judge(after, copies))
+            self._groups(figures, shown, truth, both, groups, count, _per_judge(after, copies))
             for judge, (flips, of) in _per_judge(flipped, copies).items():
-                found.weighted(f"fr_{judge}", flips, of)
+                figures.weighted(f"fr_{judge}", flips, of)
         for judge, (sizes, of) in _per_judge(size, copies).items():
             if "scg" in figures_of_judge(judge, self.task):
-                found.weighted(f"scg_{judge}", sizes, of)
-        return found.opened(self.session, metric_names(self.task, list(copies), count))
+                figures.weighted(f"scg_{judge}", sizes, of)
+        return figures.opened(self.session, metric_names(self.task, list(copies), count))
 
     def _compared(
         self, every: Shared, rows: int, shift: Shared, room: Shared
@@ -187,14 +188,14 @@ class SecureEvaluation:
         cells = crypten.cat([shown, truth, shown * truth], dim=1)
         return crypten.cat([member.sum(0).reshape(1, -1), cells.t() @ member])
 
-    def _log_loss(self, found: _Figures, inside: Shared, truth: Shared) -> None:
+    def _log_loss(self, figures: _Figures, inside: Shared, truth: Shared) -> None:
         """Of several classes each against the rest, summed over classes: log(2 cosh(z / 2)) - (2 y - 1) z / 2."""
         even = self.session.log_cosh(inside, LOSS_BOUND).sum()
-        found.mean("logloss", 2 * even - ((2 * truth - 1) * inside).sum(), 2)
+        figures.mean("logloss", 2 * even - ((2 * truth - 1) * inside).sum(), 2)
 
     def _groups(
         self,
-        found: _Figures,
+        figures: _Figures,
         shown: Shared,
         truth: Shared,
         both: Shared,
@@ -206,10 +207,10 @@ class SecureEvaluation:
         nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
         above, below, left = self._net_flips(shown, groups, count, [after[judge] for judge in nets])
         for number, judge in enumerate(nets):
-            found.keep(enough("net", judge), left[number])
+            figures.keep(enough("net", judge), left[number])
         known = None
         if self.task == "binary":
-            found.rate("positive_rate", shown.sum())
+            figures.rate("positive_rate", shown.sum())
             member = self.member(groups, len(shown), count)
             positive, true, hit = crypten.cat([shown, truth, both], dim=1).t() @ member
             size = member.sum(0)
@@ -219,14 +220,14 @@ class SecureEvaluation:
             below = crypten.cat([below, (numbers + 1 - known).reshape(-1)])
         quotients = self._quotients(above, below, len(shown) * _double(shown))
         for number, judge in enumerate(nets):
-            found.keep(f"net_{judge}", quotients[number])
+            figures.keep(f"net_{judge}", quotients[number])
         if known is not None:
             rates = quotients[len(nets) :].reshape(len(RATES), count)
             widest = self._widest(rates, known)
             for number, rate in enumerate(RATES):
-                found.keep(f"{rate}_gap", widest[number])
+                figures.keep(f"{rate}_gap", widest[number])
                 for group in range(count):
-                    found.keep(enough(rate, group), known[number, group])
+                    figures.keep(enough(rate, group), known[number, group])
 
     def _net_flips(
         self, shown: Shared, groups: AtHolder, count: int, judged: Sequence[tuple[Shared, Copies]]
@@ -305,13 +306,9 @@ class _Figures:
             alike = [name for name, (total, _) in self._sums.items() if session.fraction(total) == bits]
             means = crypten.stack([self._sums[name][0] for name in alike]) / self._rows
             values |= {name: means[number] for number, name in enumerate(alike)}
-        opened = session.open(
-            crypten.stack([values[name] for name in names]), session.declared(EXACT_EVALUATION.name)
-        )
-        if opened is None:
-            raise ValueError("the evaluation must go to every party")
+        opened = open_to_all(session, crypten.stack([values[name] for name in names]), EXACT_EVALUATION.name)
         divisors = [self._sums[name][1] if name in self._sums else 1.0 for name in names]
-        return dict(zip(names, (opened.numpy() / divisors).tolist(), strict=True))
+        return dict(zip(names, (opened / divisors).tolist(), strict=True))
 
 
 def _below_zero(values: Shared) -> Shared:
@@ -339,11 +336,11 @@ def _by_record(values: Shared, of: Copies, rows: int) -> Shared:
 
 def _per_judge(values: Shared, copies: Mapping[str, tuple[Shared, Copies]]) -> dict[str, tuple[Shared, Copies]]:
     """Values of all copies, taken apart by judge."""
-    found, at = {}, 0
+    by_judge, at = {}, 0
     for judge, (_, of) in copies.items():
-        found[judge] = values[at : at + len(of.source)], of
+        by_judge[judge] = values[at : at + len(of.source)], of
         at += len(of.source)
-    return found
+    return by_judge
 
 
 def _column(values: AtHolder) -> AtHolder:

@@ -1,8 +1,8 @@
-"""What a model is worth, told with noise: sums over the held-out records, noised in secret, paid for, opened once.
+"""Noisy evaluation: sums over the held-out records with noise added under MPC, charged and opened once.
 
-Before: shares of the logits of test records and of their edited copies. The label and s are at their holders. Row
-numbers and weights of the copies are public. After: every party knows the noisy sums of `Sums`, and what follows
-from them. Nobody knows a decision, logit, label or group of a record, or an exact sum.
+Before: logits of test records and of their counterfactual copies are shared; label and s are at their holders; row
+numbers and weights of the copies are public. After: every party knows the noisy sums of `Sums` and what follows from
+them. Nobody learns a decision, logit, label or group of a record, or an exact sum.
 
 | sum | task | what one record adds |
 |---|---|---|
@@ -17,27 +17,28 @@ from them. Nobody knows a decision, logit, label or group of a record, or an exa
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
 | `records` | all | 1, where the number of records is secret (`counted`) |
 
-Where the parties' records overlap in secret, a sum is over those that all have: every row is multiplied by its
-secret bit first.
+With hidden alignment a sum is over the records that all parties have: every row is multiplied by its membership bit
+first.
 
-The majority follows from the cells, or from `labels` or `label`. A null control (a judge under shuffled s) is one of
-the judges here. Decisions of the model, of the other head and of all copies take one comparison together. Net flips
-are not told: gains and losses of each pair of groups would double the noise of flips, or add a sum.
+The majority follows from the cells, or from `labels` or `label`. A permutation baseline (a counterfactual model under
+shuffled s) is one of the models here. Decisions of the model, of the other head and of all copies take one comparison
+together. Net flip rates are not released: gains and losses of each pair of groups would double the noise of flips, or
+add a sum.
 
 Sensitivity. An added record moves a sum by at most 1, and one of the numbers of `cells` or `labels`. A replaced one
 moves a sum by at most 1 too, and two numbers of `cells` or `labels`: it leaves one for another. Both numbers of
-`label` may move. A null control couples records: groups are shuffled over them, so the group of one record edits
-another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum of all squares.
-Every sum is exact: squares of numbers with 16 bits are kept with all their 32 bits, and weights of copies are rounded
-down. So nothing is added for rounding.
+`label` may move. A permutation baseline couples records: groups are shuffled over them, so the group of one
+record edits another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum of
+all squares. Every sum is exact: squares of numbers with 16 bits keep all their 32 bits, and weights of copies
+are rounded down. So nothing is added for rounding.
 
-Noise. Label and s must both be hidden. So with `dealer+holder` both holders add a copy: a party without the label
-or s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise.
-Bytes: one share of the dealer's copy. The sums stay in shares until the charge is on disk at every party.
+Noise. Label and s must both be hidden. So with `dealer+holder` both holders add an independent noise contribution: a
+party without the label or s lacks the dealer's and at least one more. Rounds: those of the comparisons and products,
+none for noise. Bytes: one share of the dealer's noise. The sums stay shared until the charge is on disk
+at every party.
 
-Floors. A rate of a group is told only where its noisy denominator lies at least `SURE` deviations above
-`min_group`. So it rests on fewer records with chance below .0014. This follows from the noisy sums: it costs
-nothing more.
+Floors. A rate of a group is reported only where its noisy denominator lies at least `SURE` deviations above
+`min_group`. So it rests on fewer records with probability below .0014. This follows from the noisy sums at no cost.
 """
 
 from __future__ import annotations
@@ -60,11 +61,10 @@ from protocols.ring import WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.batching import Shared, split, squares
-from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.metrics.group_rates import RATES, gaps_of
-from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.metrics.rates import NULL, RATES, Copies, gaps_of, wilson
 from secure_sccvfl.releases.catalogue import EVALUATION, Facts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
@@ -77,7 +77,7 @@ LABELS, DECISIONS = 2, 2
 
 MAJORITY, DROP_M = "majority", "drop_m"
 BASELINES = (MAJORITY, DROP_M)
-"""What the model is compared with: always the most frequent answer, and the head without mediators and proxies."""
+"""Baselines: always the most frequent answer, and the head without mediators and proxies."""
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ class Sums:
     def widths(self) -> dict[str, int]:
         dropped = DROP_M in self.baselines
         if self.task == "regression":
-            found = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
-            found |= {f"shift {judge}": 1 for judge in self.judges}
+            widths = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
+            widths |= {f"shift {judge}": 1 for judge in self.judges}
         else:
             cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
             labels = self.classes if self.task == "multiclass" and MAJORITY in self.baselines else 0
-            found = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
-            found |= {f"cells {DROP_M}": cells * dropped * self.full}
-            found |= {f"flips {judge}": 1 for judge in self.judges}
-        found["records"] = int(self.counted)
-        return {name: width for name, width in found.items() if width}
+            widths = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
+            widths |= {f"cells {DROP_M}": cells * dropped * self.full}
+            widths |= {f"flips {judge}": 1 for judge in self.judges}
+        widths["records"] = int(self.counted)
+        return {name: width for name, width in widths.items() if width}
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -116,23 +116,23 @@ class Sums:
         return Sensitivity(math.sqrt(replaced), math.sqrt(added), 2.0**-WIDE_BITS)
 
     def standard_errors(self, deviation: float, rows: int) -> dict[str, float]:
-        """What noise of this deviation in every sum adds to each figure of `rows` records: its standard error.
+        """The standard error that noise of this deviation in every sum gives each figure of `rows` records.
 
-        For a rate of a group the denominator is not known before; it is that of a group with all records, so divide
-        by the group's share. These are the prices of a plan: they follow from public settings alone.
+        For a rate of a group it is that of a group with all records: divide by the group's share. It follows from
+        public settings alone, so a plan can state it.
         """
         each = deviation / rows
-        found = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
+        errors = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
         if self.task == "regression":
             return {"squared error": each, "shift": each}
         if self.task == "binary":
-            found |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
-        return {"acc": each, **found}
+            errors |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
+        return {"acc": each, **errors}
 
     def release(self, parties: int) -> Release:
         facts = Facts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
-        (made,) = EVALUATION.releases(facts, detail=", ".join(self.widths))
-        return made
+        (release,) = EVALUATION.releases(facts, detail=", ".join(self.widths))
+        return release
 
     def take_apart(self, opened: np.ndarray) -> dict[str, np.ndarray]:
         cuts = np.cumsum(list(self.widths.values()))[:-1]
@@ -140,13 +140,13 @@ class Sums:
 
 
 def planned_deviation(layout: Sums, level: NoiseLevel, holders: int) -> float:
-    """Standard deviation of all copies of noise in every sum, from public settings alone. holders: of label and s."""
+    """Standard deviation of all noise in every sum, from public settings alone. holders: of label and s."""
     event = noised_event(NAME, layout.sensitivity, level, "planned")
     return noise.deviation(level.kind, event.sigma, level.parties, holders)
 
 
 def fewest(deviation: float, floor: int) -> int:
-    """A noisy number of records from which on figures are told: so many are surely above the floor."""
+    """The least noisy number of records at which figures are reported: it is surely above the floor."""
     return math.ceil(floor + SURE * deviation)
 
 
@@ -159,7 +159,7 @@ class NoisyEvaluation:
         self._holders = {secret.label_holder, secret.group_holder}
 
     def deviation(self, layout: Sums) -> float:
-        """Standard deviation of all copies of noise in every sum; public."""
+        """Standard deviation of all noise in every sum; public."""
         level = NoiseLevel(self._charger.multiplier, self._charger.noise, self._session.parties)
         return planned_deviation(layout, level, len(self._holders))
 
@@ -176,20 +176,17 @@ class NoisyEvaluation:
         """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
         held = None if presence is None else presence.marks(self._session)
         if layout.task == "regression":
-            made = self._regression(layout, logits, label, copies, control, held)
+            exact_sums = self._regression(layout, logits, label, copies, control, held)
         else:
-            made = self._classes(layout, logits, label, groups, copies, control, held)
+            exact_sums = self._classes(layout, logits, label, groups, copies, control, held)
         if held is not None:
-            made["records"] = held.sum()
-        exact = crypten.cat([made[name].reshape(-1) for name in layout.widths])
+            exact_sums["records"] = held.sum()
+        exact = crypten.cat([exact_sums[name].reshape(-1) for name in layout.widths])
         paid = self._charger.charge(NAME, layout.sensitivity)
         noisy = exact + self._session.noise(
             self._charger.noise, paid.event.sigma, len(exact), self._holders, WIDE_BITS
         )
-        opened = self._session.open(noisy, self._session.declared(NAME), paid.receipt)
-        if opened is None:
-            raise ValueError("the evaluation must go to every party")
-        return layout.take_apart(opened.numpy().astype(float))
+        return layout.take_apart(open_to_all(self._session, noisy, NAME, paid.receipt))
 
     def _classes(
         self,
@@ -209,27 +206,27 @@ class NoisyEvaluation:
         member = None
         if layout.task == "binary":
             member = _kept(held, secret.member(groups, rows, layout.groups))
-        made = self._of_head("", shown, truth, member, held)
+        sums = self._of_head("", shown, truth, member, held)
         if "labels" in layout.widths:
-            made["labels"] = _kept(held, truth).sum(0)
+            sums["labels"] = _kept(held, truth).sum(0)
         if control is not None:
             dropped, *others = others
-            made |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, held)
+            sums |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, held)
         for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
             flipped = 1 - secret.agreement(shown[of.source], after)
             counted = _kept(None if held is None else held[of.source], flipped)
-            made[f"flips {judge}"] = self._weighted(counted, of)
-        return made
+            sums[f"flips {judge}"] = self._weighted(counted, of)
+        return sums
 
     def _of_head(
         self, which: str, shown: Shared, truth: Shared, member: Shared | None, held: Shared | None
     ) -> dict[str, Shared]:
         """How often a head is right and, by membership of records in groups, its cells; `which` ends their names."""
-        made = {f"right{which}": _kept(held, self._secret.agreement(shown, truth)).sum()}
+        sums = {f"right{which}": _kept(held, self._secret.agreement(shown, truth)).sum()}
         if member is not None:
             size, positive, true, hit = self._secret.counts_of(member, shown, truth)
-            made[f"cells{which}"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
-        return made
+            sums[f"cells{which}"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
+        return sums
 
     def _regression(
         self,
@@ -245,16 +242,16 @@ class NoisyEvaluation:
         heads = crypten.cat([logits, *([] if control is None else [control])], dim=1)
         off = _kept(held, session.clamp(heads - target, 1.0))
         error = squares(session, off).sum(0)
-        made = {"error": error[:1]}
+        sums = {"error": error[:1]}
         if control is not None:
-            made[f"error {DROP_M}"] = error[1:]
+            sums[f"error {DROP_M}"] = error[1:]
         if "label" in layout.widths:
             counted = _kept(held, target)
-            made["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
+            sums["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
         for judge, (edited, of) in copies.items():
             size = secret.size(session.clamp(edited - logits[of.source], 1.0))
-            made[f"shift {judge}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
-        return made
+            sums[f"shift {judge}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
+        return sums
 
     def _weighted(self, values: Shared, of: Copies) -> Shared:
         """A sum over copies with public weights, such that those of each record together weigh at most 1.
@@ -296,13 +293,13 @@ class _Rate:
         noise, rows = NORMAL_95 * self.error, max(round(self.rows), 1)
         low, high = wilson(self.value, rows)
         below, above = math.hypot(self.value - low, noise), math.hypot(high - self.value, noise)
-        told = {"value": self.value, "noise": noise, "rows": rows}
-        return {**told, "low": max(0.0, self.value - below), "high": min(1.0, self.value + above)}
+        low, high = max(0.0, self.value - below), min(1.0, self.value + above)
+        return {"value": self.value, "noise": noise, "rows": rows, "low": low, "high": high}
 
 
 @dataclass(frozen=True)
 class _Among:
-    """What figures are shares of: this many records. deviation: of each sum. counted: their number has it too."""
+    """The records that figures are shares of. deviation: of each sum. counted: their number has that noise too."""
 
     rows: float
     deviation: float
@@ -331,9 +328,9 @@ def figures_of(
 ) -> dict[str, Any]:
     """Reports' figures from noisy sums: metrics, half of the 95 % interval that noise adds, and rates of groups.
 
-    scales: `share_of_copies` of each judge. deviation: of the noise in every sum. floor: `min_group`. rows: of the
-    table; where records are counted in secret their noisy number takes its place, and intervals allow for its noise.
-    `baselines` has the same figures of what the model is compared with, and `baseline_noise` their noise.
+    scales: `share_of_copies` of each counterfactual model. deviation: of the noise in every sum. floor: `min_group`.
+    rows: of the table; where records are counted under MPC their noisy number takes its place, and intervals allow
+    for its noise. `baselines` has the same figures of the baselines, and `baseline_noise` their noise.
     """
     among = _Among(rows, deviation)
     if layout.counted:
@@ -343,25 +340,29 @@ def figures_of(
                 f"about {max(0, round(among.rows))} test records are common to all parties, and figures need "
                 f"{fewest(deviation, floor)} at this noise: bring more records, or train with align = revealed"
             )
-    found, groups = _of_model(layout, sums, "", among, floor)
+    rates, groups = _of_model(layout, sums, "", among, floor)
     for judge, scale in scales.items():
         name, metric = ("shift", "scg") if layout.task == "regression" else ("flips", "fr")
-        found[f"{metric}_{judge}"] = among.share(sums[f"{name} {judge}"][0] * scale * rows, scale * rows)
-    told: dict[str, Any] = {
-        "metrics": {name: rate.value for name, rate in found.items()},
-        "noise": {name: NORMAL_95 * rate.error for name, rate in found.items()},
-        "groups": groups,
-        **({"records": round(among.rows)} if layout.counted else {}),
-    }
+        rates[f"{metric}_{judge}"] = among.share(sums[f"{name} {judge}"][0] * scale * rows, scale * rows)
+    figures: dict[str, Any] = {"metrics": _values(rates), "noise": _noise(rates), "groups": groups}
+    if layout.counted:
+        figures["records"] = round(among.rows)
     if layout.baselines:
         others = {MAJORITY: _of_majority(layout, sums, among)} if MAJORITY in layout.baselines else {}
         if DROP_M in layout.baselines:
             others[DROP_M] = _of_model(layout, sums, f" {DROP_M}", among, floor)[0]
-        told["baselines"] = {k: {name: rate.value for name, rate in own.items()} for k, own in others.items()}
-        told["baseline_noise"] = {
-            k: {name: NORMAL_95 * rate.error for name, rate in own.items()} for k, own in others.items()
-        }
-    return told
+        figures["baselines"] = {name: _values(own) for name, own in others.items()}
+        figures["baseline_noise"] = {name: _noise(own) for name, own in others.items()}
+    return figures
+
+
+def _values(rates: Mapping[str, _Rate]) -> dict[str, float]:
+    return {name: rate.value for name, rate in rates.items()}
+
+
+def _noise(rates: Mapping[str, _Rate]) -> dict[str, float]:
+    """Half of the 95 % interval that noise alone gives each figure."""
+    return {name: NORMAL_95 * rate.error for name, rate in rates.items()}
 
 
 def _of_model(
@@ -370,11 +371,11 @@ def _of_model(
     """Figures of the model, or of another head whose sums end in `which`, and its rates of groups."""
     if layout.task == "regression":
         return {"rmse": among.root(sums[f"error{which}"][0])}, []
-    found = {"acc": among.share(sums[f"right{which}"][0])}
+    figures = {"acc": among.share(sums[f"right{which}"][0])}
     if f"cells{which}" not in sums:
-        return found, []
+        return figures, []
     cells = sums[f"cells{which}"].reshape(layout.groups, LABELS, DECISIONS)
-    found["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
+    figures["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
     rates = [_group_rates(table, among.deviation, floor) for table in cells]
     groups = [
         {
@@ -383,7 +384,7 @@ def _of_model(
         }
         for own in rates
     ]
-    return {**found, **_gaps(rates)}, groups
+    return {**figures, **_gaps(rates)}, groups
 
 
 def _of_majority(layout: Sums, sums: Mapping[str, np.ndarray], among: _Among) -> dict[str, _Rate]:
@@ -412,7 +413,7 @@ def _limited(value: float, error: float) -> _Rate:
 def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _Rate]:
     """Rates of one group (label x decision) whose denominators are surely large enough."""
     among = {"positive_rate": table, "tpr": table[1:], "fpr": table[:1]}
-    told = {}
+    rates = {}
     for name in RATES:
         cells = among[name]
         total, positive = float(cells.sum()), float(cells[:, 1].sum())
@@ -420,18 +421,17 @@ def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _
             continue
         rate = min(max(positive / total, 0.0), 1.0)
         spread = len(cells) * ((1 - rate) ** 2 + rate**2)
-        told[name] = _Rate(rate, deviation * math.sqrt(spread) / total, total)
-    return told
+        rates[name] = _Rate(rate, deviation * math.sqrt(spread) / total, total)
+    return rates
 
 
 def _gaps(rates: Sequence[Mapping[str, _Rate]]) -> dict[str, _Rate]:
     """Widest differences between groups. Noise widens them a little on average, which the interval allows for."""
     widest: dict[str, _Rate] = {}
     for name in RATES:
-        known = [own[name] for own in rates if name in own]
-        pairs = [_Rate(abs(a.value - b.value), math.hypot(a.error, b.error)) for a, b in combinations(known, 2)]
+        reported = [own[name] for own in rates if name in own]
+        pairs = [_Rate(abs(a.value - b.value), math.hypot(a.error, b.error)) for a, b in combinations(reported, 2)]
         if pairs:
             widest[name] = max(pairs, key=lambda pair: pair.value)
-    values = gaps_of({name: rate.value for name, rate in widest.items()})
-    errors = gaps_of({name: rate.error for name, rate in widest.items()})
+    values, errors = gaps_of(_values(widest)), gaps_of({name: rate.error for name, rate in widest.items()})
     return {name: _Rate(value, errors[name]) for name, value in values.items()}

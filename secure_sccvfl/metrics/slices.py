@@ -1,13 +1,13 @@
-"""Rates of intersections: groups of the protected attribute crossed with another column, in secret and in plaintext.
+"""Rates of slices: groups of the protected attribute crossed with another column, under MPC and in plaintext.
 
-Before: shares of decisions and labels of the test records; s and the other column are at their holders. After: every
+Before: decisions and labels of the test records are shared; s and the other column are at their holders. After: every
 party knows, for each slice, how many records each rate rests on and how many of them count, or zeros where that is
 fewer than `min_group`; and no decision, label, group or cell of a record. Rounds: one product for membership, one for
 the counts, one comparison for the floors, one product.
 
-Exact counts of slices are not private: with the whole known, one slice that is held back follows from the others. So
-they are for data that may be pooled, with exact evaluation, where floors only keep rates that tell nothing off the
-page. Noisy evaluation opens none: more sums would take noise that all figures pay for.
+Exact counts of slices are not private: a suppressed slice follows from the total and the others. So they are for data
+that may be pooled, with exact evaluation, where floors only hide rates without meaning. Noisy evaluation opens none:
+further sums would add noise to all figures.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from secure_sccvfl.data.features import MISSING, Feature
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Part
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.batching import Shared
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.metrics.group_rates import RATES
-from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.metrics.rates import RATES, wilson
 from secure_sccvfl.releases.catalogue import SLICES, Facts
 
 
@@ -54,8 +54,8 @@ class Crossed:
             for feature in own:
                 if feature.name == name:
                     return cls(name, rank, _values(feature))
-        known = ", ".join(f.name for own in schema.features for f in own)
-        raise ConfigError(f"slices: no column {name!r}; available: {known}")
+        columns = ", ".join(f.name for own in schema.features for f in own)
+        raise ConfigError(f"slices: no column {name!r}; available: {columns}")
 
     @classmethod
     def opened(cls, schema: Schema, name: str, *, pooled: bool, exact: bool) -> Crossed | None:
@@ -75,16 +75,16 @@ class Crossed:
         facts = Facts(
             {r: {} for r in range(parties)}, sizes={"slice counts": 2 * len(RATES) * groups * len(self.values)}
         )
-        (made,) = SLICES.releases(facts, detail=self.name)
-        return made
+        (release,) = SLICES.releases(facts, detail=self.name)
+        return release
 
 
 def _values(feature: Feature) -> tuple[str, ...]:
     if feature.kind == "category":
-        known = list(feature.labels or feature.categories)
+        names = list(feature.labels or feature.categories)
     else:
-        known = [f"{a:g} to {b:g}" for a, b in zip(feature.cuts, feature.cuts[1:], strict=False)]
-    return (*known, *([MISSING] if feature.missing else []))
+        names = [f"{a:g} to {b:g}" for a, b in zip(feature.cuts, feature.cuts[1:], strict=False)]
+    return (*names, *([MISSING] if feature.missing else []))
 
 
 def secret_counts(
@@ -106,10 +106,8 @@ def secret_counts(
     below, above = crypten.stack([size, true, size - true]), crypten.stack([positive, hit, positive - hit])
     known = 1 - (below < max(secret.min_group, 1))
     counts = crypten.stack([below, above], dim=1) * known[:, None]
-    opened = session.open(counts.reshape(-1), session.declared(SLICES.name))
-    if opened is None:
-        raise ValueError("counts of slices must go to every party")
-    return np.rint(np.asarray(opened)).astype(int).reshape(len(RATES), 2, count * width)
+    opened = open_to_all(session, counts.reshape(-1), SLICES.name)
+    return np.rint(opened).astype(int).reshape(len(RATES), 2, count * width)
 
 
 def plain_counts(

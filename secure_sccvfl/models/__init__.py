@@ -1,4 +1,4 @@
-"""What runs locally at a party: encoders, counterfactual generators, and their edits.
+"""What runs locally at a party: encoders and counterfactual generators.
 
 Nothing here sees s or the label of a record. Called by training and modes.
 """

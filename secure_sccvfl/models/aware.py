@@ -3,7 +3,7 @@
 Before: a party holds its columns and its own noisy tables by group, and never s per record. For a hypothesised
 group g it subtracts from its mediators what the mean of group g is above the pooled mean (by its shrunken table).
 It appends the same columns times the centred one-hot of g, so that the head may weigh a mediator otherwise in each
-group. The engine selects the encoding of the true group in secret. A party without mediators has the same encoding
+group. The engine selects the encoding of the true group under MPC. A party without mediators has the same encoding
 for every group.
 
 A record moved to another group is encoded as one of that group: s moves along with its mediators.
@@ -127,7 +127,7 @@ def hypotheses(encoders: AwareEncoders, parties: Sequence[Party]) -> Iterator[Bl
 
 
 class AwareCounterfactuals(EncodedCounterfactuals):
-    """Edits of one part, encoded with the target group in the place of the hypothesised one."""
+    """Counterfactuals of one part, encoded with the target group in the place of the hypothesised one."""
 
     def __init__(
         self,

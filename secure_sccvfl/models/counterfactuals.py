@@ -1,4 +1,4 @@
-"""Encoded edits of the generators: each party makes them alone, for every group a record may be in."""
+"""Encoded counterfactuals: each party makes them alone, for every group a record may be in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:
 
 
 class EncodedCounterfactuals:
-    """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
+    """Counterfactuals of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
 
     It keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
     """
@@ -38,7 +38,7 @@ class EncodedCounterfactuals:
         seed: int,
         radii: Mapping[int, float] | None = None,
     ) -> None:
-        """`encodings`: the parties' unedited records, by the same encoders. `radii`: what edits are shortened to."""
+        """`encodings`: the parties' unedited records, by the same encoders. `radii`: longest displacements."""
         self.radii = radii
         self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
         self.generators, self.encoders, self.encodings = generators, encoders, encodings
@@ -62,12 +62,12 @@ class EncodedCounterfactuals:
             yield blocks
 
     def displacement(self, party: Party, edited: np.ndarray, source: int, target: np.ndarray) -> np.ndarray:
-        """Change of a party's encoding by an edit from the hypothesised group to the target of each row."""
+        """Change of a party's encoding by a counterfactual from the hypothesised group to the target of each row."""
         return self.encoders[party.rank](edited) - self.encodings[party.rank]
 
 
 def below_each_other(edits: Sequence[EncodedCounterfactuals]) -> Iterator[Iterator[Blocks]]:
-    """Edits of several generators, each of all records, as those of one long part."""
+    """Counterfactuals of several generators, each of all records, as those of one long part."""
 
     def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:
         for blocks in zip(*groups, strict=True):
@@ -79,7 +79,7 @@ def below_each_other(edits: Sequence[EncodedCounterfactuals]) -> Iterator[Iterat
 
 @dataclass(frozen=True)
 class Validity:
-    """What an edit must not do, and how much it does, per record and group: sums over features (and parties).
+    """What a counterfactual must not change, and how much it changes, per record and group; summed over features.
 
     identity: change of features that must not change. support: how far edited values leave the public range. size:
     change of the edited features: the mediators, and the proxies if a card has them edited.
@@ -111,7 +111,7 @@ def validity(parties: Sequence[Party], generators: Mapping[int, Generator], role
 def movement(
     parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """A trial edit of every source group: how far each fixed and each edited feature moved. Party-local."""
+    """One counterfactual for every source group: how far each fixed and each edited feature moved. Party-local."""
     fixed: dict[str, float] = {}
     edited: dict[str, float] = {}
     for party in parties:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from secure_sccvfl.data.layout import Layout
 
-# The cost of the MMD term grows with the square of its rows: larger groups are subsampled, anew at every epoch.
+# The cost of the MMD term grows with the square of its rows: larger groups are subsampled again at every epoch.
 MMD_ROWS = 256
 
 
@@ -39,7 +39,7 @@ class CvaeConfig:
 class CvaeNet(nn.Module):
     """Encoder to the moments of a latent code, and decoder to raw mediators.
 
-    encoded, decoded: columns beside the mediators, and beside the latent code.
+    encoded, decoded: columns next to the mediators, and next to the latent code.
     """
 
     def __init__(self, edited: int, encoded: int, decoded: int, latent: int, hidden: int) -> None:

@@ -99,7 +99,7 @@ def public_radius(layout: Layout) -> float:
 
 
 def edit_radius(layout: Layout, edited: Collection[str]) -> float:
-    """The largest change of a party's plain encoding by an edit of these features (`releases.mechanisms`)."""
+    """The largest change of a party's plain encoding by a change of these features (`releases.mechanisms`)."""
     blocks = [block for block in layout.blocks if block.feature.name in edited]
     return float(np.sqrt(sum(2 if block.one_hot else _steps(block) for block in blocks)))
 

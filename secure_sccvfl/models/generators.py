@@ -1,8 +1,8 @@
-"""Local counterfactual generators: edit M, copy N bit by bit, pass P through (or edit it, if a card says so).
+"""Local counterfactual generators: change M, copy N bit by bit, pass P through (or change it, if a card says so).
 
-A party never holds s per record. It computes the edit for every hypothesised pair (from, to) from the noisy tables
-that were opened to it; the engine selects the one that applies. The table below names the kinds, each in its own
-module.
+A party never holds s per record. It computes the counterfactual for every hypothesised pair (from, to) from the noisy
+tables that were opened to it; the engine selects the one that applies. The table below names the kinds, each in its
+own module.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Generator(Protocol):
     """Party step, local: what these rows would be if their group were `target` instead of `source`."""
 
     def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
-        """Edited copy in input space. `target` holds one public target group per row."""
+        """The counterfactual in input space. `target` holds one public target group per row."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""The `minimal` generator: shrunken tables, and edits that move as few records as possible.
+"""The `minimal` generator: shrunken tables, and counterfactuals that change as few records as possible.
 
 Each group's distribution is shrunk towards the pooled one by as much as noise explains
-(`secure_sccvfl.discovery.scores`). Where nothing but noise is left, nothing is edited.
+(`secure_sccvfl.discovery.scores`). Where nothing but noise is left, nothing changes.
 
 A category moves by the maximal coupling of two shrunken distributions. A number moves by the comonotone coupling of
 their bins: who stays in its bin is unchanged, and who moves keeps its position inside the bin.

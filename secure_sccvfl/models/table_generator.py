@@ -19,7 +19,7 @@ FLOOR = 0.5
 
 @dataclass(frozen=True)
 class TableGenerator(ABC):
-    """Edits every mediator from its table; each kind says how."""
+    """Changes every mediator by its table; each kind says how."""
 
     material: Material
     config: GeneratorConfig

@@ -1,10 +1,10 @@
-"""The expected Gram matrix of counterfactual edits, from released noisy tables alone.
+"""The expected Gram matrix of counterfactuals, from released noisy tables alone.
 
-The consistency penalty of a head w is the mean squared shift of the logit under counterfactual edits, w^T G w. Taking
-G over the training records makes the head an exact function of s of each of them. Here G is the expectation under the
+The consistency penalty of a head w is the mean squared shift of the logit under counterfactuals, w^T G w. Taking G
+over the training records makes the head an exact function of s of each of them. Here G is the expectation under the
 released tables instead: given the group, mediators are independent and each follows its own noisy table. So G is
-post-processing of what was paid for. For an edit from group g to group h let d_j be the displacement of mediator j,
-m_j its mean and C_j its second moment under the table of j. With the share pi_g of group g and G groups,
+post-processing of what was paid for. For a counterfactual from group g to group h let d_j be the displacement of
+mediator j, m_j its mean and C_j its second moment under the table of j. With the share pi_g of group g and G groups,
 
     G = sum over g and h != g of pi_g / (G - 1) [ m m^T, with the block of each mediator replaced by C_j ].
 
@@ -77,7 +77,7 @@ def table_generator(generator: Generator) -> TableGenerator:
 def table_gram(
     layout: Layout, generator: Generator, encoder: PlainEncoder | AwareEncoder, edited: Collection[str], groups: int
 ) -> TableGram:
-    """Party step, local: this party's part of the expected Gram matrix of edits of these features."""
+    """Party step, local: this party's part of the expected Gram matrix of changes of these features."""
     made = table_generator(generator)
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     if not set(layout.names) & set(edited):
@@ -138,7 +138,7 @@ def _drawn(layout: Layout, made: TableGenerator, group: int, rng: np.random.Gene
 def table_movement(layout: Layout, generator: Generator, edited: Collection[str], groups: int) -> dict[str, float]:
     """Party step, local: the mean change of each of these features under its table, in input space.
 
-    It is 0 for a feature that no edit moves.
+    It is 0 for a feature that does not change.
     """
     made, found = table_generator(generator), {}
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
@@ -166,7 +166,7 @@ def _enumerated(block: Block) -> _Values:
 def _edited(
     made: TableGenerator, block: Block, values: _Values, source: int, target: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every value with every random number, before and after an edit, and how likely each is in the source group."""
+    """Every value with every random number, before and after, and how likely each is in the source group."""
     lots = (np.arange(LOTS) + 0.5) / LOTS
     before = np.repeat(values.rows, LOTS, axis=0)
     summary, shares = made.summary(block), made.shares(block)

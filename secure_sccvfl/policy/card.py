@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from secure_sccvfl.policy.aware_entry import AwareEntry
-from secure_sccvfl.policy.entries import Decision, Entry, Owner, entry_of
+from secure_sccvfl.policy.entries import AwareEntry, Decision, Entry, Owner, entry_of
 from secure_sccvfl.policy.roles import ROLES, PolicyError, Proxies, Role, Roles, check_proxies
 
 EventKind = Literal["appeal", "review", "decision"]

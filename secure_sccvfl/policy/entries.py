@@ -6,6 +6,7 @@ not known.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -72,8 +73,8 @@ class Owner:
 
     @property
     def words(self) -> str:
-        told = ", ".join(filter(None, (self.kind, self.contact)))
-        return f"{self.name} ({told})" if told else self.name
+        more = ", ".join(filter(None, (self.kind, self.contact)))
+        return f"{self.name} ({more})" if more else self.name
 
     def to_json(self) -> str | dict[str, str]:
         return _short(self, "name")
@@ -102,7 +103,7 @@ class Evidence:
         return tuple(map(cls.of, raw)) if isinstance(raw, (list, tuple)) else (cls.of(raw),)
 
     @classmethod
-    def told(cls, text: str) -> Evidence:
+    def parse(cls, text: str) -> Evidence:
         """From a command line: `statute: the text`."""
         kind, colon, rest = text.partition(":")
         if not colon or kind.strip() not in EVIDENCE or not rest.strip():
@@ -111,8 +112,8 @@ class Evidence:
 
     @property
     def words(self) -> str:
-        told = f"{self.kind}: {self.text}" if self.kind not in ("", DISCOVERY) else self.text
-        return f"{told} ({self.link})" if self.link else told
+        text = f"{self.kind}: {self.text}" if self.kind not in ("", DISCOVERY) else self.text
+        return f"{text} ({self.link})" if self.link else text
 
     def to_json(self) -> str | dict[str, str]:
         return _short(self, "text")
@@ -124,8 +125,8 @@ def _names(cls: Any) -> tuple[str, ...]:
 
 def _short(entry: Any, first: str) -> str | dict[str, str]:
     """An entry as a table without what is empty, or as a text if only that is known."""
-    told: dict[str, str] = {k: v for k, v in asdict(entry).items() if v}
-    return told[first] if set(told) == {first} else told
+    texts: dict[str, str] = {k: v for k, v in asdict(entry).items() if v}
+    return texts[first] if set(texts) == {first} else texts
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,9 @@ class Decision:
         return "; ".join(e.words for e in self.evidence)
 
     def to_json(self) -> dict[str, Any]:
-        found = {"role": self.role, "reason": self.reason, "evidence": [e.to_json() for e in self.evidence]}
-        seen = {"proposed": self.proposed, "confidence": self.confidence, "score": self.score}
-        return found | ({k: v for k, v in seen.items() if v is not None} if self.proposed else {})
+        decided = {"role": self.role, "reason": self.reason, "evidence": [e.to_json() for e in self.evidence]}
+        discovered = {"proposed": self.proposed, "confidence": self.confidence, "score": self.score}
+        return decided | ({k: v for k, v in discovered.items() if v is not None} if self.proposed else {})
 
 
 Entry = Mapping[str, str]
@@ -193,3 +194,61 @@ def entry_of(feature: str, raw: Any) -> dict[str, str]:
     if raw.get("manipulability", "") not in ("", *MANIPULABLE):
         raise PolicyError(f"{feature}: manipulability is {', '.join(MANIPULABLE)}; got {raw['manipulability']!r}")
     return {key: raw[key] for key in ENTRY if raw.get(key)}
+
+
+USES_S = "this model uses s"
+LEGAL_NOTE = (
+    "Secret use of s is still use of s. It may be unlawful, for example in decisions about credit or hiring; ask "
+    "before you decide with it."
+)
+
+
+@dataclass(frozen=True)
+class AwareEntry:
+    """A declared use of s at decisions; ValueError for an entry that says too little.
+
+    On a card it is the table [aware] with purpose, legal_basis, owner and review_due (2027-01-31). Without it, or
+    after its review date, mode `aware` is refused.
+    """
+
+    purpose: str
+    legal_basis: str
+    owner: str
+    review_due: str
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, str) or not value.strip():
+                raise ValueError(f"[aware] needs {field.name} in words, got {value!r}")
+        self._due()
+
+    @classmethod
+    def of(cls, raw: Any) -> AwareEntry:
+        """From a card: all four lines, and no others."""
+        if not isinstance(raw, Mapping) or set(raw) != set(_names(cls)):
+            got = ", ".join(sorted(map(str, raw))) if isinstance(raw, Mapping) else repr(raw)
+            raise ValueError(f"[aware] needs purpose, legal_basis, owner and review_due, and nothing else; got {got}")
+        due = raw["review_due"]
+        return cls(**{**raw, "review_due": due.isoformat() if isinstance(due, datetime.date) else due})
+
+    def _due(self) -> datetime.date:
+        try:
+            return datetime.date.fromisoformat(self.review_due)
+        except ValueError:
+            raise ValueError(f"[aware] review_due {self.review_due!r} is no date; write it as 2027-01-31") from None
+
+    def overdue(self, today: datetime.date) -> bool:
+        return self._due() < today
+
+    def as_record(self) -> dict[str, str]:
+        return asdict(self)
+
+    def words(self) -> str:
+        """For people: what is done, what for, who answers for it, and the legal note."""
+        texts = (self.purpose, self.legal_basis, self.owner)
+        purpose, basis, owner = (text.strip().rstrip(".") for text in texts)
+        return (
+            f"{USES_S.capitalize()}. Purpose: {purpose}. Legal basis: {basis}. Owner: {owner}. Review due: "
+            f"{self.review_due}. {LEGAL_NOTE}"
+        )

@@ -85,8 +85,8 @@ def reviewed(card: PolicyCard, review: Review) -> PolicyCard:
     if feature:
         card.has(feature)
         more["feature"] = feature
-        changed, told = _decided(card, feature, review)
-        more |= told
+        changed, log = _decided(card, feature, review)
+        more |= log
     if review.appeal:
         more = {"answers": review.appeal, **more}
     if review.found is not None:
@@ -106,11 +106,11 @@ def _subject(card: PolicyCard, review: Review) -> str:
     """The column that a review is about: that of the appeal it answers, the one it names, or none."""
     if not review.appeal:
         return review.feature
-    asked = [e for e in card.open_appeals if e.get("number") == review.appeal]
-    if not asked:
+    appeals = [e for e in card.open_appeals if e.get("number") == review.appeal]
+    if not appeals:
         numbers = ", ".join(str(e.get("number")) for e in card.open_appeals) or "none"
         raise PolicyError(f"no open appeal {review.appeal!r}; open are: {numbers}")
-    feature = str(asked[0]["feature"])
+    feature = str(appeals[0]["feature"])
     if review.feature not in ("", feature):
         raise PolicyError(f"appeal {review.appeal} is about {feature!r}, not about {review.feature!r}")
     return feature
@@ -118,22 +118,22 @@ def _subject(card: PolicyCard, review: Review) -> str:
 
 def _decided(card: PolicyCard, feature: str, review: Review) -> tuple[PolicyCard, dict[str, Any]]:
     """The card with the new role, evidence and entry of a column, and what became of each for the log."""
-    old, known = card.decisions[feature], dict(card.dictionary.get(feature, {}))
-    new, told = old, {"evidence": "kept", "entry": "kept"}
+    old, previous = card.decisions[feature], dict(card.dictionary.get(feature, {}))
+    new, log = old, {"evidence": "kept", "entry": "kept"}
     if review.evidence:
-        found = tuple(e for e in old.evidence if e.kind == DISCOVERY)
-        new = replace(new, evidence=(*review.evidence, *found))
+        discovered = tuple(e for e in old.evidence if e.kind == DISCOVERY)
+        new = replace(new, evidence=(*review.evidence, *discovered))
         before = "; ".join(e.words for e in old.by_people) or "none"
-        told["evidence"] = f"{before} -> {'; '.join(e.words for e in review.evidence)}"
+        log["evidence"] = f"{before} -> {'; '.join(e.words for e in review.evidence)}"
     if review.role is not None and review.role != old.role:
         new = replace(new, role=review.role, reason=review.reason)
-        told["change"] = f"{old.role} -> {review.role}"
-    entry = entry_of(feature, {**known, **review.entry})
-    if entry != known:
-        fields = [k for k in sorted({*entry, *known}) if entry.get(k) != known.get(k)]
-        told["entry"] = "; ".join(f"{k}: {known.get(k) or 'none'} -> {entry.get(k) or 'none'}" for k in fields)
-    dictionary = {**card.dictionary, feature: entry} if entry != known else card.dictionary
-    return replace(card, decisions={**card.decisions, feature: new}, dictionary=dictionary), told
+        log["change"] = f"{old.role} -> {review.role}"
+    entry = entry_of(feature, {**previous, **review.entry})
+    if entry != previous:
+        fields = [k for k in sorted({*entry, *previous}) if entry.get(k) != previous.get(k)]
+        log["entry"] = "; ".join(f"{k}: {previous.get(k) or 'none'} -> {entry.get(k) or 'none'}" for k in fields)
+    dictionary = {**card.dictionary, feature: entry} if entry != previous else card.dictionary
+    return replace(card, decisions={**card.decisions, feature: new}, dictionary=dictionary), log
 
 
 def deltas(card: PolicyCard, found: Found) -> dict[str, dict[str, Any]]:
@@ -141,14 +141,14 @@ def deltas(card: PolicyCard, found: Found) -> dict[str, dict[str, Any]]:
 
     A column without a proposal on the card counts from its role there.
     """
-    made: dict[str, dict[str, Any]] = {}
+    changes: dict[str, dict[str, Any]] = {}
     for name in sorted({*card.decisions, *found.proposed}):
         old = card.decisions.get(name)
         before, after = (old.proposed or old.role) if old is not None else None, found.proposed.get(name)
         if before != after:
             score = None if old is None else old.score
-            made[name] = {"proposed": [before, after], "score": [score, found.scores.get(name)]}
-    return made
+            changes[name] = {"proposed": [before, after], "score": [score, found.scores.get(name)]}
+    return changes
 
 
 def _with_found(card: PolicyCard, found: Found) -> PolicyCard:

@@ -62,8 +62,8 @@ class Roles:
 
     def digest(self) -> str:
         """The version of a mask: stands for the role of every feature, and for what becomes of proxies."""
-        told = dict(self.of) if self.proxies == "guard" else [dict(self.of), self.proxies]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        content = dict(self.of) if self.proxies == "guard" else [dict(self.of), self.proxies]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def with_role(self, role: Role, names: tuple[str, ...]) -> Roles:
         """The same roles with these features moved to one role."""

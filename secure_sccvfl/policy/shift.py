@@ -39,11 +39,11 @@ class Shift:
 def shifts(features: Sequence[Feature], old: np.ndarray, new: np.ndarray, rng: np.random.Generator) -> list[Shift]:
     """Every column (records x features, old and new), the largest move first."""
     draws = max(1999, round(DRAWS * len(features) / LEVEL))
-    found = [
+    moves = [
         _shift(f, f.bin_index(old[:, k]), f.bin_index(new[:, k]), draws, LEVEL / len(features), rng)
         for k, f in enumerate(features)
     ]
-    return sorted(found, key=lambda s: -s.distance)
+    return sorted(moves, key=lambda s: -s.distance)
 
 
 def _shift(

@@ -1,16 +1,16 @@
-"""Raising a cap: a file that every party signs with the key of its certificate, and its way into the ledgers.
+"""Raising a budget: a file that every party signs with the key of its certificate, and its way into the ledgers.
 
 | step | who | what |
 |---|---|---|
-| draft | one party | `cap.toml`: ledger, old and new cap, a hash of the ledger's lines, reason, date |
+| draft | one party | `cap.toml`: ledger, old and new budget, a hash of the ledger's lines, reason, date |
 | sign | every party, with its own key | certificate and signature under its place |
 | start of a session | every party | checks all signatures, compares digests, writes the decision into its ledger |
 
 Signatures are checked against the certificates that the session file pins.
 
-One party that does not sign, or whose ledger is another, is enough to keep the cap. A signature covers every field of
-the decision and the purpose "cap", so one made for a plan is worth nothing here. The decision is a line of the hash
-chain: nobody can take it back unnoticed, and every report shows it. One round of 32 bytes to each peer.
+One party that does not sign, or whose ledger is another, is enough to keep the budget. A signature covers every field
+of the decision and the purpose "cap", so one made for a plan is worth nothing here. The decision is a line of the
+hash chain: nobody can take it back unnoticed, and every report shows it. One round of 32 bytes to each peer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accounting.account import Terms, read_account
+from accounting.account import CapDecision, Raised, Terms, read_account
 from accounting.budget import Budget, BudgetError
-from accounting.caps import CapDecision, Raised
 from accounting.ledger import FileLedger, FileSets, LedgerError, read_ledger, states_of
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError

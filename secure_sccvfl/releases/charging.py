@@ -1,6 +1,6 @@
-"""Where a release in secret meets its price: one object makes the event, charges it, and sets the noise.
+"""Where a release under MPC meets its price: one object makes the event, charges it, and sets the noise.
 
-Every party keeps its own ledger. Before a release each party asks its own ledger, and in one exchange they tell
+Every party keeps its own ledger. Before a release each party asks its own ledger, and in one exchange they send
 each other yes or no. If all say yes, each charges (on disk), draws noise of the event's sigma and opens. Opening a
 value needs the shares of all, so it is out only after every party has charged. If one says no, all raise
 BudgetError together: nothing is charged or opened, and the run may continue without the release.
@@ -48,7 +48,7 @@ _LINE = 2048
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """Turn a refusal of the budget into a one-line error for the people here; a full disk is told as what it is."""
+    """Turn a refusal of the budget into a one-line error for the people here; a full disk is reported as such."""
     try:
         yield
     except LedgerFull as error:
@@ -68,14 +68,14 @@ class Paid:
 class Charger:
     """This party's ledger, the records of a run, and the noise of every release about them.
 
-    multiplier: joint deviation of the hidden copies of noise over the sensitivity to a replaced record. run: the name
-    of this session in the ledger (`releases.ledgers.agree_on_run`). Every charge draws fresh noise, so a charge whose
-    key is already in the ledger is refused; a session that resumes a run has a new name. noise: who makes it. The
-    noise drawn must be of this kind, since the price counts its hidden copies. reserve: the share of the cap that
-    this run leaves for later ones. paid: what it has charged, by the name of the charge. alike: whether all parties
-    charge the same records; otherwise each charges all its own that the release may be about. heads: what private
-    heads are priced by. begun: the name under which they are charged: that of the run's first session, if this one
-    resumes it.
+    multiplier: joint deviation of the hidden noise contributions over the sensitivity to a replaced record. run: the
+    name of this session in the ledger (`releases.ledgers.agree_on_run`). Every charge draws fresh noise, so a charge
+    whose key is already in the ledger is refused; a session that resumes a run has a new name. noise: who makes it.
+    The noise drawn must be of this kind, since the price counts its hidden copies. reserve: the share of the budget
+    that this run leaves for later ones. paid: what it has charged, by the name of the charge. alike: whether all
+    parties charge the same records; otherwise each charges all its own that the release may be about. heads: what
+    private heads are priced by. begun: the name under which they are charged: that of the run's first session, if
+    this one resumes it.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Charger:
         return f"{self._run} {name}"
 
     def check(self, rows: int) -> None:
-        """Refuse a cap that promises nothing for this many records."""
+        """Refuse a budget that promises nothing for this many records."""
         check_target(self.budget.terms.epsilon, self.budget.terms.delta, rows)
 
     def deviation(self, sensitivity: Sensitivity) -> float:
-        """Standard deviation of all copies of noise in a release."""
+        """Standard deviation of all noise contributions in a release."""
         return deviation(self.noise, self.event("deviation", sensitivity).sigma, self._session.parties)
 
     def catch_up(self) -> bool:
@@ -116,7 +116,7 @@ class Charger:
 
         A fault during charging leaves some parties one line ahead. Nothing was released then. But from now on all
         count what one has paid: the ledgers agree again, and no charge is forgotten. Returns whether they had
-        differed. Where each party charges its own records, nothing is told of these: each charges its own.
+        differed. Where each party charges its own records, nothing is sent of these: each charges its own.
         """
         (last,) = comparable([self.budget.last_line], own_records=not self._alike)
         own = json.dumps(last).encode().ljust(_LINE)
@@ -144,7 +144,7 @@ class Charger:
     ) -> tuple[Event, Quote]:
         """Run by all parties together: a release as it would be charged. All raise BudgetError if one refuses.
 
-        A party refuses what does not fit its cap. It also stops the run if its ledger already has a charge of this
+        A party refuses what does not fit its budget. It also stops the run if its ledger already has a charge of this
         key: charging it again would cost nothing (`accounting.budget`), and the noise would be new.
         """
         return self._ask(self.event(name, sensitivity, sampling, mechanism), self._key(name))
@@ -198,7 +198,7 @@ class Charger:
         return gram_event(moved, NoiseLevel(planned, self.noise, self._session.parties), self.records.digest)
 
     def charge_heads(self, count: int) -> HeadNoise:
-        """Run by all parties together, before training: charge the private heads of the run, and tell their noise.
+        """Run by all parties together, before training: charge the private heads of the run, and return their noise.
 
         Nothing is opened for this charge: what follows from the heads does so later, and is free for these records.
         A run that resumes pays once: its caller has made sure that no party has a model of the run, so nothing can

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # readers of a report import this module for the names of the
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
-"""The ledger of what was told about held-out records, beside that of training."""
+"""The ledger of what was released about held-out records, next to that of training."""
 PREDICTION_LOGS = f"predictions-{16 * '[0-9a-f]'}.*"
 """What a party keeps about the predictions of each model, next to its ledger (`releases.prediction_log`)."""
 
@@ -51,7 +51,7 @@ def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path |
 def fresh_beside_used(dataset: str, ledger: str, pooled: bool, rank: int) -> str:
     """A warning for people if the ledgers of these options are new and used ones of this party lie next to them.
 
-    Budgets start at zero in a new folder, whatever was released about the same records before. Nothing can tell
+    Budgets start at zero in a new folder, whatever was released about the same records before. Nothing can show
     whether the records are the same, so this is no error. "" if there is nothing to say.
     """
     own = lasting_folder(dataset, ledger, pooled, rank)
@@ -74,7 +74,7 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
     """The folder of this party's ledgers, their sets of records, and the key of these.
 
     There is one folder for all records of a consortium, whatever their description is called. The default lies
-    beside the description. Public benchmark data have nothing to protect, so their ledger belongs to one run alone.
+    next to the description. Public benchmark data have nothing to protect, so their ledger belongs to one run alone.
     `home` is the folder of that run if it differs from the session's.
     """
     lasting = lasting_folder(dataset, ledger, pooled, session.rank)
@@ -98,7 +98,7 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
 def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
     """This party's ledger of this name, for releases about `rows` records, and its path.
 
-    Decisions to raise its cap must be signed as they stand there (`caps.py`).
+    Decisions to raise its budget must be signed as they stand there (`caps.py`).
     """
     place.mkdir(parents=True, exist_ok=True)
     try:
@@ -175,7 +175,7 @@ def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str,
 def spent_figures(
     account: Account, noise: NoiseKind, runs: Collection[str], *, held_out: bool = False
 ) -> dict[str, Any]:
-    """What the record that has spent most has spent, in every reading, for a job's result.
+    """The largest budget consumption of a record, in every reading, for a job's result.
 
     `runs`: the names under which this run has charged, one for each session of it. `releases` are its own; other runs
     may have charged the same ledger before, or at the same time. `parts`: what tables, heads and so on of that record

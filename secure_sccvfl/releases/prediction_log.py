@@ -1,7 +1,7 @@
 """One answer per person and model: what each party has on record about predictions.
 
 The receiver of predictions gives its own columns of a new record. If it could change them and ask again, each answer
-would tell it more about the columns of the others (16 decisions are enough to read a category off). So every party
+would reveal more about the columns of the others (16 decisions are enough to read a category off). So every party
 keeps a log for each model, next to its ledger, and withholds the result of a person that its log knows
 (protocols/steps/choice.py). No cooperation of the receiver is needed: one honest party's log is enough.
 
@@ -15,7 +15,7 @@ saved again is the same model. Its lines:
 | `opening` | by every party, when all have written `asked`, before it sends its shares | nothing |
 | `answers` | by the receiver alone, before it writes its predictions | its answers, and who of `asked` got none |
 
-Who can read what: a person is a pseudonym, a hash of the id under the key that all parties have (`record_tags`), for
+Who can read what: a person is a pseudonym, a hash of the id under the key that all parties have (`record_key`), for
 this purpose and run alone. Of a party's own columns there is a digest, under a key that this party alone has
 (`predictions-RUN.key`). The dealer has neither key. Nothing of a log is sent, except how many predictions are
 allowed, how many sessions were opened, and whether one more was begun.
@@ -23,7 +23,7 @@ allowed, how many sessions were opened, and whether one more was begun.
 Why crashes are safe: a value is opened only with the shares of all parties, and each writes `opening` before it sends
 its shares. So what a receiver has seen is on record at every honest party. `asked` without `opening` is void: this
 party has sent nothing. `opening` without `answers` costs the receiver the answers of that session. It is not possible
-to open them again: the other parties cannot tell whether the receiver's columns are the same as before.
+to open them again: the other parties cannot know whether the receiver's columns are the same as before.
 
 Why a lost log is noticed: `opening` is written only after all parties have written `asked`. So a party that has fewer
 sessions on record than another one, and did not begin the missing one, has lost lines. A party also notices by itself
@@ -51,7 +51,7 @@ from protocols.errors import LedgerError, LocalError, ProtocolError
 from protocols.records.chain import HashChain
 from protocols.records.private import private
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.record_tags import RecordKey
+from secure_sccvfl.releases.record_key import RecordKey
 
 NO_LIMIT = 0
 """As the number of predictions that are allowed: on public data alone."""
@@ -68,7 +68,7 @@ class PredictionLog:
     """This party's log of one model, open and locked.
 
     decided: the digest of this party's own columns, for each pseudonym whose result may have been opened. answers:
-    at a receiver, what it was told. sessions: how many predictions have been opened. begun: pseudonyms of a session
+    at a receiver, what it received. sessions: how many predictions have been opened. begun: pseudonyms of a session
     that this party began and did not open.
     """
 
@@ -146,7 +146,7 @@ class PredictionLog:
         self._append({"kind": "opening"})
 
     def answer(self, answers: Mapping[str, Sequence[float]], none: Collection[str]) -> None:
-        """At the receiver: what it was told, and who got no answer, so that nothing was opened about them."""
+        """At the receiver: what it received, and who got no answer, so that nothing was opened about them."""
         told = {name: [float(value) for value in values] for name, values in answers.items()}
         self._append({"kind": "answers", "answers": told, "none": sorted(none)})
 

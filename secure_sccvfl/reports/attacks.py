@@ -1,9 +1,8 @@
-"""What the attacks on a run found, in plain words and pictures, from security.json."""
+"""What the attacks on a run found, in words and charts, from security.json."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,49 +11,7 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 
 Row = Mapping[str, Any]
 CONTROL = "positive control"
-"""The promise of rows in which the attacker must succeed (security/evaluation.py)."""
-VIEWS = (
-    (r"label holder (\S+)", r"\1, which has the labels"),
-    (r"party (\S+)", r"\1"),
-    (r"parties (\S+)\+(\S+)", r"\1 and \2 together"),
-    (r"dealer", "the dealer"),
-    (r"network", "who reads the network"),
-    (r"receiver of predictions, logits alone", "who gets predictions, scores alone"),
-    (
-        r"receiver of predictions, logits alone, mean over models of (\d+) further seeds",
-        r"the same, mean over \1 other models",
-    ),
-    (r"receiver of predictions with columns of (\S+)", r"who gets predictions, with \1's columns"),
-    (r"all but (\S+)", r"all together but \1"),
-    (r"plaintext server: z of this model", "no secrecy: a server that runs this model"),
-    (r"plaintext server: fused z of the paper", "no secrecy: a server as in the paper"),
-    (r"plaintext server's gradients at \S+ \(paper\)", "no secrecy: gradients, as in the paper"),
-    (r"(?:logits|white box) of this run", "this model"),
-    (r"positive control: (.+)", r"control: \1"),
-    (r"answers", "who gets predictions"),
-    (r"scores", "who gets predictions with scores"),
-    (r"many trainings", "who may train again and again"),
-    (r"(share|cells) of (\d+) (records?)", r"who has all tables, \2 \3 differ (\1)"),
-    (r"logits of (\w+)", r"only scores, \1"),
-    (r"white box of (\w+)", r"\1"),
-)
-MODELS = {
-    "erm": "plain training",
-    "logreg": "logistic regression",
-    "drop_m": "without the mediators",
-    "paper": "the paper's method",
-}
-
-
-def view_words(view: str) -> str:
-    """Who the attacker is, in a reader's words."""
-    for pattern, words in VIEWS:
-        found = re.fullmatch(pattern, view)
-        if found is not None:
-            return re.sub(
-                r"^(only scores, )?(\w+)$", lambda m: (m[1] or "") + MODELS.get(m[2], m[2]), found.expand(words)
-            )
-    return view
+"""The promise of rows in which the attacker must succeed (`audit.evaluation`)."""
 
 
 def is_ours(row: Row) -> bool:
@@ -77,7 +34,7 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             series.setdefault(row["view"], []).append(row)
         final = sorted((s[-1] for s in series.values()), key=lambda r: not is_ours(r))
         chance = final[0]["chance"] or None
-        dots = [Dot(view_words(r["view"]), r["rate"], r["low"], r["high"], is_ours(r), r["control"]) for r in final]
+        dots = [Dot(r["view"], r["rate"], r["low"], r["high"], is_ours(r), r["control"]) for r in final]
         name, hint = (
             "How often it succeeds, by model",
             "the attacker has the whole model, which nobody in this run has",
@@ -87,7 +44,7 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             hint = "blue: seen in this run; grey: for comparison; dashed: chance; short bar: the same without the run"
         charts = [(name, hint, forest(title, dots, chance=chance))]
         lines = [
-            Line(view_words(row["view"]), [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])
+            Line(row["view"], [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])
             for row in _curved(final, attack)
             if len(s := [r for r in series[row["view"]] if r["strength"] is not None]) > 1
         ]
@@ -107,14 +64,14 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
         return []
     final = [r for r in security["rows"] if r["strength"] is None]
     promised = [r for r in final if r.get("promise") == "no gain"]
-    leaks = [view_words(r["view"]) for r in promised if r["leak"]]
+    leaks = [r["view"] for r in promised if r["leak"]]
     told = []
     declared = [r for r in final if r.get("promise") in ("leaks by design", "not kept") and r["leak"]]
     for name, attack in ATTACKS.items():
         most = max((r for r in declared if r["attack"] == name), key=lambda r: r["rate"], default=None)
         if most is not None:
             told.append(
-                f"The {attack.secret} leaks, as this mode declares: {view_words(most['view'])} guesses "
+                f"The {attack.secret} leaks, as this mode declares: {most['view']} guesses "
                 f"{percent(most['rate'])} right, and {percent(most['control'])} without what the run showed."
             )
     if promised and not leaks:
@@ -157,23 +114,12 @@ def audits_of(security: Mapping[str, Any]) -> Mapping[str, Row]:
     return found
 
 
-def check_words(check: str) -> str:
-    """A check of the security evaluation, in this page's words for attacks and attackers."""
-    attack, _, rest = check.partition(": ")
-    found = re.fullmatch(r"(.*?)( tells nothing| leaks, as this mode declares| at \.\d+)?", rest)
-    if attack not in ATTACKS or found is None:
-        return check
-    if found[2] == " tells nothing":
-        return f"{ATTACKS.get(attack).title}: no gain for {view_words(found[1])}"
-    return f"{ATTACKS.get(attack).title}: {view_words(found[1])}{found[2] or ''}"
-
-
 def missed(security: Mapping[str, Any] | None) -> list[str]:
     """Checks that do not hold, for the warnings: promises, targets, and attackers that must succeed (controls)."""
     told = {"promise": "A promise is broken", "target": "A target is missed", "control": "The attacker is broken"}
     limits = {"control": "at least {:.3f} is needed, so what it does not find means nothing"}
     return [
-        f"{told[c['kind']]} in the attacks below. {check_words(c['check'])}: {c['value']:.3f} was found, "
+        f"{told[c['kind']]} in the attacks below. {c['check']}: {c['value']:.3f} was found, "
         f"{limits.get(c['kind'], 'at most {:.3f} is allowed').format(c['limit'])}."
         for c in (security or {}).get("checks", [])
         if not c["holds"]

@@ -13,7 +13,7 @@ from accounting.accountant import LossDistributionAccountant, epsilon_of
 from accounting.charts import percent
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
-from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.ledgers import LEDGER
@@ -81,7 +81,6 @@ def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any 
     cost = {**trained["cost"], **evaluated.get("cost", {})}
     total = {key: sum(phase[key] for phase in cost.values()) for key in Cost.__dataclass_fields__}
     rows = {**trained["rows"], **({"test": evaluated["records"]} if "records" in evaluated else {})}
-    uncharged = [encode(release) for release in releases if release.event is None]
     epsilon = tight_epsilon(folder.part() / LEDGER, trained["privacy"]["delta"])
     released = ("evaluation", "metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
     report = {
@@ -95,7 +94,7 @@ def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any 
         "role_changes": trained["changes"],
         "tables": trained.get("tables") or None,
         "refreshes": refreshes_of(folder.part()),
-        "privacy": {**trained["privacy"], "epsilon_pld": epsilon, "uncharged": uncharged},
+        "privacy": {**trained["privacy"], "epsilon_pld": epsilon},
         "releases": [encode(release) for release in releases],
         "models": {f"party-{k}": folder.result(k)["model"] for k in folder.ranks(len(trained["parties"]))},
         "cost": {**cost, "total": total},

@@ -14,7 +14,7 @@ from accounting.charts import Dot, forest, number, percent
 from accounting.tables import Table
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
-from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.metrics.rates import wilson
 from secure_sccvfl.reports.results import Rate, Report
 
 SECURE = "secure"
@@ -151,7 +151,7 @@ def interval(report: Report, metric: str, value: float, model: str = SECURE) -> 
     """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
     noise = (report.noise if model == SECURE else report.baseline_noise.get(model, {})).get(metric, 0.0)
     if metric.startswith(("acc", "fr_")):
-        low, high = wilson(value, report.rows.test)
+        low, high = wilson(value, report.rows["test"])
         return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
     return (max(0.0, value - noise), value + noise) if noise else None
 

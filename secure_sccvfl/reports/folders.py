@@ -1,4 +1,4 @@
-"""Where a finished run keeps what: on one machine a folder for each party, on a party's own host one for each job.
+"""The layout of a finished run: on one machine a folder for each party, on a party's own host one for each job.
 
 | | all parties on one machine | one party's host |
 |---|---|---|
@@ -6,7 +6,7 @@
 | evaluation | RUN/evaluation/party-K/ | OUT/evaluate/ |
 | predictions | RUN/examples/party-K/ | OUT/predict/, OUT/predict-1/, ... |
 
-Readers of a run ask here, so they need not know which of the two it is.
+Readers of a run use `RunFolder`, so they need not know which of the two it is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, run: Path) -> RunFolder:
-        """Look what kind of folder it is."""
+        """Detect the kind of folder."""
         path = run / TRAIN / HEADS
         if not (run / TRAIN).is_dir():
             return cls(run)
@@ -57,15 +57,15 @@ class RunFolder:
 
     @property
     def first(self) -> int:
-        """A party whose folder is here: what all parties have alike is read there."""
+        """A party whose folder is here: what is equal at all parties is read there."""
         return self.host or 0
 
     def part(self, rank: int | None = None, job: str = TRAIN) -> Path:
-        """What a party keeps of a job."""
+        """The folder of a job at a party."""
         return self._own(self.run / self._name(job), rank)
 
     def attempts(self, job: str = TRAIN, rank: int | None = None) -> list[Path]:
-        """The same, with attempts that were stopped and set aside, and later ones of the same kind."""
+        """The same, with stopped attempts that were set aside, and later sessions of the same kind."""
         found = [self.run] if self._name(job) == "." else attempts(self.run, self._name(job))
         return [self._own(place, rank) for place in found]
 
@@ -99,7 +99,7 @@ class RunFolder:
         from secure_sccvfl.training.modes.options import RunOptions  # imports CrypTen, which few readers need
 
         settings, copy = dict(self.session().options), self.part() / DESCRIPTION
-        pooled = RunOptions.of(settings).data.pooled  # then records are read, which lie beside the original
+        pooled = RunOptions.of(settings).data.pooled  # then records are read, which lie next to the original
         return RunOptions.of({**settings, "dataset": str(copy)} if copy.exists() and not pooled else settings)
 
     def must_hold_all(self, what: str) -> None:
@@ -115,7 +115,7 @@ def attempts(folder: Path, session: str) -> list[Path]:
 
 
 def set_aside(folder: Path, session: str) -> None:
-    """Make room for a session again; releases of a stopped attempt stay on record, and are counted."""
+    """Rename the folder of a stopped session; its releases stay on record and are counted."""
     if (folder / session).exists():
         (folder / session).rename(unused_name(folder / session))
 

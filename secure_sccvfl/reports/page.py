@@ -12,7 +12,6 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from accounting.account import GRAM, HEAD, part_of
-from accounting.charts import STYLE, cost_chart, running_chart, tidy
+from accounting.charts import STYLE, running_chart, tidy
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import figures, sections
-from secure_sccvfl.reports.attacks import attack_panels, attack_story, check_words, missed
+from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.reports.folders import RunFolder, in_order
 from secure_sccvfl.reports.frontier import frontier, gain
 from secure_sccvfl.reports.policy_card import CARD, governance
@@ -37,15 +36,10 @@ from secure_sccvfl.training.modes import MODES
 PAGE = "report.html"
 
 
-def write_page(
-    run: Path,
-    party: int | None = None,
-    edits: Sequence[Mapping[str, Any]] | None = None,
-    today: datetime.date | None = None,
-) -> Path:
-    """Write the page of a run. With a party's number and its counterfactuals: that party's page, in its folder."""
-    path = (run if party is None else run / f"party-{party}") / PAGE
-    path.write_text(render(run, party, edits, today), encoding="utf-8")
+def write_page(run: Path, today: datetime.date | None = None) -> Path:
+    """Write the page of a run."""
+    path = run / PAGE
+    path.write_text(render(run, today), encoding="utf-8")
     return path
 
 
@@ -57,19 +51,10 @@ def made_on(page: str) -> datetime.date:
     return datetime.date.fromisoformat(match[1])
 
 
-def render(
-    run: Path,
-    party: int | None = None,
-    edits: Sequence[Mapping[str, Any]] | None = None,
-    today: datetime.date | None = None,
-) -> str:
-    """The page as text. On a party's own host it is the page of that party, with its counterfactuals."""
+def render(run: Path, today: datetime.date | None = None) -> str:
+    """The page as text."""
     folder, today = RunFolder.of(run), today or datetime.date.today()
     report, budget = read(run), _json(run / "privacy_budget.json")
-    if folder.host is not None:
-        from secure_sccvfl.reports.edits import own_edits  # reads the options of the run, which is slow to import
-
-        party, edits = folder.host, own_edits(run, folder.host)
     card, security = (_json(path) if path.exists() else None for path in (run / CARD, run / "security.json"))
     policy = None if card is None else governance(PolicyCard.of(card), today)
     audit = [entry for log in in_order(folder.part(), "audit") for entry in read_audit(log)]
@@ -106,8 +91,6 @@ def render(
         examples=sections.examples(report),
         first_model=f"{figures.CF_MODELS[FIRST]}{figures.failure_note(report, FIRST)}",
         first_origin=COUNTERFACTUAL_MODELS.get(FIRST).about,
-        edits=edits,
-        party=None if party is None else report.party_names[party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
         learned=sections.learned(report),
         trials=sections.training_panels(report),
@@ -118,10 +101,10 @@ def render(
         labels=MODES.get(report.mode).labels,
         attacks=attack_panels(security),
         attack_story=attack_story(security),
-        attack_checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],
+        attack_checks=(security or {}).get("checks", []),
         missed=[*missed(security), *(policy["urgent"] if policy is not None else [])],
         one_machine=_one_machine(run / "session.toml"),
-        budget_charts=[Markup(chart(budget)) for chart in (running_chart, cost_chart)],
+        budget_chart=running_chart(budget),
     )
 
 

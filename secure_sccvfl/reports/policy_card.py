@@ -1,4 +1,4 @@
-"""The policy card of a run: every role with its reason and the evidence that the run has for it."""
+"""The policy card of a run: every role with its reason and the evidence that the run gives for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from accounting.plain_text import markdown
 from accounting.tables import Table, page
 from protocols.config import ConfigError
 from secure_sccvfl.data.features import NOTES
-from secure_sccvfl.policy.approvals import verdicts
+from secure_sccvfl.policy.approvals import concerns, urgent, verdicts
 from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, read_card, shipped_card
-from secure_sccvfl.policy.concerns import concerns, urgent
 from secure_sccvfl.policy.entries import DISCOVERY, ENTRY, Decision, Evidence, Owner
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import record
@@ -28,7 +27,7 @@ WORDS = {
     "N": "held fixed: it hardly follows the protected attribute",
 }
 PROXIES = {
-    "guard": "the model sees them and is kept from relying on them; a change of the protected attribute leaves them",
+    "guard": "the model sees them under a proxy penalty; a change of the protected attribute leaves them as they are",
     "edit": "they are edited with the mediators, and decisions must not change when they do",
     "drop": "the model does not see them",
 }
@@ -44,7 +43,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report.role_changes if "does not respond" in line}
     privacy = report.privacy
-    count = privacy.releases if report.tables is None else len(report.tables.releases)
+    count = privacy.releases if report.tables is None else len(report.tables["releases"])
     whose = " kept of an earlier run" if report.tables is not None else ""
     noisy = f"{count} noisy releases{whose}, epsilon {privacy.epsilon_rdp:.2f} at {privacy.delta:g}"
     decisions = {}
@@ -139,7 +138,7 @@ ABOUT = {
     "version": "version",
     "discovery": "discovery",
 }
-"""What an event of a card may tell beside its text, and the word for it."""
+"""Fields of an event of a card in addition to its text, and the word for each."""
 
 
 def event_words(event: Mapping[str, Any]) -> str:
@@ -155,7 +154,7 @@ def event_words(event: Mapping[str, Any]) -> str:
 
 
 def governance(card: PolicyCard, today: datetime.date) -> dict[str, Any]:
-    """The card for the page: who answers, who approved, what is not in order, what was objected and reviewed."""
+    """The card for the page: owners, approvals, concerns, appeals and reviews."""
     return {
         "version": card.version,
         "date": card.date,
@@ -193,18 +192,18 @@ def find_card(name: str) -> PolicyCard:
     return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
 
 
-def keep_card(place: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> str:
-    """Write a changed card back to its place. In a run's folder the page is made anew and the log gets a line.
+def keep_card(path: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> str:
+    """Write a changed card back to its file. In a run's folder the page is written again and the log gets a line.
 
     files: what else the event made in that folder. Returns the new seal of the run; empty if it is no run's card.
     """
-    if not place.is_dir():
-        place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
+    if not path.is_dir():
+        path.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
         return ""
     facts = {"events": len(card.events), "approvals": len(card.approvals), "version": card.version}
-    changed = [*write_card(place, card), *files]
-    if (place / "report.html").exists():
+    changed = [*write_card(path, card), *files]
+    if (path / "report.html").exists():
         from secure_sccvfl.reports.page import write_page  # which reads what was just written
 
-        changed.append(write_page(place))
-    return record(place, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)
+        changed.append(write_page(path))
+    return record(path, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)

@@ -92,6 +92,4 @@ def _agreed(ledgers: list[Path], own_records: bool) -> tuple[list[Entry], bool]:
 
 def notes_of(report: Report) -> Notes:
     """What a run says about its noise and its uncharged releases."""
-    return Notes(
-        report.privacy.noise, tuple({"name": u.name, "purpose": u.purpose} for u in report.privacy.uncharged)
-    )
+    return Notes(report.privacy.noise, tuple({"name": u.name, "purpose": u.purpose} for u in report.uncharged))

@@ -35,9 +35,6 @@ def _key(name: str, **settings: Any) -> Any:
     return field(metadata={"key": name}, **settings)
 
 
-# The public description of the data.
-
-
 @dataclass(frozen=True)
 class Label:
     """The label: its classes with their words, or the range of a regression."""
@@ -156,38 +153,39 @@ def short(text: str) -> str:
     return text if value.is_integer() else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-# Figures of the test records.
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What records have spent of their privacy budget. noise: who adds it. parts: epsilon of each part alone."""
 
-
-@dataclass(frozen=True)
-class Rows:
-    """The number of records of each part."""
-
-    train: int
-    validation: int
-    test: int
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How figures of test records were released, and what noisy ones cost."""
-
-    kind: str
-    min_group: int = 0
-    noise: str = ""
-    controls: str = "none"
-    deviation: float | None = None
-    standard_errors: Mapping[str, float] = field(default_factory=dict)
-    epsilon_rdp: float | None = None
-    parts: Mapping[str, float] = field(default_factory=dict)
+    epsilon_rdp: float = 0.0
     epsilon_added: float | None = None
     epsilon_dealer: float | None = None
-    epsilon_batches_known: float | None = None
-    delta: float | None = None
-    cap: float | None = None
+    epsilon_batches_known: float = 0.0
+    delta: float = 0.0
+    cap: float = 0.0
+    noise: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
     releases: int = 0
     releases_in_ledger: int = 0
     raised: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy(Spent):
+    """What the training records have spent. epsilon_pld: by privacy loss distributions, which are tight."""
+
+    epsilon_pld: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(Spent):
+    """How figures of test records were released (exact or noisy), and what noisy ones cost."""
+
+    kind: str
+    min_group: int = 0
+    controls: str = "none"
+    deviation: float | None = None
+    standard_errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,19 +201,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Group:
-    """The rates of a group; too_few: rates that would rest on too few records."""
+    """Rates of a group; too_few: rates that would rest on too few records. of: group and value of an intersection."""
 
     too_few: tuple[str, ...]
     rates: Mapping[str, Rate] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """The rates of an intersection: a group and a value of another column."""
-
-    of: tuple[str, ...]
-    rates: Mapping[str, Rate]
-    too_few: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,7 +213,7 @@ class Slices:
     """All intersections of the groups with a column."""
 
     column: str
-    slices: tuple[Slice, ...]
+    slices: tuple[Group, ...]
 
 
 @dataclass(frozen=True)
@@ -248,15 +238,6 @@ class Checks:
     edit_erm: float | None = None
     edit_erm_null: float | None = None
     failed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Information:
-    """Mutual information of a column with s in nats, and its mean and 95 % quantile when s is permuted."""
-
-    mi: float
-    null: float
-    null_high: float
 
 
 @dataclass(frozen=True)
@@ -306,9 +287,6 @@ class Examples:
     scores: tuple[tuple[float, ...], ...]
     shown: tuple[Example, ...]
     people: tuple[Example, ...] = ()
-
-
-# Roles, training, privacy and cost.
 
 
 @dataclass(frozen=True)
@@ -367,35 +345,6 @@ class Validity:
 
 
 @dataclass(frozen=True)
-class Uncharged:
-    """A release without noise, which the privacy budget does not cover."""
-
-    name: str
-    purpose: str
-    receivers: tuple[int, ...] = ()
-    times: int = 1
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """What the training records have spent."""
-
-    epsilon_rdp: float
-    epsilon_pld: float
-    delta: float
-    cap: float
-    noise: str
-    epsilon_added: float | None = None
-    epsilon_dealer: float | None = None
-    epsilon_batches_known: float = 0.0
-    parts: Mapping[str, float] = field(default_factory=dict)
-    releases: int = 0
-    releases_in_ledger: int = 0
-    raised: tuple[Any, ...] = ()
-    uncharged: tuple[Uncharged, ...] = ()
-
-
-@dataclass(frozen=True)
 class Release:
     """A value that was opened or released, with its receivers and how often."""
 
@@ -408,14 +357,6 @@ class Release:
 
 
 @dataclass(frozen=True)
-class CachedTables:
-    """DP releases of earlier runs that this one used again."""
-
-    runs: tuple[str, ...]
-    releases: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class LabelInference:
     """The share of training labels that a party can read from the gradients it was sent."""
 
@@ -424,10 +365,6 @@ class LabelInference:
     low: float
     high: float
     chance: float
-    attack: str = ""
-    view: str = ""
-    control: float | None = None
-    strength: float | None = None
 
 
 @dataclass(frozen=True)
@@ -458,7 +395,7 @@ class Report:
     pooled: bool
     split: str
     seed: int
-    rows: Rows
+    rows: Mapping[str, int]
     roles: Mapping[str, Role]
     proxies: Proxies
     proposed: Mapping[str, str]
@@ -484,11 +421,11 @@ class Report:
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     baseline_noise: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     judges: Mapping[str, Checks] = field(default_factory=dict)
-    information: Mapping[str, Information] = field(default_factory=dict)
+    information: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     frontier: Frontier | None = None
     slice_baselines: Mapping[str, Slices] = field(default_factory=dict)
     refreshes: tuple[Refresh, ...] = ()
-    tables: CachedTables | None = None
+    tables: Mapping[str, tuple[str, ...]] | None = None
     trials: tuple[Trial, ...] = ()
     validity: Mapping[str, Validity] = field(default_factory=dict)
     examples: Examples | None = None
@@ -503,8 +440,10 @@ class Report:
         """Whether figures of test records carry noise."""
         return self.evaluation is not None and self.evaluation.kind == "noisy"
 
-
-# JSON.
+    @property
+    def uncharged(self) -> tuple[Release, ...]:
+        """Releases without noise, which the privacy budget does not cover."""
+        return tuple(release for release in self.releases if release.event is None)
 
 
 def read(run: Path) -> Report:

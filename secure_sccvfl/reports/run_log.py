@@ -1,16 +1,16 @@
-"""The run's own log: what a finished run consists of, and what was done with it since.
+"""The run's own log: the digests of all files of a finished run, and every later event.
 
 RUN/audit.jsonl is hash-chained. Its line "finished" holds the digest of every file in the run's folder (logs, model
 shares, report, policy card, page). Later lines (leakage, page, appeal, review) hold the digests of what they
 changed. RUN/audit.head keeps the length and the head of the chain, so lines cut off its end are noticed too.
 
 Who holds what: the process that runs the session on one machine writes the log, from files of all parties that are
-there. It holds digests and public figures, no share and no record. What it cannot show: a change by someone who can
-write every file of the folder and makes all digests anew. Against that, others must keep the head of this chain:
-each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`. Later events only
-add lines, so a seal that was noted before them still fits: it is the hash of an earlier line.
+there. It holds digests and public figures, no share and no record. It cannot show a change by someone who can write
+every file of the folder and recomputes all digests. Against that, others must keep the head of this chain: each party
+should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`. Later events only add lines, so
+a seal that was noted before them still fits: it is the hash of an earlier line.
 
-On a party's own host the log is that party's. What the others know of it is in `reports.signed`.
+On a party's own host the log is that party's. `reports.signed` has the digests that the others hold.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ MAY_CHANGE = {
 def contents(run: Path) -> list[Path]:
     """Every file of a run except locks, this log itself and logs of predictions.
 
-    The latter grow with every prediction that is asked for, are hash-chained themselves, and are compared with those
-    of the other parties at each prediction.
+    The latter grow with every prediction, are hash-chained themselves, and are compared with those of the other
+    parties at each prediction.
     """
     own = {run / LOG, run / HEAD}
     found = (p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in own)
@@ -121,7 +121,7 @@ def since(entries: Sequence[Mapping[str, Any]], seal: str) -> list[Mapping[str, 
 
 
 def recorded(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The digest that each file should have now; a resumed run starts anew."""
+    """The digest that each file should have now; a resumed run starts again."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry["event"] == FINISHED:

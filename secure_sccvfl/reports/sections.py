@@ -57,13 +57,13 @@ def headline(report: Report) -> dict[str, Any]:
     secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
     if MODES.get(report.mode).labels == "shown":
         secrecy = "none saw another's columns, but each was sent gradients, which reveal the labels and s"
-    validation = f"{near.capitalize()}{rows.validation} more records served to choose settings. "
+    validation = f"{near.capitalize()}{rows['validation']} more records served to choose settings. "
     story = [
         f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
-        f"on {near}{rows.train} records, {secrecy}. {data.about}".strip(),
+        f"on {near}{rows['train']} records, {secrecy}. {data.about}".strip(),
         f"The aim: a decision should not change because somebody belongs to {other_group(report)} ({groups}), nor "
-        f"through columns that follow from it, the mediators. {validation * bool(rows.validation)}The results below "
-        f"are for {near}{rows.test} test records that were used for nothing else.",
+        f"through columns that follow from it, the mediators. {validation * bool(rows['validation'])}The results "
+        f"below are for {near}{rows['test']} test records that were used for nothing else.",
     ]
     figures = []
     if "acc" in metrics:
@@ -189,10 +189,10 @@ def information_table(report: Report) -> Table | None:
     if not report.information:
         return None
     rows = []
-    for name, known in sorted(report.information.items(), key=lambda item: -item[1].mi):
+    for name, known in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
         score = tidy(report.scores[name], 3) if name in report.scores else "no table"
-        above = "yes" if known.mi > known.null_high else "no"
-        cells = (report.roles[name], score, tidy(known.mi, 4), tidy(known.null_high, 4), above)
+        above = "yes" if known["mi"] > known["null_high"] else "no"
+        cells = (report.roles[name], score, tidy(known["mi"], 4), tidy(known["null_high"], 4), above)
         rows.append((name.replace("_", " "), *cells))
     titles = ("column", "role", "score", "mutual information", "by chance, up to", "above chance")
     return Table(titles, rows)

@@ -1,15 +1,15 @@
-"""What a party on its own host tells the others of its records at the end of each job, and how that is checked later.
+"""Log digests that the parties sign at the end of each job, and how a party's folder is checked against them later.
 
-The protocol is `protocols.session.heads`. This module says what a party's heads are:
+The protocol is `protocols.session.heads`. This module says of what a party signs digests (its heads):
 
 | head | of what | compared with the others' |
 |---|---|---|
-| releases | the log of what this session opened | yes |
-| audit | every decision of this session with its numbers, without the digest of the own model | yes |
+| releases | the log of what this session opened or released | yes |
+| audit | every decision of this session with its figures, without the digest of the own model share | yes |
 | ledgers | each privacy ledger as copied into the job's folder; with `align = hidden` without the records | yes |
 | result | what the job returned, without what differs by design; numbers to nine digits | yes |
 | log | a salted digest of the run's own log so far, which later events (appeals, pages) extend | no |
-| files | a salted digest of the digests of all files of the folder | no: it binds its owner, and tells nothing |
+| files | a salted digest of the digests of all files of the folder | no: it binds its owner and reveals nothing |
 
 OUT/JOB/heads.json keeps the joint statement, the signature and the certificate of every party, and the salt and list
 of files behind the last line. The last statement lists the files of all earlier jobs too, and their statements.
@@ -40,11 +40,11 @@ from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attem
 from secure_sccvfl.reports.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
 LOCAL_RESULTS = ("model", "cost", "crypten_operations", "refused", "on_record")
-"""What the results of the parties differ in by design."""
+"""Entries in which the results of the parties differ by design."""
 SPENT = ("privacy", "evaluation")
-"""What says how much was spent: where each party charges its own records, each has its own figures in it."""
+"""Entries about the budget: with hidden alignment each party charges its own records, and has its own figures."""
 OF_ALL = ("kind", "min_group", "deviation", "controls", "standard_errors")
-"""Entries of the latter that are the same at all parties all the same."""
+"""Entries of the latter that are nevertheless the same at all parties."""
 AGREED_RESULTS = (TRAIN, EVALUATE, PREDICT)
 """Jobs whose results are the same at all parties otherwise."""
 CHAINED = ("index", "previous", "hash")
@@ -52,7 +52,7 @@ PRIVATE = ("model",)
 """Entries of an audit log that differ between parties by design."""
 COMPARED = ("releases", "audit", "ledgers", "result")
 DERIVED = re.compile(r"report\.(json|html)|(privacy|evaluation)_budget\.\w+|policy_card\.\w+|session\.toml")
-"""What is made from the rest, in the run's own folder; it is made anew to be checked."""
+"""Files derived from the others; they are recomputed to be checked."""
 
 
 def bare(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def agreed_part(result: Mapping[str, Any]) -> dict[str, Any]:
 def sign_job(
     session: Session, config: SessionConfig, run: Path, place: Path, credentials: Credentials | None
 ) -> None:
-    """Run by all parties together when a job has ended: tell, sign, and keep what all signed.
+    """Run by all parties together when a job has ended: exchange digests, sign them, and store what all signed.
 
     run: this party's folder. place: the job's folder in it.
     """
@@ -87,14 +87,14 @@ def sign_job(
 
 
 def about(config: SessionConfig) -> dict[str, str]:
-    """What all say about a session. Whether it was resumed does not matter."""
+    """What all parties state about a session, resumed or not."""
     return {"job": config.job, "session": settings_digest(config), "code": code_digest().hex()}
 
 
 def settings_digest(config: SessionConfig) -> str:
-    """Stands for a session file, whatever its job and whether it is resumed.
+    """The digest of a session file without its job and whether it is resumed.
 
-    How many predictions are allowed may change by a later approval, and is in the plan that all approve.
+    The number of predictions may change by a later approval, and is in the plan that all approve.
     """
     options = {k: v for k, v in config.options.items() if k not in ("resume", "predictions")}
     facts = json.loads(json.dumps({**vars(config), "job": "", "options": options}))
@@ -115,7 +115,7 @@ def heads_of(place: Path, job: str) -> dict[str, Any]:
 
 
 def _ledger_head(path: Path, result: Mapping[str, Any]) -> str:
-    """Stands for a ledger. Where each party charges its own records, it leaves these out; `files` binds all of it."""
+    """The digest of a ledger; without the records where each party charges its own. `files` binds all of it."""
     entries, _ = read_ledger(path)
     if result.get("align") != "hidden":
         return digest_of(entries)
@@ -123,7 +123,7 @@ def _ledger_head(path: Path, result: Mapping[str, Any]) -> str:
 
 
 def files_of(run: Path) -> dict[str, str]:
-    """The digest of every file of a party's folder, but for what is made from the others and the run's own log."""
+    """The digest of every file of a party's folder, except derived files and the run's own log."""
     found = {path.relative_to(run).as_posix(): path for path in contents(run)}
     return {name: file_digest(path) for name, path in sorted(found.items()) if is_listed(name)}
 
@@ -134,7 +134,7 @@ def is_listed(name: str) -> bool:
 
 
 def committed(salt: str, files: Mapping[str, str]) -> str:
-    """What others are told of a list of files: it binds, and without the salt it tells nothing."""
+    """The salted digest of a list of files, for the others: binding, and without the salt it reveals nothing."""
     return hashlib.sha256(salt.encode() + b"\0" + json.dumps(dict(files), sort_keys=True).encode()).hexdigest()
 
 
@@ -144,7 +144,7 @@ def read_heads(place: Path) -> dict[str, Any]:
 
 
 def statement_digest(place: Path) -> bytes:
-    """Stands for the statement of a job that ended; zeros if it has not."""
+    """The digest of the statement of a job; zeros if the job has not ended."""
     if not (place / HEADS).exists():
         return bytes(32)
     return hashlib.sha256(json.dumps(read_heads(place)["statement"], sort_keys=True).encode()).digest()
@@ -167,14 +167,14 @@ def signed_jobs(run: Path, config: SessionConfig) -> list[Path]:
 
 
 def stopped(run: Path) -> list[Path]:
-    """Predictions that did not come to an end: without a result, or on record as stopped in the run's log."""
+    """Predictions that did not end: without a result, or recorded as stopped in the run's log."""
     known = {n.partition("/")[0] for e in read_log(run) if e["event"] == STOPPED for n in e["files"]}
     unsigned = [place for place in attempts(run, PREDICT) if not (place / HEADS).exists()]
     return [place for place in unsigned if place.name in known or not (place / "result.json").exists()]
 
 
 def check_signed(run: Path, config: SessionConfig, authority: bytes | None = None) -> Iterator[str]:
-    """What does not fit the statements that all parties signed. authority: whose certificates count."""
+    """Differences to the statements that all parties signed. authority: whose certificates count."""
     known: dict[str, str] = {}
     places = signed_jobs(run, config)
     for place in places:
@@ -204,7 +204,7 @@ def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]
 
 
 def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
-    """The heads of a job's records, made anew, against those in its statement."""
+    """The heads of a job's records, recomputed, against those in its statement."""
     try:
         own, kept = own_heads(place, config), read_heads(place)
         now = heads_of(place, kept["statement"]["job"])

@@ -1,8 +1,9 @@
-"""Markdown from result rows: the paper's figures beside ours, then every method under each judge."""
+"""Markdown from result rows: the paper's figures next to ours, then every method under each counterfactual model."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
@@ -17,9 +18,9 @@ from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, M
 
 Row = Mapping[str, Any]
 FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
-"""What stands beside each other for a judge: a flip rate never without its null control."""
+"""Figures of a counterfactual model: a flip rate never without its permutation baseline."""
 RUNTIME = ("seconds_per_epoch", "ms_per_step", "optimisation_steps", "epochs_run", "model_mb", "feature_mb")
-"""Figures of a method that learns over epochs. Beside them `best_epoch`, the epoch of the model that is kept."""
+"""Figures of a method that learns over epochs, and `best_epoch`, the epoch of the model that is used."""
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
         *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
@@ -49,7 +50,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     ),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
-"""Columns of a judge that are marked where it fails a gate."""
+"""Columns of a counterfactual model that are marked where it fails a check."""
 IN_PERCENT = ("fr", "net", *(attack.stem for _, attack in ATTACKS.items()))
 _UTILITY = ((None, "acc"), (None, "logloss"), (OWN, "scg"), (OWN, "fr"))
 BESIDE: Mapping[str, Sequence[tuple[str | None, str]]] = {
@@ -61,12 +62,12 @@ BESIDE: Mapping[str, Sequence[tuple[str | None, str]]] = {
     ),
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME) if metric != "optimisation_steps"),
 }
-"""Ours that stand beside a figure of the paper, which judges every method by the method's own generator."""
+"""Our figures next to those of the paper, which counts flips with each method's own generator."""
 CONTROLLED: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "attacks": ((None, "aia_z"), (None, "aia_logits")),
     "runtime": (),
 }
-"""What the paper does not have and stands in the same table: judges with a null control, the strongest attacker."""
+"""Controls that the paper does not have: flip rates with a permutation baseline, the strongest attacker."""
 _JUDGED = tuple((judge, metric) for judge in RUN_MODELS for metric in ("fr", "fr_null"))
 SAME_AS = {
     "scc": "paper",
@@ -95,8 +96,8 @@ def _by_place() -> dict[tuple[str, ...], Row]:
 def paper_figure(experiment: str, dataset: str, split: str, method: str, metric: str) -> Row | None:
     """The paper's figure for this cell.
 
-    A figure of the same experiment comes first: the paper has several for its full method. Its SCC-VFL stands beside
-    ours, too, and its baselines beside their repaired forms.
+    A figure of the same experiment comes first: the paper has several for its full method. Its SCC-VFL also answers
+    ours, and its baselines their repaired forms.
     """
     named = method.removesuffix("_repaired").partition(", ")[0]
     for table in dict.fromkeys((experiment, "main", "folktables")):
@@ -160,9 +161,9 @@ def _precise(value: float, metric: str) -> str:
 
 
 def markdown(experiment: str, rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> str:
-    """One table beside the paper's figures and one of all methods, per data set and split.
+    """One table next to the paper's figures and one of all methods, per data set and split.
 
-    titles: what a data set is, where its name does not tell.
+    titles: what a data set is, where its name does not say it.
     """
     columns = COLUMNS.get(experiment, COLUMNS["main"])
     settings = sorted({(r["dataset"], r["split"]) for r in rows})
@@ -175,13 +176,22 @@ def markdown(experiment: str, rows: Sequence[Row], titles: Mapping[str, str] | N
         title = (titles or {}).get(dataset, dataset)
         named = marked(dataset) if title == dataset else f"{marked(dataset)} ({marked(title)})"
         out += [f"## {named}, {split}, {seeds} seeds", ""]
-        edits = _edits(here)
-        failing = {judge for judge in COUNTERFACTUAL_MODELS if failed_checks(edits.get(judge, {}))}
+        checks: dict[str, dict[str, float]] = {}
+        for r in here:
+            if r["method"] == "(edits)":
+                checks.setdefault(r["judge"], {})[r["metric"]] = r["mean"]
+        failing = {model for model in COUNTERFACTUAL_MODELS if failed_checks(checks.get(model, {}))}
         methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
         out += _beside_the_paper(experiment, dataset, split, methods, index, failing)
         names = [_heading(judge, metric, judge in failing) for judge, metric in used]
         cells = [(m, *(cell(index.get((m, judge, metric))) for judge, metric in used)) for m in methods]
-        out += [str(Table(("method", *names), cells)), "", *_edit_lines(edits), *_majority_lines(index, methods), ""]
+        out += [
+            str(Table(("method", *names), cells)),
+            "",
+            *_check_lines(checks),
+            *_majority_lines(index, methods),
+            "",
+        ]
     return "\n".join([*out, *_notes()]) + "\n"
 
 
@@ -217,81 +227,63 @@ def _beside_the_paper(
 def _notes() -> list[str]:
     """What the columns mean, under every table."""
     held_out, pooled = (
-        ", ".join(f"`[{name}]`" for name, judge in COUNTERFACTUAL_MODELS.items() if judge.fitted_on == what)
+        ", ".join(f"`[{name}]`" for name, model in COUNTERFACTUAL_MODELS.items() if model.fitted_on == what)
         for what in ("held-out", "all rows")
     )
     return [
-        "Beside the paper: mean ± standard deviation (95 % t-interval) over seeds. The paper's mean ± deviation has",
-        "≈ where our mean is within that deviation of it, ≠ where not. The paper judges flips by a method's own",
+        "Next to the paper: mean ± standard deviation (95 % t-interval) over seeds. The paper's mean ± deviation has",
+        "≈ where our mean is within that deviation of it, ≠ where not. The paper counts flips with a method's own",
         "generator, so its figures answer `[own]`.",
         "",
-        "All methods: mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a",
-        f"diagnostic only. The others are common judges. {held_out} are fitted on held-out records,",
-        f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip",
-        "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `fr_cut` is",
-        "the share by which flips are below those of `erm`. `net` is how far gains and losses of a decision differ",
-        "per pair of groups. `descendants`: proxies move with the mediators. `_base`: decided at the threshold that",
-        "gives the share of positives of the training part. `auc`: area under the ROC curve; `bacc`: balanced",
-        "accuracy. `_vs_drop_m`: difference to dropping the mediators, paired by seed. A judge that fails a gate is",
-        "marked **fails**, and no claim rests on it.",
-        f"Gates: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, null flips of ERM at most {MOST_NULL:g} "
-        "of its flips. A",
-        "perfect edit reaches the AUC of real records, so a low AUC may say that mediators tell little of s. AIA is",
-        "the strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
+        "All methods: mean with 95 % t-interval over seeds. `[own]` uses the method's own generator and is a",
+        f"diagnostic only. The others are common counterfactual models. {held_out} are fitted on held-out records,",
+        f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip rate after s",
+        "was permuted over the records: what is found where there is nothing to find. `fr_cut` is the share by which",
+        "the flip rate is below that of `erm`. `net` is how far gains and losses of a decision differ per pair of",
+        "groups. `descendants`: proxies move with the mediators. `_base`: decided at the threshold that gives the",
+        "share of positives of the training part. `auc`: area under the ROC curve; `bacc`: balanced accuracy.",
+        "`_vs_drop_m`: difference to dropping the mediators, paired by seed. A counterfactual model that fails a",
+        "validity check is marked **fails**, and no claim rests on it.",
+        f"Checks: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, permuted flip rate of ERM at most",
+        f"{MOST_NULL:g} of its flip rate. A perfect counterfactual reaches the AUC of real records, so a low AUC may",
+        "mean that mediators carry little of s. AIA is the strongest attacker by its mean, balanced over groups:",
+        "chance is 1 / groups.",
     ]
 
 
-def _heading(judge: str | None, metric: str, failing: bool) -> MarkdownText:
-    if judge is None:
+def _heading(model: str | None, metric: str, failing: bool) -> MarkdownText:
+    if model is None:
         return MarkdownText(metric)
-    return MarkdownText(f"{metric} [{judge}]{' **fails**' if failing and metric in MARKED else ''}")
+    return MarkdownText(f"{metric} [{model}]{' **fails**' if failing and metric in MARKED else ''}")
 
 
-def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Mean figures of each judge's edits."""
-    found: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if row["method"] == "(edits)":
-            found.setdefault(row["judge"], {})[row["metric"]] = row["mean"]
-    return found
-
-
-def _edit_lines(edits: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _check_lines(checks: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The figures of each counterfactual model, its permutation baseline on ERM, and the checks it fails."""
     lines = []
-    for judge in (*COUNTERFACTUAL_MODELS, OWN):
-        get = edits.get(judge, {})
-        if "edit_auc" in get:
-            ratio = get.get("edit_mmd_ratio", float("nan"))
-            cycle = f", cycle error {get['edit_cycle_error']:.2f}" if "edit_cycle_error" in get else ""
-            line = (
-                f"- edits of `{judge}`: AUC of the target group {get['edit_auc']:.2f} "
-                f"(unedited {get['edit_auc_unedited']:.2f}{_ceiling(get)}), MMD ratio {ratio:.2f}, "
-                f"size {get['edit_size']:.2f}{cycle}"
-            )
-            lines.append(line + (_gate_words(get) if judge in COUNTERFACTUAL_MODELS else ""))
+    for model in (*COUNTERFACTUAL_MODELS, OWN):
+        mean = checks.get(model, {})
+        if "edit_auc" not in mean:
+            continue
+        real = f", real records {mean['edit_auc_real']:.2f}" if "edit_auc_real" in mean else ""
+        cycle = f", cycle error {mean['edit_cycle_error']:.2f}" if "edit_cycle_error" in mean else ""
+        line = (
+            f"- `{model}`: AUC of the target group {mean['edit_auc']:.2f} (unchanged {mean['edit_auc_unedited']:.2f}"
+            f"{real}), MMD ratio {mean.get('edit_mmd_ratio', math.nan):.2f}, size {mean['edit_size']:.2f}{cycle}"
+        )
+        if model in COUNTERFACTUAL_MODELS:
+            if "edit_erm_null" in mean:
+                line += f", ERM {mean['edit_erm']:.4f} with true s and {mean['edit_erm_null']:.4f} with permuted s"
+            failed = failed_checks(mean)
+            line += f"; **fails**: {', '.join(failed)}" if failed else "; passes every check"
+        lines.append(line)
     return lines
 
 
-def _ceiling(edits: Mapping[str, float]) -> str:
-    """What a perfect edit would reach."""
-    return f", real records {edits['edit_auc_real']:.2f}" if "edit_auc_real" in edits else ""
-
-
-def _gate_words(edits: Mapping[str, float]) -> str:
-    """The null control on ERM (flips, or the shift of a regression), and which gates the judge fails."""
-    failed = failed_checks(edits)
-    told = f"; **fails**: {', '.join(failed)}" if failed else "; passes every gate"
-    if "edit_erm_null" not in edits:
-        return told
-    return f", ERM {edits['edit_erm']:.4f} with true s and {edits['edit_erm_null']:.4f} with shuffled s{told}"
-
-
 def _majority_lines(index: Mapping[tuple[str, str | None, str], Row], methods: Sequence[str]) -> list[str]:
-    """Warn about methods that are stable because they hardly decide."""
+    """Methods that are stable because they hardly decide."""
     accuracy = {method: row["mean"] for method in methods if (row := index.get((method, None, "acc"))) is not None}
-    if "majority" not in accuracy:
-        return []
-    idle = [m for m, value in accuracy.items() if m != "majority" and value <= accuracy["majority"] + 0.005]
-    if not idle:
-        return []
-    return [f"- **no better than the majority rate**, so their flip rates say nothing: {', '.join(idle)}"]
+    least = accuracy.get("majority", -math.inf) + 0.005
+    idle = [method for method, value in accuracy.items() if method != "majority" and value <= least]
+    return [f"- **no better than the majority rate**, so their flip rates say nothing: {', '.join(idle)}"] * bool(
+        idle
+    )

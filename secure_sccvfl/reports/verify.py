@@ -1,17 +1,16 @@
-"""Does a finished run fit together? Every chain, digest and figure of its folder is checked against the others.
+"""Checks every chain, digest and figure in the folder of a finished run against the others.
 
-The checks:
-- The hash chains of all logs (releases, audit, ledger) of every party and session are intact.
-- The parties' logs and results agree where they must.
+- The hash chains of all logs (releases, audit, ledger) of every party and session are intact, and the parties' logs
+  and results agree where they must.
 - Model shares match their digests, the audit logs and the report.
-- report.json and privacy_budget.json equal what these logs give when they are made anew.
+- report.json and privacy_budget.json equal what these logs give when they are recomputed.
 - The policy card matches the roles of the audit log.
-- Every file matches the run's own log (`secure_sccvfl.reports.run_log`), in which nothing may be missing or new.
-- On a party's own host: everything fits what all parties signed, and what was made last is the same when made anew.
+- Every file matches the run's own log (`reports.run_log`), in which nothing may be missing or new.
+- On a party's own host: everything matches what all parties signed, and derived files are the same when recomputed.
 
-So they find a changed, dropped, swapped or added line in any log, a changed share, and a report that does not
-belong to the run. On one machine they cannot find what `run_log` names; on a host, others' signatures do. They never
-tell whether the parties' inputs were true.
+So they find a changed, dropped, swapped or added line in any log, a changed share, and a report of another run. On
+one machine they cannot find what `run_log` names; on a host, the signatures of the others do. They cannot show
+whether the parties' inputs were true.
 """
 
 from __future__ import annotations
@@ -55,10 +54,15 @@ from secure_sccvfl.reports.signed import DERIVED, agreed_part, bare, check_signe
 from secure_sccvfl.runs.paths import ModelError, model_digest
 
 Problems = Iterator[str]
+FIGURES = (
+    *("epsilon_rdp", "epsilon_pld", "epsilon_opacus", "accountants_agree", "epsilon_added", "epsilon_dealer"),
+    *("epsilon_batches_known", "delta", "cap", "remaining", "sets", "parts", "releases", "uncharged"),
+)
+"""The figures of a privacy report, which are the same in every version of the code."""
 
 
 class RunFiles:
-    """A run's folder as the checks read it: of all parties, or of one on its own host."""
+    """The folder of a run for the checks: of all parties, or of one on its own host."""
 
     def __init__(self, run: Path, authority: bytes | None = None) -> None:
         self.run, self.authority = run, authority
@@ -67,7 +71,7 @@ class RunFiles:
         self.ranks = self.folder.ranks(self.report.parties)
 
     def parts(self, job: str) -> list[Path]:
-        """What each party that is here keeps of a job."""
+        """The folder of a job at each party that is here."""
         return [self.folder.part(rank, job) for rank in self.ranks]
 
     def jobs(self) -> list[str]:
@@ -78,12 +82,12 @@ class RunFiles:
 
     @property
     def own_records(self) -> bool:
-        """Whether each party charged its own records, since nobody knows which all of them have."""
+        """Whether each party charged its own records, since the common ones are secret."""
         return self.report.align == "hidden"
 
     @property
     def same_code(self) -> bool:
-        """Whether this version of the code made the run. Words change between versions."""
+        """Whether this version of the code made the run."""
         return any(line.get("code") == code_digest().hex() for line in read_log(self.run))
 
 
@@ -115,7 +119,7 @@ def _lines(files: RunFiles, ledger: Path) -> list[Entry]:
 
 
 def check_results(files: RunFiles) -> Problems:
-    """What every party's process wrote at its end."""
+    """The results of all parties against each other."""
     for job in files.jobs():
         results = [files.folder.result(rank, job) for rank in files.ranks]
         for rank, result in zip(files.ranks, results, strict=True):
@@ -126,22 +130,22 @@ def check_results(files: RunFiles) -> Problems:
 
 
 def check_models(files: RunFiles) -> Problems:
-    """Shares against every place that names their digest."""
+    """Model shares against every file that names their digest."""
     for rank, folder in zip(files.ranks, files.parts(TRAIN), strict=True):
-        found = model_digest(folder / "model")
+        computed = model_digest(folder / "model")
         trained = [e for e in files.audit(rank) if e["event"] == "trained"]
         named = {
             "report.json": files.report.models.get(f"party-{rank}"),
             "result.json": files.folder.result(rank)["model"],
             "the audit log": trained[-1]["model"] if trained else None,
         }
-        for place, digest in named.items():
-            if digest != found:
-                yield f"the model share of party-{rank} is not the one that {place} names"
+        for source, digest in named.items():
+            if digest != computed:
+                yield f"the model share of party-{rank} is not the one that {source} names"
 
 
 def check_report(files: RunFiles) -> Problems:
-    """report.json made anew from the parties' files, and its figures in the audit log."""
+    """report.json recomputed from the parties' files, and its figures in the audit log."""
     report = files.report
     pooled = {name: value for name in POOLED if (value := encode(getattr(report, name)))}
     again = build(files.folder, pooled, encode(report.data))
@@ -166,12 +170,12 @@ def check_budget(files: RunFiles) -> Problems:
     ledger = files.folder.part() / LEDGER
     entries = read_ledger(ledger)[0]
     account = read_account(entries, FileSets.beside(ledger))
-    anew = json.loads(json.dumps(build_report(account, notes_of(files.report))))
-    told = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
-    for key, value in anew.items():
-        if told.get(key) != value:
+    again = json.loads(json.dumps(build_report(account, notes_of(files.report))))
+    budget = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
+    for key in again if files.same_code else FIGURES:  # words change between versions
+        if budget.get(key) != again[key]:
             yield f"privacy_budget.json: {key!r} is not what the ledger gives"
-    if told["ledgers"]["head"] != entries[-1]["hash"]:
+    if budget["ledgers"]["head"] != entries[-1]["hash"]:
         yield "privacy_budget.json was made from another ledger"
     yield from _unpaid(account, logs_in(files.folder.attempts(), "releases"))
     trained = [e for e in files.audit(files.folder.first) if e["event"] == "trained"]
@@ -185,10 +189,10 @@ def check_budget(files: RunFiles) -> Problems:
 
 
 def _unpaid(account: Account, logs: Iterable[Path]) -> Problems:
-    """Releases whose own charge the ledger does not have, or that were made twice for one.
+    """Releases without a charge in the ledger, or made twice for one.
 
-    The charge of another run in the same ledger pays for nothing here. Lines of older versions name no charge; there
-    the event must have been charged. Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
+    The charge of another run in the same ledger does not count. Lines of older versions name no charge; there the
+    event must have been charged. Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
     """
     charges, made = {charge.key: charge.event.name for charge in account.charges}, set()
     for entry in (entry for log in logs for entry in read_chain(log) if entry["event"] is not None):
@@ -202,7 +206,7 @@ def _unpaid(account: Account, logs: Iterable[Path]) -> Problems:
 
 
 def check_evaluation(files: RunFiles) -> Problems:
-    """Noisy figures of test records: paid for at every party, at the price in the report."""
+    """Noisy figures of test records are charged at every party, at the cost in the report."""
     if files.report.evaluation is None or not files.report.noisy:
         return
     ledgers = [folder / EVALUATIONS for folder in files.parts(EVALUATE)]
@@ -220,7 +224,7 @@ def check_policy(files: RunFiles) -> Problems:
     """The card's roles, with reviews undone, are those of the run."""
     card = read_card(files.run / CARD)
     roles = dict(card.roles.of)
-    before = int(card.follows.get("events", 0))  # of the card that the run was given: made before it
+    before = int(card.follows.get("events", 0))  # events of the card that the run was given
     for event in reversed(card.events[before:]):
         if "change" in event:
             roles[event["feature"]] = event["change"].split(" -> ")[0]
@@ -255,7 +259,7 @@ def check_heads(files: RunFiles) -> Problems:
 
 
 def check_derived(files: RunFiles) -> Problems:
-    """One party's host: everything that was made last, made anew from what all parties signed, is the same."""
+    """One party's host: derived files, recomputed from what all parties signed, are the same."""
     run, config = files.run, files.folder.session()
     if (run / "session.toml").read_text(encoding="utf-8") != config.to_toml():
         yield "session.toml was changed"
@@ -264,18 +268,18 @@ def check_derived(files: RunFiles) -> Problems:
     log = read_log(run)
     changed = any(entry["event"] in ("appeal", "approve", "review") for entry in log)
     with TemporaryDirectory(prefix="sccvfl-") as work:
-        anew = Path(work)
+        again = Path(work)
         for path in run.iterdir():
             if path.is_dir() or path.name in ("session.toml", APPROVALS):
-                (anew / path.name).symlink_to(path.resolve())
-        report = make_host_results(anew)
+                (again / path.name).symlink_to(path.resolve())
+        report = make_host_results(again)
         if changed:  # a card that people have changed since is in the log, and in later statements
-            write_card(anew, read_card(run / CARD))
-        write_page(anew, today=made_on((run / PAGE).read_text(encoding="utf-8")))
-        made = {path.name for path in anew.iterdir() if path.is_file() and not path.is_symlink()}
+            write_card(again, read_card(run / CARD))
+        write_page(again, today=made_on((run / PAGE).read_text(encoding="utf-8")))
+        made = {path.name for path in again.iterdir() if path.is_file() and not path.is_symlink()}
         found = {path.name for path in run.iterdir() if DERIVED.fullmatch(path.name)} - {"session.toml"}
         for name in sorted(made | found):
-            here, there = ((place / name).read_bytes() if (place / name).is_file() else None for place in (run, anew))
+            here, there = (path.read_bytes() if path.is_file() else None for path in (run / name, again / name))
             if here != there:
                 yield f"{name} is not what the signed files give"
     facts = json.loads(json.dumps(sealed_facts(report)))
@@ -295,16 +299,16 @@ CHECKS: dict[str, Check] = {
     "policy": check_policy,
     "files": check_files,
 }
-HOST_CHECKS: dict[str, Check] = {**CHECKS, "signatures": check_heads, "made anew": check_derived}
+HOST_CHECKS: dict[str, Check] = {**CHECKS, "signatures": check_heads, "recomputed": check_derived}
 
 
 def verify(run: Path, seal: str | None = None, authority: bytes | None = None) -> dict[str, list[str]]:
-    """Problems by check; none means that the run fits together. An unreadable file is a problem too.
+    """Problems by check; none means that the run is consistent. An unreadable file is a problem too.
 
-    seal: the one that was noted when the run ended, or after a later event. authority: on a party's host, the
-    consortium's authority (PEM), whose certificates alone count.
+    seal: as noted when the run ended, or after a later event. authority: on a party's host, the consortium's
+    authority (PEM), whose certificates alone count.
     """
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     try:
         files = RunFiles(run, authority)
     except ConfigError as error:
@@ -314,7 +318,7 @@ def verify(run: Path, seal: str | None = None, authority: bytes | None = None) -
             raise
         return {"report": ["report.json is missing, or cannot be read as the report of a run"]}
     for name, check in (CHECKS if files.folder.host is None else HOST_CHECKS).items():
-        problems = found.setdefault(name, [])
+        problems = results.setdefault(name, [])
         try:
             problems.extend(check(files))
         except (LedgerError, BudgetLedgerError, ModelError, PolicyError, ConfigError) as error:
@@ -325,8 +329,8 @@ def verify(run: Path, seal: str | None = None, authority: bytes | None = None) -
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             problems.append(f"a file cannot be read as what it should be ({type(error).__name__})")
     if seal is not None:
-        found["seal"] = list(_check_seal(run, seal))
-    return found
+        results["seal"] = list(_check_seal(run, seal))
+    return results
 
 
 def _check_seal(run: Path, seal: str) -> Problems:
@@ -338,22 +342,22 @@ def _check_seal(run: Path, seal: str) -> Problems:
     if later is None:
         yield "the run's log has another seal"
     elif any(entry["event"] == FINISHED for entry in later):
-        yield "the run was finished anew after this seal"
+        yield "the run was finished again after this seal"
 
 
 def unchecked(run: Path, seal: str | None = None, authority: bytes | None = None) -> list[str]:
     """What a check that found no problem could not look at, or what has happened since the seal."""
-    folder, told = RunFolder.of(run), []
+    folder, notes = RunFolder.of(run), []
     if seal is not None and (later := since(read_log(run), seal)):
         events = [f"{entry['event']} ({entry['time']})" for entry in later]
-        told.append(f"since this seal: {', '.join(events)}")
+        notes.append(f"since this seal: {', '.join(events)}")
     if folder.host is None:
-        return told
+        return notes
     config = folder.session()
     if signed_code(run, config) != code_digest().hex():
-        told.append("made by another version of the code: the page and the other reports were not made anew")
+        notes.append("made by another version of the code: the page and the other reports were not recomputed")
     if config.transport != "tls":  # with an authority it is a problem, not a note
-        told.append(f"the transport {config.transport} has no certificates: nothing is signed")
+        notes.append(f"the transport {config.transport} has no certificates: nothing is signed")
     elif not config.certificates and authority is None:
-        told.append("session.toml pins no certificate: --certs FOLDER checks whose they are")
-    return told
+        notes.append("session.toml pins no certificate: --certs FOLDER checks whose they are")
+    return notes

@@ -1,4 +1,4 @@
-"""One person in six steps, as text: the worked example of the paper for a run of one's own."""
+"""One person in six steps, as text: the paper's worked example for a finished run."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ PROXIES = {
     "drop": "the model does not see them",
 }
 NAMES = {OURS: "SCC-VFL", PLAIN: "plain training"}
+APPEAL = 'To object to a role: sccvfl policy appeal RUN --feature COLUMN --who "..." --text "...".'
+Data = Mapping[str, Any]
 
 
-def walk(told: Mapping[str, Any]) -> str:
-    """The six steps."""
-    words = decode(Description, told["data"])
-    steps = _for_party(told, words) if told["party"] is not None else _for_everybody(told, words)
-    head = f"record {told['record']}, run {told['run'][:12]}"
-    lines = [head + (f", as {told['party']} sees it" if told["party"] is not None else "")]
+def walk(explained: Data) -> str:
+    """The six steps of what `reports.explain` returned."""
+    words, party = decode(Description, explained["data"]), explained["party"]
+    steps = _for_party(explained, words) if party is not None else _for_everybody(explained, words)
+    seen_by = f", as {party} sees it" if party is not None else ""
+    lines = [f"record {explained['record']}, run {explained['run'][:12]}{seen_by}"]
     for number, (title, body) in enumerate(steps, start=1):
         lines += ["", f"{number}. {title}", *(line for text in body for line in _wrapped(text))]
     return "\n".join(lines)
-
-
-Steps = Iterator[tuple[str, Sequence[str]]]
 
 
 def _wrapped(text: str) -> list[str]:
@@ -45,74 +44,70 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="   ", subsequent_indent=hang, break_long_words=False)
 
 
-def _for_everybody(told: Mapping[str, Any], words: Description) -> Steps:
-    person = told["person"]
-    yield _who_holds_what(told, words)
-    yield _roles(told, words)
-    yield "The edit", _edit(told, words)
-    yield (
-        "Both decisions",
-        [_decided(name, seen, words) for name, seen in person["models"].items()] + _shown_model(told, words),
-    )
-    yield "Why", _why(told, words)
-    yield "What it means", _meaning(told, words)
+def _for_everybody(explained: Data, words: Description) -> Iterator[tuple[str, Sequence[str]]]:
+    models = explained["person"]["models"]
+    yield "Who holds what", _holders(explained, words)
+    yield "Roles, and why", list(_roles(explained, words))
+    yield "The counterfactual", list(_counterfactual(explained, words))
+    decisions = [_decisions(name, seen, words) for name, seen in models.items()]
+    yield "Both decisions", [*decisions, *_shown_model(explained["secure"], words)]
+    yield "Why", list(_reasons(explained["person"], words))
+    yield "What it means", list(_meaning(explained["person"], words))
 
 
-def _who_holds_what(told: Mapping[str, Any], words: Description) -> tuple[str, list[str]]:
+def _holders(explained: Data, words: Description) -> list[str]:
     lines = []
-    for holder in told["holders"]:
+    for holder in explained["holders"]:
         more = [*(["the label"] if holder["label"] else []), *(f"{name} (protected)" for name in holder["protected"])]
         columns = "; ".join(words.name(name) for name in holder["columns"])
         lines.append(f"- {holder['party']}. {columns}{'. And ' + listed(more) if more else ''}")
-    first = told["data"]["protected"][0]
-    about = f"Protected: {first['name']} ({first['meaning']})" if first["meaning"] else f"Protected: {first['name']}"
-    used = "" if told["party"] is not None else "No model input, unless the run was declared to use it. "
-    return "Who holds what", [*lines, f"{about}. {used}Its holder alone knows it for each record."]
+    first = words.protected[0]
+    about = f"Protected: {first.name} ({first.meaning})" if first.meaning else f"Protected: {first.name}"
+    used = "" if explained["party"] is not None else "No model input, unless the run was declared to use it. "
+    return [*lines, f"{about}. {used}Its holder alone knows it for each record."]
 
 
-def _roles(told: Mapping[str, Any], words: Description) -> tuple[str, list[str]]:
-    lines = []
+def _roles(explained: Data, words: Description) -> Iterator[str]:
     for role, meaning in ROLES.items():
-        own = [c for c in told["columns"] if c["role"] == role]
-        if own:
-            more = f": {PROXIES[told['proxies']]}" if role == "P" else ""
-            lines.append(f"{role}, {meaning}{more}")
-        for c in own:
-            sure = "no table was released"
+        columns = [column for column in explained["columns"] if column["role"] == role]
+        if columns:
+            yield f"{role}, {meaning}{': ' + PROXIES[explained['proxies']] if role == 'P' else ''}"
+        for c in columns:
+            source = "no table was released"
             if c["proposed"]:
-                sure = f"discovery proposes {c['proposed']}, confidence {percent(c['confidence'])}"
-            who = f"by card; {sure}" if c["by_card"] else sure
+                source = f"discovery proposes {c['proposed']}, confidence {percent(c['confidence'])}"
             reason = f": {c['reason']}" if c["reason"] and c["by_card"] else ""
-            lines.append(f"- {words.name(c['name'])} ({who}){reason}")
-    return "Roles, and why", lines
+            yield f"- {words.name(c['name'])} ({'by card; ' if c['by_card'] else ''}{source}){reason}"
 
 
-def _edit(told: Mapping[str, Any], words: Description) -> list[str]:
-    person = told["person"]
-    old, new = (words.groups[g] for g in person["groups"])
-    lines = [f"From “{old}” to “{new}”, by noisy tables as discovery releases them."]
-    for m in person["moved"]:
-        name, old_value, new_value = words.change(decode(Change, m))
-        lines.append(f"- {name} ({m['role']}): {old_value} -> {new_value}")
+def _values(columns: Sequence[Data], values: Mapping[str, str], words: Description, roles: bool = False) -> str:
+    """Columns with their values in words."""
+    named = [
+        (words.name(c["name"]), f" ({c['role']})" * roles, words.value(c["name"], values[c["name"]])) for c in columns
+    ]
+    return "; ".join(f"{name}{role}: {value}" for name, role, value in named)
+
+
+def _counterfactual(explained: Data, words: Description) -> Iterator[str]:
+    person = explained["person"]
+    old, new = (words.groups[group] for group in person["groups"])
+    yield f"From “{old}” to “{new}”, by noisy tables as discovery releases them."
+    for change in person["moved"]:
+        name, before, after = words.change(decode(Change, change))
+        yield f"- {name} ({change['role']}): {before} -> {after}"
     if not person["moved"]:
-        lines.append("Nothing moves for this person.")
-    names = {m["feature"] for m in person["moved"]}
-    for role, what in (("M", "Mediators that stay"), ("N", "Copied (N)"), ("P", "Passed through (P)")):
-        kept = [
-            f"{words.name(c['name'])}: {words.value(c['name'], person['values'][c['name']])}"
-            for c in told["columns"]
-            if c["role"] == role and c["name"] not in names
-        ]
-        if kept:
-            lines.append(f"{what}. {'; '.join(kept)}.")
-    lines.append(
-        f"Who moves is drawn: this is the most frequent edit of {person['draws']} draws; "
-        f"{person['empty']} of them change nothing."
+        yield "Nothing moves for this person."
+    moved = {change["feature"] for change in person["moved"]}
+    for role, title in (("M", "Mediators that stay"), ("N", "Copied (N)"), ("P", "Passed through (P)")):
+        if same := [c for c in explained["columns"] if c["role"] == role and c["name"] not in moved]:
+            yield f"{title}. {_values(same, person['values'], words)}."
+    yield (
+        f"Counterfactuals are drawn: this is the most frequent of {person['draws']} draws; {person['empty']} of them "
+        "change nothing."
     )
-    return lines
 
 
-def _decided(name: str, seen: Mapping[str, Any], words: Description) -> str:
+def _decisions(name: str, seen: Data, words: Description) -> str:
     before, after = seen["before"], seen["after"]
     old, new = (words.decision(decode(Outcome, outcome)) for outcome in (before, after))
     if words.task == "regression":
@@ -124,124 +119,94 @@ def _decided(name: str, seen: Mapping[str, Any], words: Description) -> str:
     )
 
 
-def _shown_model(told: Mapping[str, Any], words: Description) -> list[str]:
-    """Which model this is, and what the run itself said."""
-    lines = [
+def _shown_model(secure: Data | None, words: Description) -> Iterator[str]:
+    """Which model this is, and what the run itself decided."""
+    yield (
         f"Percentages: {words.score}. Both models are plaintext twins of the run: the same records, roles, settings "
         "and seed, other noise. Nobody has the model of the run itself."
-    ]
-    seen = told["secure"]
-    if seen is None:
-        return [*lines, "The run under MPC did not score this person."]
-    person = decode(Example, seen)
+    )
+    if secure is None:
+        yield "The run under MPC did not score this person."
+        return
+    person = decode(Example, secure)
     old, new = (f"“{words.decision(o)}” ({percent(o.score)})" for o in (person.before, person.after))
     moved = "; ".join(f"{name}: {before} -> {after}" for name, before, after in map(words.change, person.moved))
-    lines.append(
-        f"The run under MPC decided {old} before and {new} after the change by an independent counterfactual model "
-        f"({moved})."
-    )
-    return lines
+    yield f"The run under MPC decided {old} before and {new} after an independent counterfactual ({moved})."
 
 
-def _why(told: Mapping[str, Any], words: Description) -> list[str]:
-    person, lines = told["person"], []
+def _reasons(person: Data, words: Description) -> Iterator[str]:
     if person["moved"]:
-        lines.append("What each moved column alone does to the logit:")
-    for m in person["moved"]:
-        pushes = ", ".join(f"{NAMES[name]} {value:+.3f}" for name, value in _tidied(m["pushes"]).items())
-        lines.append(f"- {words.name(m['feature'])}: {pushes}")
-    ours, plain = (person["models"][name] for name in (OURS, PLAIN))
+        yield "What each moved column alone does to the logit:"
+    for change in person["moved"]:
+        pushes = [f"{NAMES[name]} {round(value, 3) + 0.0:+.3f}" for name, value in change["pushes"].items()]
+        yield f"- {words.name(change['feature'])}: {', '.join(pushes)}"
+    ours, plain = (tidy(person["models"][name]["change"], 3) for name in (OURS, PLAIN))
     weight = "lambda" if person["lambda"] is None else f"lambda = {person['lambda']:g}"
-    lines.append(
-        f"All together: {tidy(ours['change'], 3)} with SCC-VFL, {tidy(plain['change'], 3)} with plain training. The "
-        f"consistency loss asks for a difference of 0 and weighs it by {weight}. It does so on average over people "
-        "and plausible edits, not for this one alone."
+    yield (
+        f"All together: {ours} with SCC-VFL, {plain} with plain training. The consistency loss asks for a difference "
+        f"of 0 and weighs it by {weight}. It does so on average over people and plausible counterfactuals, not for "
+        "this one alone."
     )
-    told_all = [
-        f"{NAMES[name]} {tidy(seen['everyone']['gap'], 3)}"
-        + (f" and {percent(seen['everyone']['flips'])} flips" if "flips" in seen["everyone"] else "")
-        for name, seen in person["models"].items()
+    everyone = [(name, seen["everyone"]) for name, seen in person["models"].items()]
+    means = [
+        f"{NAMES[name]} {tidy(e['gap'], 3)}" + (f" and {percent(e['flips'])} flips" if "flips" in e else "")
+        for name, e in everyone
     ]
-    lines.append(f"Over all test records, mean change of the logit: {'; '.join(told_all)}.")
-    return lines
+    yield f"Over all test records, mean change of the logit: {'; '.join(means)}."
 
 
-def _tidied(pushes: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) + 0.0 for name, value in pushes.items()}
-
-
-def _meaning(told: Mapping[str, Any], words: Description) -> list[str]:
-    person = told["person"]
-    ours = person["models"][OURS]
-    lines = []
+def _meaning(person: Data, words: Description) -> Iterator[str]:
+    ours, plain = person["models"][OURS], person["models"][PLAIN]
     if "flips" in ours:
-        stable = ours["flips"] == 0
-        plain = person["models"][PLAIN]["flips"]
-        lines.append(
-            f"{'Stable' if stable else 'Not stable'} under this card: {ours['flips']} of {person['draws']} edits "
-            f"flip the decision with SCC-VFL, {plain} with plain training."
+        yield (
+            f"{'Not stable' if ours['flips'] else 'Stable'} under this card: {ours['flips']} of {person['draws']} "
+            f"counterfactuals flip the decision with SCC-VFL, {plain['flips']} with plain training."
         )
-    true = words.classes.get(person["label"], person["label"])
     parts = {"train": "the model was trained on this record", "validation": "settings were chosen with this record"}
-    lines.append(
-        f"In truth: “{true}”; {parts.get(person['part'], 'this record was held out')}. Stable does not mean right."
-    )
-    lines.append(
+    part = parts.get(person["part"], "this record was held out")
+    yield f"In truth: “{words.classes.get(person['label'], person['label'])}”; {part}. Stable does not mean right."
+    yield (
         "It does not say that the group has no influence: what proxies and fixed columns carry of it stays, other "
-        "edits are possible, and the edit rests on noisy tables. It says nothing of what the person should do."
+        "counterfactuals are possible, and this one rests on noisy tables. It says nothing of what the person should "
+        "do."
     )
-    lines.append(
-        'To object to a role: sccvfl policy appeal RUN --feature COLUMN --who "..." --text "...". A changed role '
-        "makes a new card, which the next run follows."
-    )
-    return lines
+    yield f"{APPEAL} A changed role makes a new card, which the next run follows."
 
 
-def _for_party(told: Mapping[str, Any], words: Description) -> Steps:
-    person = told["person"]
-    yield _who_holds_what(told, words)
-    yield _roles(told, words)
-    yield "The edit of this party's columns", _own_edits(told, words)
-    decision = told["decision"]
+def _for_party(explained: Data, words: Description) -> Iterator[tuple[str, Sequence[str]]]:
+    person, party, decision = explained["person"], explained["party"], explained["decision"]
+    yield "Who holds what", _holders(explained, words)
+    yield "Roles, and why", list(_roles(explained, words))
+    yield "The counterfactual of this party's columns", list(_own_counterfactuals(explained, words))
+    text = (
+        "Not known here. Decisions about new records are opened to their receiver alone: with --predictions FILE it "
+        "reads them. Decisions about training and test records are opened to nobody."
+    )
     if decision is not None:
         label = decision.get("decision", decision.get("prediction", ""))
         logit = next((f", logit {value}" for key, value in decision.items() if key.startswith("logit")), "")
-        yield (
-            "Both decisions",
-            [f"Decided: “{words.classes.get(label, label)}”{logit}. After an edit: not known here."],
-        )
-    else:
-        yield (
-            "Both decisions",
-            [
-                "Not known here. Decisions about new records are opened to their receiver alone: with --predictions "
-                "FILE it reads them. Decisions about training and test records are opened to nobody."
-            ],
-        )
-    yield "Why", ["Not known here: nobody was told what a column adds to a decision."]
+        text = f"Decided: “{words.classes.get(label, label)}”{logit}. After a counterfactual: not known here."
+    yield "Both decisions", [text]
+    yield "Why", ["Not known here: what a column adds to a decision was released to nobody."]
     group = "" if person["knows_group"] else " It does not know the group, so every direction is shown."
     yield (
         "What it means",
         [
-            f"{told['party']} sees its own columns, their roles and its own generator, which follows from tables "
-            f"that were released to it.{group} Other parties' columns and edits cannot be shown.",
+            f"{party} sees its own columns, their roles and its own generator, which follows from tables that were "
+            f"released to it.{group} Other parties' columns and counterfactuals cannot be shown.",
             "These tables were not released to others: do not hand on what step 3 shows.",
-            'To object to a role: sccvfl policy appeal RUN --feature COLUMN --who "..." --text "...".',
+            APPEAL,
         ],
     )
 
 
-def _own_edits(told: Mapping[str, Any], words: Description) -> list[str]:
-    person, lines = told["person"], []
+def _own_counterfactuals(explained: Data, words: Description) -> Iterator[str]:
+    person = explained["person"]
+    yield f"This record. {_values(explained['columns'], person['values'], words, roles=True)}."
     for edit in person["edits"]:
         old, new = (words.groups.get(g, g) for g in edit["groups"])
-        lines.append(f"From “{old}” to “{new}” ({person['draws'] - edit['empty']} of {person['draws']} draws move):")
-        for name, before, after in (words.change(decode(Change, m)) for m in edit["moved"]):
-            lines.append(f"- {name}: {before} -> {after}")
-        if not edit["moved"]:
-            lines.append("- nothing moves")
-    kept = [
-        f"{words.name(c['name'])} ({c['role']}): {words.value(c['name'], person['values'][c['name']])}"
-        for c in told["columns"]
-    ]
-    return [f"This record. {'; '.join(kept)}.", *lines]
+        yield f"From “{old}” to “{new}” ({person['draws'] - edit['empty']} of {person['draws']} draws move):"
+        changes = [words.change(decode(Change, change)) for change in edit["moved"]]
+        yield from (f"- {name}: {before} -> {after}" for name, before, after in changes)
+        if not changes:
+            yield "- nothing moves"

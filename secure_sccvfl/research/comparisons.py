@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.baselines import affine_white_box, erm, fitted_model, sealed, train_with
+from secure_sccvfl.evaluation.baselines import affine_white_box, erm, fitted_model, sealed
 from secure_sccvfl.evaluation.metrics import AwarePredictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.aware import make_aware
-from secure_sccvfl.models.generators import make_generator
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
@@ -30,7 +29,7 @@ def pcf(ready: Prepared) -> Fitted:
     """Factual and counterfactual predictions of ERM, averaged by the shares of the groups.
 
     After Zhou et al., "Counterfactual fairness by combining factual and counterfactual predictions", NeurIPS 2024.
-    Counterfactuals are the run's own edits. The white box takes those of the test records as they are.
+    Counterfactuals are made by the run's own generator. The white box takes those of the test records as they are.
     """
     plain, task = erm(ready), ready.data.task
     versions = _versions(ready)
@@ -55,11 +54,7 @@ Versions = Callable[[np.ndarray, np.ndarray], Iterator[tuple[float, np.ndarray]]
 
 def _versions(ready: Prepared) -> Versions:
     sketch, config = ready.model.sketches[0], ready.config.generator
-    generators = [
-        make_generator(p.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
-        for p in ready.parties
-        for known in [p.inputs[ready.split.train]]
-    ]
+    generators = list(ready.generators(ready.roles, config).values())
     sizes = np.maximum(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 1.0)
     shares, cuts = sizes / sizes.sum(), np.cumsum(ready.widths)[:-1]
 
@@ -106,7 +101,7 @@ def parity(ready: Prepared) -> Fitted:
     penalty = Penalty((), gram, np.zeros_like(gram))
     step = Step(lam=PARITY_WEIGHT)
     head = engine.head(batch, ready.data.outputs, task)
-    head = engine.steps(head, engine.prepare(batch, penalty, step, {0: bound}), PARITY_STEPS)
+    head = engine.steps(head, engine.first_order(batch, penalty, step, {0: bound}), PARITY_STEPS)
     cuts = np.cumsum(ready.widths)[:-1]
 
     def predict(inputs: np.ndarray) -> np.ndarray:
@@ -122,25 +117,20 @@ def no_masks(ready: Prepared) -> Fitted:
 
 
 def no_guard(ready: Prepared) -> Fitted:
-    """Ablation: proxies are not guarded."""
+    """Ablation: no proxy penalty."""
     return sealed(ready, replace(ready.config, guard=0.0))
 
 
 def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
     """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
-
-    def fit(ready: Prepared) -> Fitted:
-        given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget)
-        made, _ = train_plainly(*given, ready.seed, roles=ready.roles, tabled=ready.roles)
-        return fitted_model(made, ready)
-
-    return fit
+    return lambda ready: _trained(ready, config, budget, ready.roles)
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
-    """The sealed method with other settings and its own discovery; judged on the default's roles."""
+    """The sealed method with other settings and its own discovery; scored on the roles of the default run."""
+    return lambda ready: _trained(ready, config, budget, None)
 
-    def fit(ready: Prepared) -> Fitted:
-        return fitted_model(train_with(ready, config, ready.budget if budget is None else budget, None), ready)
 
-    return fit
+def _trained(ready: Prepared, config: TrainConfig, budget: SpendingPlan | None, roles: Roles | None) -> Fitted:
+    given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget, ready.seed)
+    return fitted_model(train_plainly(*given, roles=roles, tabled=roles)[0], ready)

@@ -1,15 +1,13 @@
 """The paper's qualitative appendix as data: its methods and ours on one seed of a public data set.
 
-It has roles with mutual information, representations, training curves, and single people. Every measure has its
-control next to it: permuted s, or chance. `research.qualitative_tables` writes it down.
+Roles with mutual information, representations, training curves, and single people; `research.qualitative_tables`
+writes them down. Every measure has its control next to it: permuted s, or chance.
 
-Representations. A picture of two principal components shows little of a representation, and the eye finds groups
-where there are none. So each comes with the area under the ROC curve (AUC) of a linear classifier of s, fitted on
-training records and tested on held-out ones, on the two components and on the whole representation. 0.5 is chance;
-the control is the same with s permuted. `fused` is what a method's encoders give to its head; `used` is by how much
-the logit changes when a column is replaced by its mean.
+A picture of two principal components shows little of a representation, and the eye finds groups where there are none.
+So each comes with the area under the ROC curve (AUC) of a linear classifier of s, fitted on training records and
+tested on held-out ones, on the two components and on the whole representation. 0.5 is chance.
 
-People. Who is shown is decided by a stated rule that looks at the label and at the score of plain training before any
+Who is shown is decided by a stated rule that looks at the label and at the score of plain training before any
 counterfactual. The size of a counterfactual is the root of the sum of squares of `column_sizes`.
 """
 
@@ -34,7 +32,7 @@ from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, heaviest
 from secure_sccvfl.evaluation.explained import column_sizes, moves
-from secure_sccvfl.evaluation.information import HIGH, SHUFFLES, information
+from secure_sccvfl.evaluation.information import information
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, own_rows, prepare
@@ -74,9 +72,8 @@ def analyse(ready: Prepared, names: Sequence[str] = SHOWN) -> dict[str, Any]:
         "roles": dict(ready.roles.of),
         "scores": scores,
         "information": known,
-        "agreement": agreement(scores, known, ready.seed),
         "groups": list(attribute.groups),
-        "mixing": [*fused_mixing(ready, fitted), *used_mixing(ready, fitted)],
+        "mixing": fused_mixing(ready, fitted),
         "history": {name: curve for name, method in fitted.items() if (curve := _history(method))},
         "trials": [asdict(trial) for trial in ready.model.trials],
         "lambda": ready.model.lam,
@@ -89,7 +86,6 @@ def analyse(ready: Prepared, names: Sequence[str] = SHOWN) -> dict[str, Any]:
         subjects = {name: _subject(ready, name, method) for name, method in fitted.items()}
         result["cases"] = cases(held_out, subjects, names[0])
         result["recourse"] = recourse(held_out, subjects[OURS])
-        result["edits"] = {name: sizes(held_out, s) for name, s in subjects.items() if s.own is not None}
     return result
 
 
@@ -107,25 +103,6 @@ def _figures(judges: ScoringSet, predict: Predictor) -> dict[str, float]:
     return {name: value for name, value in flat(judges.score(predict)).items() if name in wanted}
 
 
-def agreement(scores: Mapping[str, float], known: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, Any]:
-    """Rank correlation (Spearman) of noisy scores with mutual information; control: columns permuted."""
-    names = sorted(known)
-    score, mi = rankdata([scores[n] for n in names]), rankdata([known[n]["mi"] for n in names])
-    rng = stream(seed, "agreement")
-    null = [_correlation(rng.permutation(score), mi) for _ in range(SHUFFLES)]
-    high = float(np.quantile(null, HIGH))
-    return {"rank_correlation": _correlation(score, mi), "null_high": high, "columns": len(names)}
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    size = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return float((a * b).sum() / size) if size > 0 else 0.0
-
-
-# Representations.
-
-
 @dataclass(frozen=True)
 class Represented:
     """Training and held-out records in one representation, and their groups."""
@@ -139,55 +116,17 @@ class Represented:
 def fused_mixing(ready: Prepared, fitted: Mapping[str, Fitted]) -> list[dict[str, Any]]:
     """What the encoders of each method make of the records."""
     return [
-        {"method": name, "space": "fused", **mixing(_represented(ready, method.fused), ready.seed)}
+        {"method": name, **mixing(_represented(ready, method.fused), ready.seed)}
         for name, method in fitted.items()
         if method.fused is not None
     ]
 
 
-def used_mixing(ready: Prepared, fitted: Mapping[str, Fitted]) -> list[dict[str, Any]]:
-    """What the decisions of each method take from the columns, and the logits alone."""
-    layout, codes, views = Layout.of(ready.data.features), ready.data.protected[0].codes, []
-    mean = ready.inputs[ready.split.train].mean(axis=0)
-    parts = _parts(ready)
-    for name, method in fitted.items():
-        used, logits = (
-            Represented(*(view(method.predict, rows) for rows in parts), *(codes[rows] for rows in parts))
-            for view in (
-                lambda predict, rows: used_by(predict, layout, ready.inputs[rows], codes[rows], mean),
-                lambda predict, rows: logits_of(predict, ready.inputs[rows], codes[rows]),
-            )
-        )
-        views.append(
-            {"method": name, "space": "used", **mixing(used, ready.seed), "logits": read_s(logits, ready.seed)}
-        )
-    return views
-
-
-def _parts(ready: Prepared) -> list[np.ndarray]:
-    """The training and test records that representations are measured on: at most so many, at random."""
-    rows = (ready.split.train, ready.split.test)
-    return [stream(ready.seed, "mixing-rows").permutation(part)[:MOST_ROWS] for part in rows]
-
-
 def _represented(ready: Prepared, encode: Callable[[np.ndarray], np.ndarray]) -> Represented:
-    codes, parts = ready.data.protected[0].codes, _parts(ready)
+    """Training and test records in this representation: at most so many of each, at random."""
+    codes, split = ready.data.protected[0].codes, (ready.split.train, ready.split.test)
+    parts = [stream(ready.seed, "mixing-rows").permutation(rows)[:MOST_ROWS] for rows in split]
     return Represented(*(encode(ready.inputs[rows]) for rows in parts), *(codes[rows] for rows in parts))
-
-
-def used_by(
-    predict: Predictor, layout: Layout, inputs: np.ndarray, codes: np.ndarray, mean: np.ndarray
-) -> np.ndarray:
-    """What each column adds to the logits of each record, against the column's mean: records x (columns, outputs).
-
-    Exact where columns add up, as in the sealed model.
-    """
-    whole, added = logits_of(predict, inputs, codes), []
-    for block in layout.blocks:
-        without = inputs.copy()
-        without[:, block.columns] = mean[block.columns]
-        added.append(whole - logits_of(predict, without, codes))
-    return np.hstack(added)
 
 
 def components(z: np.ndarray, at: np.ndarray, count: int = 2) -> tuple[np.ndarray, np.ndarray, list[float]]:
@@ -260,9 +199,6 @@ def _deviation(auc: float, codes: np.ndarray) -> float:
     one, two = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     variance = auc * (1 - auc) + (few - 1) * (one - auc**2) + (many - 1) * (two - auc**2)
     return float(np.sqrt(max(variance, 0.0) / (few * many)))
-
-
-# People.
 
 
 @dataclass(frozen=True)
@@ -431,22 +367,6 @@ def recourse(held_out: HeldOut, subject: Subject) -> list[dict[str, Any]]:
             }
         )
     return people
-
-
-def sizes(held_out: HeldOut, subject: Subject) -> dict[str, float]:
-    """Over all test records: the size of a method's own changes of mediators and of others, and its flip rate."""
-    layout, edited = held_out.layout, held_out.roles.edited
-    if subject.own is None or subject.toward is None:
-        return {}
-    others = [name for name in layout.names if name not in edited]
-    before = logits_of(subject.predict, held_out.inputs, held_out.codes)
-    after = logits_of(subject.predict, subject.own, subject.toward)
-    return {
-        "mediators": float(edit_sizes(layout, edited, held_out.inputs, subject.own).mean()),
-        "others": float(edit_sizes(layout, others, held_out.inputs, subject.own).mean()),
-        "flips": float(((before[:, 0] > 0) != (after[:, 0] > 0)).mean()),
-        "gap": float(np.abs(before[:, 0] - after[:, 0]).mean()),
-    }
 
 
 def _subject(ready: Prepared, name: str, fitted: Fitted) -> Subject:

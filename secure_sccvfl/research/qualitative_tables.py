@@ -17,7 +17,6 @@ from matplotlib.patches import Patch
 from accounting.charts import percent, tidy
 from accounting.plain_text import markdown, plain
 from accounting.tables import Table
-from secure_sccvfl.evaluation.counterfactual_models import FIRST
 from secure_sccvfl.reports.results import Change, Description, Outcome, decode
 from secure_sccvfl.research.plots import saved
 from secure_sccvfl.research.qualitative import PAPER
@@ -34,10 +33,6 @@ TRAINING_CURVES = (
     ("validation accuracy", ("validation_accuracy",)),
     ("SCG and FR on validation", ("scg", "fr")),
 )
-SPACES = {
-    "fused": "Fused representation: what the encoders give to the head",
-    "used": "Contributions: by how much the logit changes when a column is replaced by its mean",
-}
 
 
 def write_qualitative(folder: Path, found: Found, words: Description, command: str) -> str:
@@ -54,15 +49,14 @@ def write_qualitative(folder: Path, found: Found, words: Description, command: s
 
 def tables(found: Found, words: Description, pictures: Sequence[str] = ()) -> str:
     """All tables, in the order of the paper's appendix."""
-    parts = [_mask(found), _representations(found), _training(found), _edits(found)]
-    parts += [_case(case, words) for case in found["cases"]]
+    parts = [_mask(found), _representations(found), *(_case(case, words) for case in found["cases"])]
     parts += [_recourse(person, words) for person in found["recourse"]]
     shown = [f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures]
     return "\n\n".join(["# Qualitative analysis", *shown, *filter(None, parts)]) + "\n"
 
 
 def _mask(found: Found) -> str:
-    known, agreed = found["information"], found["agreement"]
+    known = found["information"]
     rows = [
         (
             name,
@@ -74,38 +68,26 @@ def _mask(found: Found) -> str:
         )
         for name in sorted(known, key=lambda name: -known[name]["mi"])
     ]
-    told = (
+    text = (
         "Mutual information with s in nats, in plaintext on the training part, from counts over public bins. Next to "
         "it what it is with s permuted: the mean, and what one permutation in twenty exceeds. The score is the noisy "
-        f"one that roles rest on. Rank correlation of score and information: {tidy(agreed['rank_correlation'], 2)} "
-        f"over {agreed['columns']} columns (columns permuted: up to {tidy(agreed['null_high'], 2)} in 19 of 20)."
+        "one that roles rest on."
     )
     heads = ("column", "MI", "MI, s permuted", "95 % of permutations below", "score", "role")
-    return f"## Roles\n\n{told}\n\n{Table(heads, rows)}"
+    return f"## Roles\n\n{text}\n\n{Table(heads, rows)}"
 
 
 def _representations(found: Found) -> str:
-    parts = [
-        "## Representations\n\nAUC of a linear classifier of s, fitted on training records, on test records: on two "
-        "principal components, on the whole, and on logits alone. 0.5 is chance. In brackets the 95 % interval, then "
-        "what one shuffle of s in twenty exceeds. A picture mixes if the first is near chance; s is gone only if the "
-        "second is. The sealed encoders of `scc` do not look at s: their z holds what the columns hold, and no party "
-        "sees it. What it changes is what decisions take from it."
+    rows = [
+        (m["method"], str(m["width"]), percent(sum(m["shares"])), _reading(m["two"]), _reading(m["whole"]))
+        for m in found["mixing"]
     ]
-    for space, title in SPACES.items():
-        rows = [
-            (
-                m["method"],
-                str(m["width"]),
-                percent(sum(m["shares"])),
-                *(_reading(m[key]) for key in ("two", "whole", "logits") if key in m),
-            )
-            for m in found["mixing"]
-            if m["space"] == space
-        ]
-        heads = ("method", "columns", "variance on two", "AUC, two components", "AUC, whole", "AUC, logits")
-        parts.append(f"{title}.\n\n{Table(heads[: len(rows[0])], rows)}")
-    return "\n\n".join(parts)
+    heads = ("method", "columns", "variance on two", "AUC, two components", "AUC, whole")
+    return (
+        "## Representations\n\nAUC of a linear classifier of s, fitted on training records, on test records: on two "
+        "principal components and on the whole. 0.5 is chance. In brackets the 95 % interval, then what one "
+        f"permutation of s in twenty exceeds. A run under MPC hides this representation.\n\n{Table(heads, rows)}"
+    )
 
 
 def _reading(read: Mapping[str, float]) -> str:
@@ -113,59 +95,6 @@ def _reading(read: Mapping[str, float]) -> str:
         f"{tidy(read['auc'], 3)} ({tidy(read['low'], 3)} to {tidy(read['high'], 3)}); "
         f"permuted up to {tidy(read['null_high'], 3)}"
     )
-
-
-def _training(found: Found) -> str:
-    parts = ["## Training"]
-    if curve := found["history"].get(PAPER):
-        places = sorted({0, len(curve) // 4, len(curve) // 2, 3 * len(curve) // 4, len(curve) - 1})
-        keys = [key for key in curve[0] if key != "epoch"]
-        rows: list[Sequence[str]] = [
-            (str(curve[at]["epoch"]), *("" if curve[at][k] is None else tidy(curve[at][k], 4) for k in keys))
-            for at in places
-        ]
-        told = f"`{PAPER}` stopped after {len(curve)} epochs. Curves of all networks are in results.json."
-        parts.append(f"{told}\n\n{Table(('epoch', *keys), rows)}")
-    measured = [t for t in found["trials"] if t["validation"] is not None]
-    rows = [
-        (f"{t['lam']:g}", *(tidy(t["validation"][key], 3) for key in ("loss", "gap_rms", "spread"))) for t in measured
-    ]
-    taken = f"`scc` along lambda, on the validation part; it takes {found['lambda']:g}."
-    parts.append(f"{taken}\n\n{Table(('lambda', 'log loss', 'gap of logits', 'spread of logits'), rows)}")
-    return "\n\n".join(parts)
-
-
-def _edits(found: Found) -> str:
-    rows = []
-    for name, figures in found["methods"].items():
-        own = found.get("edits", {}).get(name)
-        rows.append(
-            (
-                name,
-                tidy(figures["acc"], 3) if "acc" in figures else "",
-                *(percent(figures[key]) if key in figures else "" for key in (f"fr_{FIRST}", f"fr_null_{FIRST}")),
-                *((tidy(own[k], 3) for k in ("mediators", "others", "gap")) if own else ("", "", "")),
-                percent(own["flips"]) if own else "",
-            )
-        )
-    heads = (
-        "method",
-        "accuracy",
-        f"flips, judge {FIRST}",
-        "null",
-        "own edit, mediators",
-        "own edit, other columns",
-        "own gap of logits",
-        "flips, own edit",
-    )
-    told = (
-        "Over all test records. A method's own edit is made by its own generator, so its size and its flips say as "
-        "much about the generator as about the model: a small edit flips little. The paper's methods have roles by "
-        "the paper's own rule, so they also edit columns that are no mediators here. The judge edits alike for all. "
-        "Size: the root of the sum of squares over columns; a category that changes counts 1, a number the share of "
-        "its range."
-    )
-    return f"## Edits\n\n{told}\n\n{Table(heads, rows)}"
 
 
 def _moved(moved: Sequence[Mapping[str, Any]], words: Description, most: int = 5) -> str:
@@ -197,14 +126,14 @@ def _case(case: Mapping[str, Any], words: Description) -> str:
                 _moved(own["moved"], words, 3) if own else "",
             )
         )
-    heads = ("method", "before", "after, judge", "", "after, own edit", "", "size: mediators + others", "moved most")
+    heads = ("method", "before", "after, common", "", "after, own", "", "size: mediators + others", "moved most")
     groups = " to ".join(markdown(words.groups[g]) for g in case["groups"])
-    told = (
+    text = (
         f"Record {case['id']}, in truth “{markdown(words.classes[case['label']])}”, {groups}. Rule: {case['rule']}. "
-        f"The judge's edit, the same for all methods, has size {tidy(case['size'], 2)}: "
+        f"The common counterfactual has size {tidy(case['size'], 2)}: "
         f"{markdown(_moved(case['moved'], words))}. Scores: {markdown(words.score)}."
     )
-    return f"## Case: {case['case']}\n\n{told}\n\n{Table(heads, rows)}"
+    return f"## Case: {case['case']}\n\n{text}\n\n{Table(heads, rows)}"
 
 
 def _recourse(person: Mapping[str, Any], words: Description) -> str:
@@ -212,15 +141,15 @@ def _recourse(person: Mapping[str, Any], words: Description) -> str:
     rows = [
         (name, m["role"], old, new) for m in person["moved"] for name, old, new in [words.change(decode(Change, m))]
     ]
-    told = (
+    text = (
         f"Record {person['id']}, {groups}: {markdown(_said(words, person['before']))} before and "
-        f"{markdown(_said(words, person['after']))} after the edit of `scc`'s own generator, size "
+        f"{markdown(_said(words, person['after']))} after the counterfactual of `scc`'s own generator, size "
         f"{tidy(person['size'], 2)}. Other columns moved by {tidy(person['size_others'], 2)}. Held fixed: "
-        f"{markdown(', '.join(words.name(name) for name in person['fixed']))}. The edit says what the other group "
+        f"{markdown(', '.join(words.name(name) for name in person['fixed']))}. It says what the other group "
         "tends to have; it is no advice to the person."
     )
-    head = f"## Edit of a person decided “{markdown(words.classes[person['before']['decision']])}”"
-    return f"{head}\n\n{told}\n\n{Table(('column', 'role', 'from', 'to'), rows)}"
+    head = f"## Counterfactual of a person decided “{markdown(words.classes[person['before']['decision']])}”"
+    return f"{head}\n\n{text}\n\n{Table(('column', 'role', 'from', 'to'), rows)}"
 
 
 # Plots.
@@ -228,11 +157,7 @@ def _recourse(person: Mapping[str, Any], words: Description) -> str:
 
 def draw(found: Mapping[str, Any], folder: Path) -> list[str]:
     """All plots into a folder; returns the names of those that there are data for."""
-    made = [role_plot(found, folder / "roles.png")]
-    made += [
-        representation_plot(found, space, folder / f"representations_{space}.png")
-        for space in dict.fromkeys(m["space"] for m in found["mixing"])
-    ]
+    made = [role_plot(found, folder / "roles.png"), representation_plot(found, folder / "representations.png")]
     if PAPER in found["history"]:
         made.append(training_plot(found["history"][PAPER], PAPER, folder / "training.png"))
     return made
@@ -256,9 +181,9 @@ def role_plot(found: Mapping[str, Any], path: Path) -> str:
     return saved(path)
 
 
-def representation_plot(found: Mapping[str, Any], space: str, path: Path) -> str:
+def representation_plot(found: Mapping[str, Any], path: Path) -> str:
     """Two components of each method's representation, by group, with the AUC of a classifier in the title."""
-    views = [m for m in found["mixing"] if m["space"] == space]
+    views = found["mixing"]
     columns = min(3, len(views))
     rows = -(-len(views) // columns)
     _, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.9 * rows), squeeze=False)

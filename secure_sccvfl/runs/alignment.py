@@ -10,8 +10,8 @@ Which part of the split a record belongs to follows from its id alone (`public_s
 ledgers know records by keyed tags). So with `hidden` every part
 has a table of its own, and a person is in the same part in every run, whoever holds a record of it.
 
-A job that resumes, or that uses a model, aligns anew. The order of the rows has no effect on what was kept. Ids that
-have changed since are noticed by their tags before (`secure_sccvfl.releases.record_tags`).
+A job that resumes, or that uses a model, aligns again. The order of the rows has no effect on what was kept. Ids that
+have changed since are noticed by their tags before (`secure_sccvfl.releases.record_key`).
 """
 
 from __future__ import annotations

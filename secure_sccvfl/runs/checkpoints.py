@@ -7,7 +7,7 @@ Every party writes the same numbers. The last two are kept, because a fault can 
 another. To resume, the parties tell each other what they have and continue from the last common checkpoint: the
 same number, written in the same session, since shares of two executions of a step do not add up to anything. A
 release is never undone: tables and sums in a checkpoint are not released (or charged) again. A release that was
-charged but is in no common checkpoint is charged anew under the new session's name, or refused by the cap.
+charged but is in no common checkpoint is charged again under the new session's name, or refused by the cap.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.training.engine import Measures
-from secure_sccvfl.training.handles import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
@@ -99,12 +99,14 @@ class Checkpoints:
         has seen records that it is tested on.
         """
         for facts in self._kept().values():
-            began = facts["settings"]
-            for name in sorted(began.keys() | self.settings.keys(), key=lambda name: (name in FOLLOWS, name)):
-                was, now = began.get(name, "none"), self.settings.get(name, "none")
+            at_start = facts["settings"]
+            for name in sorted(at_start.keys() | self.settings.keys(), key=lambda name: (name in FOLLOWS, name)):
+                was, now = at_start.get(name, "none"), self.settings.get(name, "none")
                 if was != now:
-                    told = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
-                    raise ConfigError(f"cannot resume: the run began with {told}; go on as it began, or train anew")
+                    difference = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
+                    raise ConfigError(
+                        f"cannot resume: the run began with {difference}; go on as it began, or train again"
+                    )
 
     def resume(self, session: Session, task: Task) -> State:
         """The state of the last checkpoint that every party has, of one and the same run."""
@@ -115,16 +117,16 @@ class Checkpoints:
             self.run = facts[have[-1]]["run"]
         have = [number for number in have if facts[number]["run"] == self.run]
         padded = np.array([*have, *[_NONE] * (KEPT - len(have))], np.int64)
-        told = session.swap_bytes("checkpoints", padded.tobytes())
+        numbers_of_all = session.swap_bytes("checkpoints", padded.tobytes())
         runs_told = session.swap_bytes("run to resume", bytes.fromhex(self.run))
-        own = b"".join(bytes.fromhex(facts[number]["session"]) for number in have)
-        writers = session.swap_bytes("sessions of checkpoints", own.ljust(KEPT * KEY_BYTES, b"\0"))
-        known = [_known(numbers, names) for numbers, names in zip(told, writers, strict=True)]
-        common = {number for number, _ in set.intersection(*known)}
-        if all(known) and len(set(runs_told)) > 1:
+        sessions_here = b"".join(bytes.fromhex(facts[number]["session"]) for number in have)
+        writers = session.swap_bytes("sessions of checkpoints", sessions_here.ljust(KEPT * KEY_BYTES, b"\0"))
+        checkpoints_of_all = [_known(numbers, names) for numbers, names in zip(numbers_of_all, writers, strict=True)]
+        common = {number for number, _ in set.intersection(*checkpoints_of_all)}
+        if all(checkpoints_of_all) and len(set(runs_told)) > 1:
             raise ProtocolError("the parties' checkpoints are of different runs: name the same run at every party")
         if not common:
-            raise ProtocolError("the parties have no checkpoint in common: start the run anew")
+            raise ProtocolError("the parties have no checkpoint in common: start the run again")
         self.number = max(common)
         return self._state(self.number, task)
 
@@ -143,8 +145,8 @@ class Checkpoints:
         facts = json.loads(str(arrays["facts"]))
 
         def module(name: str) -> SharedModule | None:
-            known = dict(facts["module"])
-            outputs = known.pop("outputs")
+            spec = dict(facts["module"])
+            outputs = spec.pop("outputs")
             parts = {
                 kind: {
                     key.removeprefix(f"{name} {kind} "): restore_share(share, HEAD_BITS)
@@ -155,7 +157,7 @@ class Checkpoints:
             }
             if not parts["weights"]:
                 return None
-            return SharedModule(HeadSpec(**known), parts["weights"], parts["velocity"], task, outputs)
+            return SharedModule(HeadSpec(**spec), parts["weights"], parts["velocity"], task, outputs)
 
         def head(name: str) -> SharedHead | SharedModule | None:
             if "module" in facts:
@@ -176,12 +178,12 @@ class Checkpoints:
             seen = entry["validation"]
             return Trial(entry["lam"], None if seen is None else Measures(**seen), entry["steps"])
 
-        found = facts["finding"]
+        finding = facts["finding"]
         return State(
             head=head("head"),
             sketches=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            finding=None if found is None else RoleAssignment.of_record(found),
+            finding=None if finding is None else RoleAssignment.of_record(finding),
             conditional=None
             if facts["conditional"] is None
             else tuple(Conditional(**measure) for measure in facts["conditional"]),

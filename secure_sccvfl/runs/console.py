@@ -92,20 +92,20 @@ def told(error: BaseException) -> tuple[int, str]:
 
 def _full_disk(file: str | None) -> str:
     """Which file could not be written, how much room its disk has, and what to do."""
-    place = "a file"
+    description = "a file"
     if file is not None:
-        place = str(file)
+        description = str(file)
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(Path(file).absolute().parent).free
-            place += f" ({free / 1e6:.1f} MB are free there)"
-    return f"the disk is full: cannot write {place}; make room, or raise the limit of this user, and resume"
+            description += f" ({free / 1e6:.1f} MB are free there)"
+    return f"the disk is full: cannot write {description}; make room, or raise the limit of this user, and resume"
 
 
 def start_logging(debug: bool) -> None:
     """Messages to standard error, a line each; warnings too."""
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Line(_FORMAT))
-    logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[shown])
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Line(_FORMAT))
+    logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     warnings.formatwarning = lambda message, category, *place: f"{category.__name__}: {message}"
 
@@ -115,19 +115,19 @@ def log_kept(path: Path) -> Iterator[logging.Handler]:
     """Keep messages in a new file too, until the handler is closed or the work ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)
-    kept = logging.FileHandler(path, encoding="utf-8")
-    kept.setFormatter(_Line(_FORMAT))
-    logging.getLogger().addHandler(kept)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(_Line(_FORMAT))
+    logging.getLogger().addHandler(handler)
     try:
-        yield kept
+        yield handler
     finally:
-        close_log(kept)
+        close_log(handler)
 
 
-def close_log(kept: logging.Handler) -> None:
+def close_log(handler: logging.Handler) -> None:
     """No more goes to this file."""
-    logging.getLogger().removeHandler(kept)
-    kept.close()
+    logging.getLogger().removeHandler(handler)
+    handler.close()
 
 
 class _Line(logging.Formatter):

@@ -26,13 +26,13 @@ def describe(dataset: str, schema: Schema) -> dict[str, Any]:
         },
         "protected": [
             {
-                "name": known.name,
-                "holder": known.holder,
+                "name": attribute.name,
+                "holder": attribute.holder,
                 "meaning": entry.get("meaning", ""),
-                "groups": list(known.groups),
-                "labels": entry.get("labels") or list(known.groups),
+                "groups": list(attribute.groups),
+                "labels": entry.get("labels") or list(attribute.groups),
             }
-            for known, entry in zip(schema.protected, spec["protected"], strict=True)
+            for attribute, entry in zip(schema.protected, spec["protected"], strict=True)
         ],
         "features": {
             f.name: {

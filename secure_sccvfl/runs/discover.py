@@ -1,4 +1,4 @@
-"""Private discovery as a job: noisy tables and refreshes in secret, then scores and roles at every party.
+"""Private discovery as a job: noisy tables and refreshes under MPC, then scores and roles at every party.
 
 Options are those of `RunOptions`. The statistics are about all records. With conditional scores or risk gains they
 leave out the validation part, and the residuals are fitted on it.
@@ -23,7 +23,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, AuditLog
 from secure_sccvfl.runs.jobs import Progress
@@ -74,13 +74,13 @@ class DiscoveryJob:
         data = split_records(session, options, self.data, progress)
         about = self._about(data)
         part, _ = placed(session, options, data, about)
-        place = options.ledger_folder(session)
-        raise_cap(session, place / LEDGER, options.privacy.cap_decision, self.certificates)
-        budget, ledger = open_budget(place, options.privacy.epsilon, options.privacy.delta, part.rows)
+        ledgers = options.ledger_folder(session)
+        raise_cap(session, ledgers / LEDGER, options.privacy.cap_decision, self.certificates)
+        budget, ledger = open_budget(ledgers, options.privacy.epsilon, options.privacy.delta, part.rows)
         records = record_key(session, ledger.parent, schema.id_rule).tags(data.ids[about])
         multiplier = planned_spread(session, options, schema, budget, records, ()).multiplier
-        name = agree_on_run(session, place)
-        alike = options.data.align != "hidden"
+        name = agree_on_run(session, ledgers)
+        same_records = options.data.align != "hidden"
         charger = Charger(
             session,
             budget,
@@ -89,7 +89,7 @@ class DiscoveryJob:
             records,
             options.privacy.noise,
             reserve=options.privacy.reserve,
-            alike=alike,
+            alike=same_records,
         )
         statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
@@ -104,7 +104,7 @@ class DiscoveryJob:
             options.data.seed,
             self.card,
             audit,
-            records.digest if alike else OWN_RECORDS,
+            records.digest if same_records else OWN_RECORDS,
             schema.owners,
         )
         beyond = discovery.conditional(data.part(data.split.validation).parties)

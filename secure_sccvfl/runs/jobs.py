@@ -53,8 +53,8 @@ class Job(Protocol):
 
 def make_job(config: SessionConfig, rank: int) -> Job:
     """The job that a session file names, as the process at `rank` runs it."""
-    made: Job = _kind(config.job)(config, rank)
-    return made
+    job: Job = _kind(config.job)(config, rank)
+    return job
 
 
 def check_job(job: str) -> None:
@@ -67,8 +67,8 @@ def public_plan(config: SessionConfig) -> ReleasePlan:
     kind = _kind(config.job)
     if not hasattr(kind, "public_plan"):
         raise ConfigError(f"the job {config.job!r} is none that a consortium plans")
-    made: ReleasePlan = kind.public_plan(config)
-    return made
+    plan: ReleasePlan = kind.public_plan(config)
+    return plan
 
 
 def job_config(config: SessionConfig, job: str) -> SessionConfig:
@@ -82,10 +82,10 @@ def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
     """What a job will open. If the session needs approval, nothing may go beyond what people saw beforehand."""
     plan = job.plan()
     if config.needs_approval:
-        told = public_plan(job_config(config, config.job)).releases
+        approved = public_plan(job_config(config, config.job)).releases
         for name, release in plan.releases.items():
-            known = told.get(name)
-            if known is None or not known.covers(release):
+            planned = approved.get(name)
+            if planned is None or not planned.covers(release):
                 raise ConfigError(f"{config.job} would open {name!r} otherwise than the approved plan says")
     return plan
 
@@ -93,6 +93,6 @@ def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
 def _kind(job: str) -> Any:
     """The class of a job."""
     if job not in JOBS:
-        raise ConfigError(f"no such job: {job!r}; there is {', '.join(JOBS)}")
+        raise ConfigError(f"no such job: {job!r}; available: {', '.join(JOBS)}")
     module, _, name = JOBS[job].partition(":")
     return getattr(import_module(f"secure_sccvfl.{module}"), name)

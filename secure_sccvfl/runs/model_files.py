@@ -1,7 +1,7 @@
 """A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
 
 `model.json` names the run and the public description it belongs to, and carries the digest of itself and of
-`model.npz`. A changed file, or a share from another run, is refused. Its owner can make the digest anew: the others
+`model.npz`. A changed file, or a share from another run, is refused. Its owner can make the digest again: the others
 notice if it changed what all have in common (`PartyModel.public`), and not if it changed its share of the head.
 """
 
@@ -28,12 +28,12 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
-from secure_sccvfl.training.handles import Shared
 from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.shared import Shared
 
 ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
 NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
@@ -121,13 +121,13 @@ class PartyModel:
             del held_out["parts"]
         policy = dict(self.policy)
         seeds = (self.seed, self.drawn_seed)
-        known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
+        fixed = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
         module = None if self.module is None else asdict(self.module)
-        facts = (*known, self.control is not None, self.predictions, self.charged, module)
+        facts = (*fixed, self.control is not None, self.predictions, self.charged, module)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
-        """This party's encoder of a model that uses s, made anew from what was released."""
+        """This party's encoder of a model that uses s, made again from what was released."""
         private = bool(self.charged)
         return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)), private)}
 
@@ -136,38 +136,37 @@ class PartyModel:
         return self.encoder.columns if self.aware is None else self.aware_encoders(layout)[self.rank].columns
 
     def generators(self, party: Party) -> dict[str, Generator]:
-        """The local generator of each protected attribute, as trained, or made anew from what was released."""
+        """The local generator of each protected attribute, as trained, or made again from what was released."""
         roles = Roles(dict(self.roles), self.proxies)
         if self.networks:
-            own = party.layout
-            edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
-            restored = imported(NETWORKS)
-            return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
-        return {
-            s.attribute: make_generator(
-                party.layout,
-                s.tables,
-                s.deviation,
-                roles,
-                self.generator,
-                self.drawn_seed,
-                party.inputs,
-            )
-            for s in self.sketches
-        }
+            names, restored = party.layout.names, imported(NETWORKS)
+            columns = ([n for n in names if n in role] for role in (roles.edited, roles.guarded))
+            fixed = (party.layout, *columns, self.generator)
+            return {attribute: restored(*fixed, network) for attribute, network in self.networks.items()}
+        given = (roles, self.generator, self.drawn_seed, party.inputs)
+        return {s.attribute: make_generator(party.layout, s.tables, s.deviation, *given) for s in self.sketches}
 
 
 def trained_networks(
     generators: Mapping[str, Mapping[int, Generator]], rank: int
 ) -> dict[str, dict[str, np.ndarray]]:
     """A party's generators that were trained, as arrays; by protected attribute."""
-    own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
-    return {name: made.arrays() for name, made in own.items() if isinstance(made, Network)}
+    networks = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
+    return {name: generator.arrays() for name, generator in networks.items() if isinstance(generator, Network)}
 
 
 def no_weights(outputs: int) -> tuple[Shared, Shared]:
     """Weight and bias of a model whose head is a module: empty."""
     return restore_share(np.zeros((0, outputs), np.int64), HEAD_BITS), restore_share(np.zeros(0, np.int64), HEAD_BITS)
+
+
+FACTS = {
+    **{name: name for name in ("run", "rank", "parties", "task", "temperature", "roles", "proxies", "seed")},
+    **{"scheme": "schema", "lambda": "lam"},
+}
+"""Fields of a model by their names in `model.json`."""
+OPTIONAL: Mapping[str, Any] = {"policy": {}, "generator_seed": -1, "predictions": None, "charged": ""}
+"""Fields that are left out of `model.json` where they have this value."""
 
 
 def save_model(model: PartyModel, folder: Path) -> str:
@@ -182,18 +181,10 @@ def save_model(model: PartyModel, folder: Path) -> str:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
-    facts: dict[str, Any] = {
-        "run": model.run,
-        "rank": model.rank,
-        "parties": model.parties,
-        "scheme": model.schema,
-        "task": model.task,
-        "temperature": model.temperature,
-        "lambda": model.lam,
-        "roles": dict(model.roles),
-        "proxies": model.proxies,
+    facts = {key: getattr(model, name) for key, name in FACTS.items()}
+    facts |= {name: getattr(model, name) for name, absent in OPTIONAL.items() if getattr(model, name) != absent}
+    facts |= {
         "generator": asdict(model.generator),
-        "seed": model.seed,
         "held_out": asdict(model.held_out),
         "sketches": [
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
@@ -204,14 +195,6 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["networks"] = {attribute: list(network) for attribute, network in model.networks.items()}
     if model.aware is not None:
         facts["aware"] = model.aware.as_record()
-    if model.policy:
-        facts["policy"] = dict(model.policy)
-    if model.generator_seed >= 0:
-        facts["generator_seed"] = model.generator_seed
-    if model.predictions is not None:
-        facts["predictions"] = model.predictions
-    if model.charged:
-        facts["charged"] = model.charged
     if model.module is not None:
         facts["module"] = asdict(model.module)
     facts["digest"] = digest_of(facts, arrays)
@@ -245,8 +228,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         generator = GeneratorConfig.of_record(facts["generator"])
     except ValueError as error:
         raise ModelError(f"{error}: train again") from None
-    proxies: Proxies = facts.get("proxies", "guard")
-    encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
+    encoder = _unpacked(arrays, layout, Roles(facts["roles"], facts.get("proxies", "guard")).dropped)
     sketches = tuple(
         NoisyTables(
             s["attribute"],
@@ -256,31 +238,24 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         )
         for s in facts["sketches"]
     )
+    weight, bias = head("weight", "bias")
     return PartyModel(
-        facts["run"],
-        facts["rank"],
-        facts["parties"],
-        facts["scheme"],
-        facts["task"],
-        facts["temperature"],
-        facts["lambda"],
-        facts["roles"],
-        generator,
-        facts["seed"],
-        HeldOut(**facts["held_out"]),
-        encoder,
-        sketches,
-        *head("weight", "bias"),
-        AwareEntry.of(facts["aware"]) if "aware" in facts else None,
-        proxies,
-        {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
-        facts.get("policy", {}),
-        facts.get("generator_seed", -1),
-        head("control weight", "control bias") if "control weight" in arrays else None,
-        facts.get("predictions"),
-        facts.get("charged", ""),
-        HeadSpec(**facts["module"]) if "module" in facts else None,
-        {
+        **{name: facts[key] for key, name in FACTS.items() if key in facts},
+        **{name: facts[name] for name in OPTIONAL if name in facts},
+        generator=generator,
+        held_out=HeldOut(**facts["held_out"]),
+        encoder=encoder,
+        sketches=sketches,
+        weight=weight,
+        bias=bias,
+        aware=AwareEntry.of(facts["aware"]) if "aware" in facts else None,
+        networks={
+            attribute: {name: arrays[f"network {attribute} {name}"] for name in names}
+            for attribute, names in facts.get("networks", {}).items()
+        },
+        control=head("control weight", "control bias") if "control weight" in arrays else None,
+        module=HeadSpec(**facts["module"]) if "module" in facts else None,
+        layers={
             name.removeprefix("head "): restore_share(share, HEAD_BITS)
             for name, share in arrays.items()
             if name.startswith("head ")
@@ -305,8 +280,8 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
 def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterable[str]) -> Encoder:
     """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
-        own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
-        encoder: Encoder = imported(ENCODER).of(own)
+        layers = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
+        encoder: Encoder = imported(ENCODER).of(layers)
         return encoder
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:

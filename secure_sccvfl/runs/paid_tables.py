@@ -1,4 +1,4 @@
-"""Tables that were paid for, at one party of a run: recording them beside the ledger, and agreeing to use them again.
+"""Tables that were paid for, at one party of a run: kept next to the ledger, and used again if all parties agree.
 
 Before a run with kept tables opens anything, every party looks for its own file, checks it alone, and tells the
 others a number: it fits, or why not. All stop together if one does not. Then they compare a digest of the releases,
@@ -33,7 +33,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 
 FITS, NONE, DAMAGED, DESCRIPTION, SPLIT, RECORDS, UNPAID, OTHERWISE = range(8)
 WHY = {
-    NONE: "has no kept tables of that run beside its ledger",
+    NONE: "has no kept tables of that run next to its ledger",
     DAMAGED: "has kept tables that were changed or cannot be read",
     DESCRIPTION: "has tables of another description: other columns, bins or public ranges",
     SPLIT: "has tables of the same records, split otherwise: use that run's seed, split, private_model, gain",
@@ -42,7 +42,7 @@ WHY = {
     OTHERWISE: "has tables of records that were brought together otherwise: use the align of that run",
 }
 WHOLE = "all"
-"""The digest of the records of all parts together, beside those of the parts."""
+"""The digest of the records of all parts together, next to those of the parts."""
 
 
 @dataclass(frozen=True)
@@ -69,103 +69,105 @@ class TableFile:
         save_releases(self._place, self.tables)
 
 
-def agreed_tables(session: Session, place: Path, options: RunOptions, budget: Budget, about: About) -> CachedReleases:
+def agreed_tables(
+    session: Session, folder: Path, options: RunOptions, budget: Budget, about: About
+) -> CachedReleases:
     """Run by all parties together, before anything is opened: the kept tables that the options name."""
-    state, found = _own(session.rank, place, options, budget, about)
+    state, tables = _own(session.rank, folder, options, budget, about)
     states = session.tell_all("kept tables", state)
     wrong = next(((rank, s) for rank, s in enumerate(states) if s != FITS), None)
     if wrong is not None:
         raise ProtocolError(f"party {wrong[0]} {WHY[wrong[1]]}; nothing was opened or charged")
-    if found is None:
+    if tables is None:
         raise RuntimeError("tables that fit were not found")
-    if len(set(session.swap_bytes("releases of the kept tables", found.ids))) > 1:
+    if len(set(session.swap_bytes("releases of the kept tables", tables.ids))) > 1:
         raise ProtocolError("the parties' kept tables are of different releases: name the same run at every party")
-    _check_covered(found, options)
-    return found
+    _check_covered(tables, options)
+    return tables
 
 
 def _own(
-    rank: int, place: Path, options: RunOptions, budget: Budget, about: About
+    rank: int, folder: Path, options: RunOptions, budget: Budget, about: About
 ) -> tuple[int, CachedReleases | None]:
     """Whether this party has the tables, or why not."""
-    wanted = (
+    runs = (
         None if options.privacy.cached_tables == CACHED else _sessions_of(Path(options.privacy.cached_tables), rank)
     )
     state: int = NONE
     fitting: list[CachedReleases] = []
-    for path in cached_files(place):
+    for path in cached_files(folder):
         try:
-            found = load_releases(path)
+            tables = load_releases(path)
         except CachedReleaseError:
-            state = max(state, DAMAGED) if wanted is None or path.stem in wanted else state
+            state = max(state, DAMAGED) if runs is None or path.stem in runs else state
             continue
-        if wanted is not None and not wanted & set(found.runs):
+        if runs is not None and not runs & set(tables.runs):
             continue
-        own = _fit(found, rank, budget, about)
-        state = max(state, own)
-        if own == FITS:
-            fitting.append(found)
+        verdict = _fit(tables, rank, budget, about)
+        state = max(state, verdict)
+        if verdict == FITS:
+            fitting.append(tables)
     if not fitting:
         return state, None
     order = {charge.key: number for number, charge in enumerate(budget.charges)}
     return FITS, max(fitting, key=lambda kept: max(order[r.key] for r in kept.releases.values()))
 
 
-def _fit(found: CachedReleases, rank: int, budget: Budget, about: About) -> int:
-    if found.schema != about.schema or found.rank != rank:
+def _fit(tables: CachedReleases, rank: int, budget: Budget, about: About) -> int:
+    if tables.schema != about.schema or tables.rank != rank:
         return DESCRIPTION
-    if found.align != about.align:
+    if tables.align != about.align:
         return OTHERWISE
-    if found.records != about.records:
-        return SPLIT if found.records.get(WHOLE) == about.records[WHOLE] else RECORDS
-    return FITS if found.is_paid(budget) else UNPAID
+    if tables.records != about.records:
+        return SPLIT if tables.records.get(WHOLE) == about.records[WHOLE] else RECORDS
+    return FITS if tables.is_paid(budget) else UNPAID
 
 
 def _sessions_of(run: Path, rank: int) -> set[str]:
     """The names of a run, and of the run whose tables it used itself."""
     folder = model_folder(str(run), rank).parent
-    found = {*sessions_of(folder), *tables_used(folder)}
-    if not found:
+    names = {*sessions_of(folder), *tables_used(folder)}
+    if not names:
         raise ConfigError(f"{run} is not the folder of a run; tables = {CACHED!r} takes the last ones that fit")
-    return found
+    return names
 
 
-def _check_covered(found: CachedReleases, options: RunOptions) -> None:
+def _check_covered(tables: CachedReleases, options: RunOptions) -> None:
     """Refuse a run that needs a statistic which was never opened. More refreshes than were kept are left out."""
-    wanted = {
+    needs = {
         SKETCH.charged_as(0): True,
         RESIDUALS.charged_as(): options.discovery.conditional,
         RISK_GAINS.charged_as(): options.discovery.gain,
     }
-    for name, needed in wanted.items():
-        if needed and name not in found.releases:
-            raise ConfigError(f"{name!r} was never opened in that run: choose settings without it, or pay anew")
-    length = found.releases[SKETCH.charged_as(0)].numbers.get("length")
-    asked = options.discovery.clip if options.discovery.table_kind == "clipped" else None
-    if length != asked:
+    for name, needed in needs.items():
+        if needed and name not in tables.releases:
+            raise ConfigError(f"{name!r} was never opened in that run: choose settings without it, or pay again")
+    length = tables.releases[SKETCH.charged_as(0)].numbers.get("length")
+    clip = options.discovery.clip if options.discovery.table_kind == "clipped" else None
+    if length != clip:
         kind = "counts" if length is None else f"clipped to {length:g}"
-        raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay anew")
+        raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay again")
 
 
-def check_tabled(found: CachedReleases, wanted: Collection[str]) -> None:
+def check_tabled(tables: CachedReleases, wanted: Collection[str]) -> None:
     """Refuse a run that needs the table of a column which has none. wanted: `RunOptions.tabled`, empty for all."""
-    lacking = sorted(set(wanted) - set(found.tabled)) if wanted else ["all columns"]
-    if found.tabled and lacking:
+    lacking = sorted(set(wanted) - set(tables.tabled)) if wanted else ["all columns"]
+    if tables.tabled and lacking:
         raise ConfigError(
-            f"the kept tables are of {', '.join(found.tabled)} alone, as the card of that run decided every column; "
-            f"this run needs {', '.join(lacking)}: keep to that card, or pay anew; nothing was opened or charged"
+            f"the kept tables are of {', '.join(tables.tabled)} alone, as the card of that run decided every column; "
+            f"this run needs {', '.join(lacking)}: keep to that card, or pay again; nothing was opened or charged"
         )
 
 
-def tables_record(found: CachedReleases) -> dict[str, Any]:
+def tables_record(tables: CachedReleases) -> dict[str, Any]:
     """What results and reports say of the tables that were used; the same at every party."""
-    return {"runs": list(found.runs), "releases": sorted(r.key for r in found.releases.values())}
+    return {"runs": list(tables.runs), "releases": sorted(r.key for r in tables.releases.values())}
 
 
-def tables_in_words(found: CachedReleases, private_model: bool) -> str:
+def tables_in_words(tables: CachedReleases, private_model: bool) -> str:
     """One line, said before anything runs. private_model: whether this run charges a head."""
     return (
-        f"statistics of s are those kept of run {found.runs[-1][:12]} ({len(found.releases)} releases, paid for): "
+        f"statistics of s are those kept of run {tables.runs[-1][:12]} ({len(tables.releases)} releases, paid for): "
         f"no table is opened or charged again; what was not kept is left out; "
         f"{'the head of this run is charged' if private_model else 'the model is not private and is not charged'}"
     )

@@ -99,13 +99,13 @@ class DealerProcess:
         credentials = Credentials.of(self.certs, DEALER) if self.certs is not None else None
         sessions = [config.for_job(self.job)] if self.job else sessions_of(config, self.resume)
         for session in sessions:
-            kept = self.transcript
-            if kept is not None and len(sessions) > 1:
-                kept = kept / session.job
+            transcript = self.transcript
+            if transcript is not None and len(sessions) > 1:
+                transcript = transcript / session.job
             status.describe(DEALER, session.name, session.job, session.jobs)
             status.phase("serving")
-            made = serve_as_dealer(session, credentials, kept, status.activity)
-            logging.getLogger(DEALER).info("done with %s, %d tuples made", session.job, made)
+            tuples = serve_as_dealer(session, credentials, transcript, status.activity)
+            logging.getLogger(DEALER).info("done with %s, %d tuples made", session.job, tuples)
         return OK
 
 
@@ -173,9 +173,9 @@ class PartyProcess:
         if self.threads < 1:
             raise ConfigError(f"--threads must be at least 1, not {self.threads}")
         torch.set_num_threads(self.threads)
-        given = config.options if options is None else options
+        job_options = config.options if options is None else options
         if self.transcript is not None:
-            check_transcript(given)
+            check_transcript(job_options)
         check_job(config.job)  # the same at all hosts, so there is nobody to tell
         self._tell({"job": config.job, "state": "begins"})
         credentials = self.credentials(config)
@@ -184,10 +184,10 @@ class PartyProcess:
         status.describe(config.node_name(self.rank), config.name, config.job, config.jobs)
         status.phase("reading its data")
         with telling_others(config, self.rank, credentials, listener, status):
-            job = make_job(replace(config, options=dict(given)), self.rank)
+            job = make_job(replace(config, options=dict(job_options)), self.rank)
             plan = agreed_plan(config, job)
         releases = self.out / "releases.jsonl"
-        if given.get("resume"):
+        if job_options.get("resume"):
             releases = unused_name(releases)
         session = open_session(
             config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity

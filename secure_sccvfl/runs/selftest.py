@@ -1,4 +1,4 @@
-"""The check that a consortium runs before its first job: every kind of secret operation once.
+"""The check that a consortium runs before its first job: every kind of MPC operation once.
 
 Inputs are random but public (drawn from the seed in the session file), owned by different parties. Each party opens
 the results, compares them with the plain computation, and reports rounds, bytes, time and the largest error.
@@ -27,27 +27,13 @@ _ULP = 2.0**-16
 
 @dataclass(frozen=True)
 class Check:
-    """One operation: how to do it in secret, what it should give, and how far off it may be."""
+    """One operation: how to compute it under MPC, what it should give, and how far off it may be."""
 
     name: str
     inputs: tuple[str, ...]
     secret: Callable[..., Any]
     plain: Callable[..., Array]
     tolerance: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one operation took and how well it did. Bytes are what this party sent to the others."""
-
-    name: str
-    rounds: int
-    bytes: int
-    dealer_bytes: int
-    seconds: float
-    max_error: float
-    tolerance: float
-    ok: bool
 
 
 class SelfTest:
@@ -104,19 +90,16 @@ class SelfTest:
             for name, value in self.values.items()
         }
         checks = self.checks() * self.repeat
-        outcomes = []
+        rows = []
         for number, check in enumerate(checks):
             progress(check.name, number, len(checks))
-            outcomes.append(self._try(session, check, shared))
+            rows.append(self._try(session, check, shared))
         closed = self._plain_ways_closed(shared["x"])
-        return {
-            "parties": self.parties,
-            "rows": [asdict(outcome) for outcome in outcomes],
-            "undeclared_openings_refused": closed,
-            "ok": closed and all(outcome.ok for outcome in outcomes),
-        }
+        ok = closed and all(row["ok"] for row in rows)
+        return {"parties": self.parties, "rows": rows, "undeclared_openings_refused": closed, "ok": ok}
 
-    def _try(self, session: Session, check: Check, shared: dict[str, Any]) -> Outcome:
+    def _try(self, session: Session, check: Check, shared: dict[str, Any]) -> dict[str, Any]:
+        """What one operation took and how well it did. Bytes are what this party sent to the others."""
         inputs = [shared[name] for name in check.inputs]
         check.secret(session, *inputs)  # once before timing: tables and libraries are made on first use
         with session.measure(f"self-test {check.name}") as cost:
@@ -127,16 +110,9 @@ class SelfTest:
         expected = np.asarray(check.plain(*(self.values[name] for name in check.inputs)))
         opened = session.open(result, self.releases[expected.ndim])
         error = float("inf") if opened is None else float(np.abs(opened.numpy() - expected).max())
-        return Outcome(
-            name=check.name,
-            rounds=spent["rounds"],
-            bytes=spent["sent"],
-            dealer_bytes=spent["dealer"],
-            seconds=seconds,
-            max_error=error,
-            tolerance=check.tolerance,
-            ok=error <= check.tolerance,
-        )
+        cost_of = {"rounds": spent["rounds"], "bytes": spent["sent"], "dealer_bytes": spent["dealer"]}
+        errors = {"max_error": error, "tolerance": check.tolerance, "ok": error <= check.tolerance}
+        return {"name": check.name, **cost_of, "seconds": seconds, **errors}
 
     @staticmethod
     def _plain_ways_closed(value: Any) -> bool:
@@ -162,6 +138,7 @@ class SelfTest:
         """
         value = self.values
         matrix = value["matrix"]
+        product, square = (_product_bound(1, value["x"], value[name]) for name in ("y", "x"))
         once = _product_bound(12, matrix, value["narrow"])
         largest = float(np.abs(matrix).max())
         twice = self.size * largest * once + _product_bound(self.size, matrix, matrix @ value["narrow"])
@@ -175,24 +152,10 @@ class SelfTest:
             Check("sum", ("x", "y"), lambda s, x, y: x + y, lambda x, y: x + y, _ULP),
             Check("times public", ("x",), lambda s, x: x * 0.25, lambda x: x * 0.25, 3 * _ULP),
             Check("divide by public", ("x",), lambda s, x: x / 7, lambda x: x / 7, 3 * _ULP),
-            Check(
-                "product",
-                ("x", "y"),
-                lambda s, x, y: x * y,
-                lambda x, y: x * y,
-                _product_bound(1, value["x"], value["y"]),
-            ),
-            Check(
-                "square", ("x",), lambda s, x: x.square(), lambda x: x * x, _product_bound(1, value["x"], value["x"])
-            ),
+            Check("product", ("x", "y"), lambda s, x, y: x * y, lambda x, y: x * y, product),
+            Check("square", ("x",), lambda s, x: x.square(), lambda x: x * x, square),
             Check("matmul", ("matrix", "narrow"), lambda s, a, b: a.matmul(b), lambda a, b: a @ b, once),
-            Check(
-                "masked matmul",
-                ("narrow",),
-                self._masked_product,
-                lambda b: matrix.T @ (matrix @ b),
-                twice,
-            ),
+            Check("masked matmul", ("narrow",), self._masked_product, lambda b: matrix.T @ (matrix @ b), twice),
             Check("mean", ("x",), lambda s, x: x.mean(), lambda x: x.mean(), 3 * _ULP),
             Check("less than zero", ("x",), lambda s, x: x < 0, lambda x: (x < 0) * 1.0, 0),
             Check("equal", ("whole",), lambda s, w: w == 1, lambda w: (w == 1) * 1.0, 0),

@@ -43,7 +43,7 @@ from secure_sccvfl.releases.ledgers import (
     open_budget,
     spent_figures,
 )
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
 from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.runs.checkpoints import Checkpoints
@@ -61,19 +61,19 @@ from secure_sccvfl.runs.paid_tables import (
     tables_record,
 )
 from secure_sccvfl.runs.paths import CARD, DESCRIPTION
-from secure_sccvfl.training.handles import SharedModule
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedModule
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 
 def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
     """Compare description and card: each host has its own files, and the session's digest does not cover them."""
-    own = hashlib.sha256(repr((schema.digest(), None if card is None else card.digest())).encode()).digest()
-    if len(set(session.swap_bytes("description and card", own))) > 1:
+    digest = hashlib.sha256(repr((schema.digest(), None if card is None else card.digest())).encode()).digest()
+    if len(set(session.swap_bytes("description and card", digest))) > 1:
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
 
@@ -112,13 +112,15 @@ class TrainJob:
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
-            name, place, parts, kept = self._begin(session, progress)
+            name, ledgers, parts, checkpoints = self._begin(session, progress)
             trained_with = RecordSet.union([parts["train"], parts["validation"]]) if self.joins else parts["train"]
             problem = self._problem(session)
-            raise_cap(session, place / LEDGER, options.privacy.cap_decision, self.certificates)
-            budget, ledger = open_budget(place, options.privacy.epsilon, options.privacy.delta, problem.train.rows)
+            raise_cap(session, ledgers / LEDGER, options.privacy.cap_decision, self.certificates)
+            budget, ledger = open_budget(ledgers, options.privacy.epsilon, options.privacy.delta, problem.train.rows)
             about = About(self.data.schema.digest(), self._digests(parts, trained_with), options.data.align)
-            tables = agreed_tables(session, place, options, budget, about) if options.privacy.cached_tables else None
+            tables = (
+                agreed_tables(session, ledgers, options, budget, about) if options.privacy.cached_tables else None
+            )
             if tables is not None:
                 check_tabled(tables, problem.tabled)
                 problem = replace(problem, released=tables.tabled)
@@ -130,7 +132,7 @@ class TrainJob:
             )
         if folder is not None:
             self._keep_public(folder)
-        alike = options.data.align != "hidden"
+        same_records = options.data.align != "hidden"
         charger = Charger(
             session,
             budget,
@@ -139,38 +141,52 @@ class TrainJob:
             trained_with,
             noise[1],
             reserve=options.privacy.reserve,
-            alike=alike,
+            alike=same_records,
             heads=spread.heads,
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        records = trained_with.digest if alike else OWN_RECORDS
+        records = trained_with.digest if same_records else OWN_RECORDS
         audit(RUN, {"run": name, "records": records, "options": options.flat()})
         if tables is not None:
             logging.getLogger("party").info("%s", tables_in_words(tables, options.privacy.private_model))
             audit(TABLES, tables_record(tables))
-        hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
-        state = self._resume(session, kept, charger, audit, place) if options.session.resume else None
-        begun = charger.begun = kept.run if kept is not None and options.session.resume else name
-        own = CachedReleases((begun,), session.rank, about.schema, about.records, *noise, align=options.data.align)
-        statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
-        lasting = options.privacy.private_model and place != folder
-        claim = partial(claim_head, place, begun, name) if lasting else lambda: None
+        hooks = Hooks(progress, audit, checkpoints.keep if checkpoints is not None else lambda state: None)
+        state = self._resume(session, checkpoints, charger, audit, ledgers) if options.session.resume else None
+        begun = charger.begun = checkpoints.run if checkpoints is not None and options.session.resume else name
+        own_tables = CachedReleases(
+            (begun,), session.rank, about.schema, about.records, *noise, align=options.data.align
+        )
+        statistics = self._statistics(session, problem.train, charger, tables, TableFile(ledgers, own_tables, name))
+        lasting = options.privacy.private_model and ledgers != folder
+        claim = partial(claim_head, ledgers, begun, name) if lasting else lambda: None
         engine = SecureEngine(session, self.data.schema.label_holder, self.data.schema.group_holders, claim)
-        workplace = self._workplace(engine, problem, charger, statistics, hooks, meter, state)
-        trained = gradient_mode(options.training.mode).train(workplace)
+        trained = gradient_mode(options.training.mode).train(
+            Workplace(
+                engine,
+                statistics,
+                self.data.schema,
+                problem,
+                options,
+                charger,
+                hooks,
+                meter.phase,
+                self.card,
+                state,
+            )
+        )
         model = trained.model
         if trained.shown and folder is not None:
             keep_gradients(folder, trained.shown)
-        digests = {part: known.digest for part, known in parts.items()}
+        digests = {part: part_of.digest for part, part_of in parts.items()}
         charged = f"{begun} {HEAD.charged_as()}" if options.privacy.private_model else ""
         mine = self._keep(session, trained.engine, model, name, digests, charged)
         if folder is not None:
             keep_copy(ledger, folder)
         sessions = sessions_of(folder) if folder is not None else (name,)
         privacy = spent_figures(budget.account, charger.noise, sessions)
-        paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if alike else {}  # otherwise each has its own
-        chosen = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}
-        audit("trained", {**chosen, "model": mine})
+        paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if same_records else {}  # otherwise each has its own
+        summary = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}
+        audit("trained", {**summary, "model": mine})
         return {
             "ok": True,
             "run": name,
@@ -195,20 +211,20 @@ class TrainJob:
         """Agree on everything needed before an opening: name of the run, ledgers, sets of records, checkpoints."""
         data, options, schema, folder = self.data, self.options, self.data.schema, session.folder
         compare_public(session, schema, self.card)
-        place = options.ledger_folder(session)
-        name = agree_on_run(session, place)
-        key = record_key(session, place, schema.id_rule)
+        ledgers = options.ledger_folder(session)
+        name = agree_on_run(session, ledgers)
+        key = record_key(session, ledgers, schema.id_rule)
         parts, self.own = key.parts(data.ids, data.split), key.tags(data.ids).digest
-        kept: Checkpoints | None = None
+        checkpoints: Checkpoints | None = None
         if folder is not None and options.session.checkpoints:
-            known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
-            kept = Checkpoints(folder / "checkpoints", name, known)
-        if options.session.resume and kept is not None:
-            kept.check()  # before anything is opened or a ledger is touched
+            settings = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
+            checkpoints = Checkpoints(folder / "checkpoints", name, settings)
+        if options.session.resume and checkpoints is not None:
+            checkpoints.check()  # before anything is opened or a ledger is touched
         self.data = split_records(session, options, data, progress)
         if options.data.align == "revealed":
             parts = key.parts(self.data.ids, self.data.split)
-        return name, place, parts, kept
+        return name, ledgers, parts, checkpoints
 
     def _problem(self, session: Session) -> Problem:
         """Run by all parties together: the records to train and to validate with, as this party may know them."""
@@ -216,40 +232,40 @@ class TrainJob:
         share = SHARES[0] + SHARES[1] if self.joins else SHARES[0]
         train, _ = placed(session, self.options, data, self.options.train_config().training_rows(data.split), share)
         validation = aligned_part(session, self.options, data, "validation")
-        given = schema.task, schema.outputs, train, validation, schema.owners, schema.layouts
-        return Problem(*given, self.options.tabled(schema))
+        facts = schema.task, schema.outputs, train, validation, schema.owners, schema.layouts
+        return Problem(*facts, self.options.tabled(schema))
 
     def _keep_public(self, folder: Path) -> None:
-        """Copy the description and the card, which all have: a report can be made anew without the originals."""
+        """Copy the description and the card, which all have: a report can be made again without the originals."""
         if not is_benchmark(self.options.data.dataset):
             shutil.copyfile(self.options.data.dataset, folder / DESCRIPTION)
         if self.card is not None:
             (folder / CARD).write_text(json.dumps(self.card.to_json(), indent=1) + "\n", encoding="utf-8")
 
     def _resume(
-        self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog, place: Path
+        self, session: Session, checkpoints: Checkpoints | None, charger: Charger, audit: AuditLog, ledgers: Path
     ) -> State:
         """The state of the run; ledgers catch up with charges that a fault cut short."""
-        if kept is None:
+        if checkpoints is None:
             raise ConfigError("to resume, a run needs its folder and checkpoints")
-        state = kept.resume(session, self.data.schema.task)
+        state = checkpoints.resume(session, self.data.schema.task)
         private = self.options.privacy.private_model
-        own = int(private and session.folder is not None and self._followed(session.folder))
-        if private and not own and finished_head(place, kept.run):
-            own = _ELSEWHERE
-        told = session.tell_all("finished model", own) if private else []
-        if _ELSEWHERE in told and not state.trials:
+        answer = int(private and session.folder is not None and self._followed(session.folder))
+        if private and not answer and finished_head(ledgers, checkpoints.run):
+            answer = _ELSEWHERE
+        answers = session.tell_all("finished model", answer) if private else []
+        if _ELSEWHERE in answers and not state.trials:
             raise ProtocolError(
-                f"party {told.index(_ELSEWHERE)} has finished the head of this run, and its folder does not know of "
-                "it: go on with the folder that does, not with an older copy, or train a new run, which is charged"
+                f"party {answers.index(_ELSEWHERE)} has finished the head of this run, and its folder does not know "
+                "of it: go on with the folder that does, not with an older copy, or train a new run, which is charged"
             )
-        if any(told) and not state.trials:
+        if any(answers) and not state.trials:
             raise ProtocolError(
                 "a party has a model of this run already, or the check of its head was opened: train a new run, "
                 "which is charged"
             )
         differed = charger.catch_up()
-        audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
+        audit("resumed", {"checkpoint": checkpoints.number, "of run": checkpoints.run, "ledgers differed": differed})
         return state
 
     def _followed(self, folder: Path) -> bool:
@@ -271,44 +287,20 @@ class TrainJob:
     def _digests(self, parts: Mapping[str, RecordSet], trained_with: RecordSet) -> dict[str, str]:
         """Of the records that tables are about, of the other parts, and of all together."""
         whole = RecordSet.union(list(parts.values()))
-        told = {part: known.digest for part, known in parts.items()}
-        return {**told, "train": trained_with.digest, WHOLE: whole.digest}
+        digests = {part: part_of.digest for part, part_of in parts.items()}
+        return {**digests, "train": trained_with.digest, WHOLE: whole.digest}
 
     def _statistics(
         self, session: Session, train: Part, charger: Charger, tables: CachedReleases | None, file: TableFile
     ) -> Statistics:
-        """Statistics of s: opened in secret and kept, or those that were kept before."""
+        """Statistics of s: opened under MPC and kept, or those that were kept before."""
         schema, presence = self.data.schema, train.presence
-        made = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
         if tables is None:
-            return RecordedStatistics(made, charger, file.keep, presence)
+            return RecordedStatistics(statistics, charger, file.keep, presence)
         if presence is not None:
             presence.told(tables.common)
-        return CachedStatistics(made, tables)
-
-    def _workplace(
-        self,
-        engine: SecureEngine,
-        problem: Problem,
-        charger: Charger,
-        statistics: Statistics,
-        hooks: Hooks,
-        meter: PhaseMeter,
-        state: State | None,
-    ) -> Workplace:
-        """What the mode trains with at this party."""
-        return Workplace(
-            engine=engine,
-            statistics=statistics,
-            schema=self.data.schema,
-            problem=problem,
-            options=self.options,
-            charger=charger,
-            hooks=hooks,
-            phase=meter.phase,
-            card=self.card,
-            state=state,
-        )
+        return CachedStatistics(statistics, tables)
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
         """What the result says about data and settings."""
@@ -349,7 +341,7 @@ class TrainJob:
         control = None if model.control is None else engine.unscaled(model.control)
         session.flush()  # with a folder or without: all parties send alike
         options = self.options
-        own = PartyModel(
+        party_model = PartyModel(
             run=name,
             rank=session.rank,
             parties=session.parties,
@@ -384,4 +376,4 @@ class TrainJob:
             module=None if module is None else module.spec,
             layers={} if module is None else module.weights,
         )
-        return save_model(own, session.folder / "model") if session.folder is not None else ""
+        return save_model(party_model, session.folder / "model") if session.folder is not None else ""

@@ -43,16 +43,15 @@ class TrainConfig:
     of classes is taken at the heads. On German, COMPAS and census data logits are then within .002 of the optimum;
     where a twentieth of the labels is 1, within .05. A run stops if a head is not at its optimum.
 
-    `refreshes`: further releases of the sketch before joint training. `late_refreshes`: the same during it. Before
-    each of them a head takes `WARM_STEPS` steps under the penalty of the tables so far, and nothing of it is opened;
-    then roles, edits and penalty follow the tables of all releases. Mode `split` spreads them over its `steps`.
-    `consistency_from`: the penalty on shifts under edits follows from the released tables (`models.table_gram`), or
-    is
-    taken over the training records, edited one by one ("records"): then the head tells s of each of them, unless it
-    is private. `private`: the head is differentially private (`releases`); a penalty over records is then a
-    charged release with noise (`catalogue.GRAM`). Its lambdas are those of `lambdas`; each is a head that is charged.
-    `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
-    budget, for the head; 0 for the share of `share`.
+    `refreshes`: further releases of the noisy tables before joint training. `late_refreshes`: the same during it.
+    Before each of them a head takes `WARM_STEPS` steps under the penalty of the tables so far, and nothing of it is
+    opened; then roles, counterfactuals and penalty follow the tables of all releases. Mode `split` spreads them over
+    its `steps`. `consistency_from`: the penalty on shifts under counterfactuals follows from the released tables
+    (`models.table_gram`), or is taken over the training records, one counterfactual at a time ("records"): then the
+    head reveals s of each of them, unless it is private. `private`: the head is differentially private (`releases`);
+    a penalty over records is then a charged release with noise (`catalogue.GRAM`). Its lambdas are those of
+    `lambdas`; each is a head that is charged. `alternatives`: on public data only, each lambda has the noise of a run
+    that trains it alone. `head_share`: of the budget, for the head; 0 for the share of `share`.
 
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
@@ -93,7 +92,9 @@ class TrainConfig:
         if not self.lambdas or list(self.lambdas) != sorted(self.lambdas) or self.lambdas[0] < 0:
             raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
         if self.lambdas[-1] * max(1.0, self.guard) > LARGEST_WEIGHT:
-            raise ValueError(f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the guard, got {self.lambdas}")
+            raise ValueError(
+                f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the proxy penalty, got {self.lambdas}"
+            )
         if not 0 < self.gap_target <= 1 or self.guard < 0 or self.ridge <= 0:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
         if self.flip_target is not None and not 0 < self.flip_target <= 1:
@@ -174,12 +175,12 @@ class TrainConfig:
 
     @property
     def exact_records(self) -> bool:
-        """Whether edits of training records enter the head without noise."""
+        """Whether counterfactuals of training records enter the head without noise."""
         return self.consistency_from == "records" and not self.private
 
     @property
     def releases_gram(self) -> bool:
-        """Whether the Gram matrix of records' edits is released with noise."""
+        """Whether the Gram matrix of records' counterfactuals is released with noise."""
         return self.consistency_from == "records" and self.private
 
     def only(self, lam: float) -> TrainConfig:
@@ -226,9 +227,9 @@ class TrainConfig:
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
         """The columns whose tables of s are released, from public things; empty stands for all columns.
 
-        Only edits and guards read a table once a card has decided every column (`decided`). So a private model gets
-        tables of these columns alone: a record moves fewer tables, and more of the budget is left for the head.
-        Discovery needs the tables of all, and so do its other statistics.
+        Only counterfactuals and the proxy penalty read a table once a card has decided every column (`decided`). So a
+        private model gets tables of these columns alone: a record moves fewer tables, and more of the budget is left
+        for the head. Discovery needs the tables of all, and so do its other statistics.
         """
         own = self.discovery
         if decided is None or not self.private or own.holds_out or own.sketch != "counts":

@@ -1,11 +1,10 @@
-"""The Engine seam: where values of several parties meet.
+"""The Engine interface: where values of several parties meet, in plaintext (`plain`) or under MPC (`secure`).
 
 Encoders and generators run locally at their party and never see s per record. Everything in training that joins
-columns of different parties, labels or s goes through an Engine: in plaintext (`plain`) or in secret (`secure`). A
-process passes what its own parties hold (`Blocks` keyed by rank; an `AtHolder` is None where the process is not the
-holder). So the same driver runs as one plaintext process or as one process per party. Batches, edits, penalties,
-descents, heads and choices are opaque handles: a secret engine keeps shares in them. Noisy statistics of s have
-their own seam (`secure_sccvfl.discovery.statistics`).
+columns of different parties, labels or s goes through an Engine. A process passes what its own parties hold (`Blocks`
+keyed by rank; an `AtHolder` is None where the process is not the holder). So the same trainer runs as one plaintext
+process or as one process per party. Batches, penalties, optimizers and heads are opaque to it: under MPC they hold
+shares. Noisy statistics of s have their own interface (`secure_sccvfl.discovery.statistics`).
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LARGEST_LOGIT: Mapping[Task, float] = {
     "multiclass": CAPPED_BOUND,
     "regression": BOUNDED_SLOPE_BOUND,
 }
-"""Of a private head: up to this magnitude the secret slope of its loss is precise, and that of a convex loss."""
+"""Of a private head: up to this magnitude the slope of its loss under MPC is precise, and that of a convex loss."""
 
 UNSETTLED = (
     "training has not settled, as happens if labels are very rare or columns tell them apart without error: raise "
@@ -47,7 +46,7 @@ UNSETTLED = (
 
 @dataclass(frozen=True)
 class Step:
-    """One full-batch step: task gradient + lam * consistency + guard, with heavy-ball momentum."""
+    """One full-batch step: task gradient + lam * consistency + guard * proxy penalty, with heavy-ball momentum."""
 
     rate: float = 0.2
     momentum: float = 0.9
@@ -70,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Target:
-    """When a head is consistent enough: a measure of held-out records under the run's own edits, and its limit.
+    """When a head is consistent enough: a measure of held-out records under the run's counterfactuals, and its limit.
 
     gap: root-mean-square gap per spread of the logit. flips: share of decisions that change.
     """
@@ -89,8 +88,8 @@ class Target:
 class Measures:
     """The declared scalars of a batch; nothing per record.
 
-    Mean loss, root of the summed variance of the logits, root-mean-square gap under the edits; share of decisions
-    that flip under the edits, where that was asked for.
+    Mean loss, root of the summed variance of the logits, root-mean-square gap and flip rate under counterfactuals,
+    the latter where that was asked for.
     """
 
     loss: float
@@ -110,26 +109,25 @@ class Measures:
 
 
 class Engine(Protocol):
-    """What training needs. `rows` of all blocks agree; `label` and `groups` are held once."""
+    """What training needs. Rows of all blocks agree; `label` and `groups` are held by one party each."""
+
+    # values of all parties
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Every party announces these named numbers to all (counts, lengths); returns those of all parties.
+        """Every party announces these named numbers to all; returns those of all parties.
 
         Only for values that are public or follow from a noisy release; they are declared, not charged.
         """
         ...
 
     def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
-        """Sums over the parties that are present of what each passes; opens only the sums.
-
-        None if too few are present: the sum would be one party's own values.
-        """
+        """Sums over the parties that are present; opens only the sums. None if too few are present."""
         ...
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Any:
         """Encodings that depend on s: [hypothesised group] -> encodings, of which the one-hot of s selects one a row.
 
-        For mode `aware` alone. `bind` and `logits` take the handle in the place of encodings.
+        For mode `aware` alone. `bind` and `logits` take the result in the place of encodings.
         """
         ...
 
@@ -142,14 +140,15 @@ class Engine(Protocol):
         presence: Presence | None = None,
         classes: bool = False,
     ) -> Any:
-        """Turn encodings, label and per-column ridge of the owners into a batch for this many logits.
+        """Encodings, label and per-column ridge of the owners as a batch for this many logits.
 
-        `encodings`: `Blocks`, or what `select` returned. `presence`: the rows that count, if not all do. `classes`:
-        the label is a class, not a number; private heads need to know.
+        `presence`: the rows that count, if not all do. `classes`: the label is a class; private heads need to know.
         """
         ...
 
-    def edits(
+    # penalties
+
+    def counterfactuals(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
@@ -157,21 +156,21 @@ class Engine(Protocol):
         moving: Mapping[int, np.ndarray] | None = None,
         presence: Presence | None = None,
     ) -> Any:
-        """Take displacements [draw][hypothesised group] and select among them by the one-hot of s.
+        """The penalty of one protected attribute: displacements [draw][hypothesised group], selected by s.
 
-        `attribute` is the number of the protected attribute whose groups these are. `moving`: of every party, which
-        columns an edit may change; all if it is not given. `presence`: as for `bind`.
+        `attribute`: number of the protected attribute. `moving`: of every party, which columns may change; all if it
+        is not given. `presence`: as for `bind`.
         """
         ...
 
-    def join(self, edits: Sequence[Any], guards: Sequence[Blocks]) -> Any:
-        """Edits of several protected attributes, and guard directions of proxies, as one penalty."""
+    def join(self, penalties: Sequence[Any], directions: Sequence[Blocks]) -> Any:
+        """Penalties of several protected attributes, and directions of proxies, as one penalty."""
         ...
 
-    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> Any:
-        """A penalty that follows from released tables: the mean of expected Gram matrices of edits, and guards.
+    def table_penalty(self, grams: Sequence[Mapping[int, TableGram]], directions: Sequence[Blocks]) -> Any:
+        """A penalty from released tables: the mean of expected Gram matrices, and directions. No record enters.
 
-        `grams`: for each protected attribute, the parts of this process's parties. No record enters.
+        `grams`: for each protected attribute, the parts of this process's parties.
         """
         ...
 
@@ -183,21 +182,20 @@ class Engine(Protocol):
         presence: Presence | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
-        """The sum of the Gram matrices of all selected edits over all columns, with noise, opened to all parties.
+        """The summed Gram matrices of all selected counterfactuals over all columns, with noise, opened to all.
 
-        `deltas`, `groups`: as of `edits`, one for each protected attribute. `charge` is called before noise is drawn.
+        `deltas`, `groups`: as of `counterfactuals`, one for each attribute. `charge` is called before noise is drawn.
         """
         ...
 
+    # optimization
+
     def head(self, batch: Any, outputs: int, task: Task) -> Any:
-        """A zero head for the columns of a batch."""
+        """Zero weights for the columns of a batch."""
         ...
 
     def module_head(self, batch: Any, outputs: int, task: Task, spec: HeadSpec, seed: int) -> Any:
-        """A module at its first weights, which are public (`training.modules`).
-
-        `prepare_module`, `steps`, `check_range`, `measure`, `best_temperature` and `logits` take it.
-        """
+        """A module at its first weights, which are public (`training.modules`)."""
         ...
 
     def width(self, head: Any) -> int:
@@ -205,81 +203,73 @@ class Engine(Protocol):
         ...
 
     def copied(self, head: Any, copies: int, control: bool = False) -> Any:
-        """The heads of a grid, side by side and at rest: so many copies of one, and a zero head for a control."""
+        """The weights of a grid, side by side and at rest: so many copies of one, and zero weights for a control."""
         ...
 
-    def prepare(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
-        """A descent: everything that its steps have in common. It ends the descent that was prepared before.
+    def first_order(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
+        """An optimizer of first-order steps. Preparing an optimizer ends the one before.
 
-        `curvature` is each owner's local bound on the second derivative per column; a step divides by it. A secret
-        engine gets the same step when owners scale their columns before sharing them.
+        `curvature`: each owner's bound on the second derivative per column; a step divides by it. Under MPC owners
+        scale their columns before sharing them, which gives the same step.
         """
         ...
 
-    def prepare_module(self, batch: Any, penalty: Any | None, step: Step, ridge: float) -> Any:
-        """A descent of a module, for squared consistency: the penalty of `Step.weights_of` on every record.
-
-        It ends the descent that was prepared before. The penalty is one of `join`, over counterfactuals of records.
-        """
+    def autograd(self, batch: Any, penalty: Any | None, step: Step, ridge: float) -> Any:
+        """An optimizer of a module, with the penalty of `Step.weights_of` on every record (one of `join`)."""
         ...
 
-    def prepare_grid(
+    def second_order(
         self, batch: Any, penalty: Any | None, grid: Grid, bounds: Bounds, noise: HeadNoise | None = None
     ) -> Any:
-        """A second-order descent of the heads of a whole grid, for squared consistency.
+        """An optimizer of second-order steps for a whole grid.
 
-        Its head has a column for each entry of the grid (`head` with as many outputs): of several classes one after
-        the other for each lambda. It ends the descent that was prepared before. `noise`: heads are private; each gets
-        its own noise vector in the objective, and the ridge of `noise` on every column and the bias.
+        Its weights have a column for each entry of the grid: of several classes one after the other for each lambda.
+        `noise`: heads are private; each gets its own noise vector in the objective, and the ridge of `noise` on every
+        column and the bias.
         """
         ...
 
-    def finish(self, head: Any, descent: Any) -> Any:
-        """Private heads at the end of their descent, with the noise that covers finite precision.
+    def sharpen(self, head: Any, optimizer: Any) -> Any:
+        """A second-order optimizer of classes with the curvature at these weights in the place of its bound."""
+        ...
+
+    def steps(self, head: Any, optimizer: Any, count: int, *, fine: bool = False) -> Any:
+        """`count` steps of the optimizer that was prepared last; returns the new weights.
+
+        fine: second-order steps whose sigmoid is precise, for the end of private training.
+        """
+        ...
+
+    def finish(self, head: Any, optimizer: Any) -> Any:
+        """Private heads at the end of training, with the noise that covers finite precision.
 
         It stops the run if the mean gradient is longer than the tolerance, or the weights are so long that a logit
-        may leave the range of the sigmoid. A secret engine opens one bit for both.
-        """
-        ...
-
-    def sharpen(self, head: Any, descent: Any) -> Any:
-        """A second-order descent of classes with the curvature at this head in the place of its bound.
-
-        It ends the descent that it is made from.
-        """
-        ...
-
-    def steps(self, head: Any, descent: Any, count: int, *, fine: bool = False) -> Any:
-        """`count` steps of the descent that was prepared last; returns the new head.
-
-        fine: second-order steps whose sigmoid is precise, for the end of a private descent.
+        may leave the range of the sigmoid. Under MPC one bit is opened for both.
         """
         ...
 
     def apart(self, head: Any, outputs: int = 1) -> tuple[Any, ...]:
-        """The heads of a grid, each for itself, with this many logits."""
+        """The weights of each lambda of a grid, with this many logits."""
         ...
 
-    def check_range(self, heads: Sequence[Any], batch: Any) -> None:
-        """Raise if logits of this batch, or of the last step that made a head, are where training goes wrong.
+    # what is opened
 
-        So does a head whose last second-order step was still long. A secret engine opens one bit for all heads:
-        whether any logit is outside the range of its sigmoid, or any head has not settled. It is 0 in a run that
-        continues.
+    def check_range(self, heads: Sequence[Any], batch: Any) -> None:
+        """Raise if logits of this batch, or of the last step, are where training goes wrong, or a head still moves.
+
+        Under MPC one bit is opened for all heads: whether any logit is outside the range of its sigmoid, or any head
+        has not converged. It is 0 in a run that continues.
         """
         ...
 
     def measure(
         self, heads: Sequence[Any], batch: Any, penalty: Any | None, flips: bool = False
     ) -> tuple[Measures, ...]:
-        """Opens the scalars of `Measures` for each head; the share of flips only if asked for."""
+        """Opens the scalars of `Measures` for each head; the flip rate only if asked for."""
         ...
 
     def choose(self, heads: Sequence[Any], batch: Any, penalty: Any, target: Target) -> Any:
-        """The first head that meets the target, or the last if none does.
-
-        Opens nothing: a secret engine does not know which one it is.
-        """
+        """The first head that meets the target, or the last if none does. Opens nothing, not even which one it is."""
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
@@ -293,25 +283,22 @@ class Engine(Protocol):
         """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
         ...
 
-    def guess(self, descent: Any, targets: AtHolder, outputs: int, attribute: int) -> Any:
-        """An adversary: the head that fits targets of the holder of s by least squares, to the rows of the descent.
+    def fit_adversary(self, optimizer: Any, targets: AtHolder, outputs: int, attribute: int) -> Any:
+        """The head that fits targets of the holder of s by least squares, to the rows of the optimizer.
 
-        The descent is one of a grid that guesses, was prepared last, and is not sharpened yet.
+        The optimizer is one of a grid that guesses, was prepared last, and is not sharpened yet.
         """
         ...
 
     def recovered(
         self, head: Any, batch: Any, groups: AtHolder, attribute: int, count: int, floor: int
     ) -> tuple[float, ...]:
-        """How many groups of a batch a head that was fitted to s guesses right; opens the four figures of `Leak.of`.
+        """How many groups of a batch an adversary guesses right; opens the four figures of `Leak.of`.
 
         `count`: of groups. `floor`: fewest records of one that counts alone.
         """
         ...
 
     def logits(self, head: Any, encodings: Any) -> np.ndarray:
-        """Logits (rows x outputs), opened to the declared receiver of predictions.
-
-        `encodings`: as for `bind`.
-        """
+        """Logits (rows x outputs), opened to the declared receiver of predictions. `encodings`: as for `bind`."""
         ...

@@ -1,16 +1,16 @@
-"""Second-order training of heads for a whole grid of lambda at once: the public rules that both engines follow.
+"""Second-order training for a whole grid of lambda at once: the public rules that both engines follow.
 
 A logit is linear in the head, so the loss has the curvature C X^T X / n at most (C: `CURVATURE` of the task), and the
 penalties are squares. So for every lambda one matrix bounds the curvature of the whole objective from above,
-    A = C X^T X / n + ridge + lambda G + guard,
+    A = C X^T X / n + ridge + lambda G + proxy penalty,
 and steps along its inverse, P (gradient), with a little momentum converge fast. Heads of all lambdas are the columns
 of one matrix. Those whose lambdas are within a factor of NEAR share one P: that of the largest, which bounds the
 curvature of the others too. The bias is the weight of a column of ones.
 
-Scale. The owner of a column j knows its ridge and mean square, and bounds on what the edits and guards add:
+Scale. The owner of a column j knows its ridge and mean square, and bounds on what the penalties add:
     s_j = (flat + weight energy + reach)^-1/2,    weight = the largest lambda, between 1 and SCALED_LAMBDA
 where flat = C mean square + ridge. In columns scaled by s the diagonal of A is at most max(1, lambda / weight,
-guard). So its trace, and its largest eigenvalue, are at most m times that for m columns: the span.
+proxy weight). So its trace, and its largest eigenvalue, are at most m times that for m columns: the span.
 
 Inverse. With E = I - a A and a = FIRST / span, all eigenvalues of E are in (-1, 1], and
     P = a c (I + E) c' (I + E') ...    with E' = (1 - c) I + c E^2 and so on
@@ -33,7 +33,7 @@ from protocols.steps.second_order import FIRST, relaxations
 from secure_sccvfl.data.party import Blocks
 
 LARGEST_WEIGHT = 2.0**10
-"""Of consistency and of a guard."""
+"""Of the consistency penalty and of the proxy penalty."""
 ROUNDED_BITS = 25
 """Bits of E that are right, about."""
 LEAST, ROUGHER = 2.0**-9, 2.0**3
@@ -57,7 +57,7 @@ def sampled_rows(count: int, most: int = SAMPLED) -> np.ndarray:
 
 
 class Bounds(NamedTuple):
-    """Each owner's bounds per column: curvature of loss and ridge, of the edits' Gram matrix, and of the guards'."""
+    """Each owner's curvature bounds per column: of loss and ridge, of the consistency and of the proxy penalty."""
 
     flat: Blocks
     energy: Blocks
@@ -66,13 +66,13 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """Heads of one logit to train together: a weight of consistency and of the guard for each.
+    """Weights of one logit to train together: lambda and the weight of the proxy penalty for each.
 
     `curvature` is that of the loss. Of several classes each has a head for every lambda.
     sharpens: the curvature is taken at the heads after some steps, so that the first inverse may be rough.
-    guesses: one more matrix, without consistency and guards, is inverted for an adversary (`training.leak`).
-    without: columns, over all parties, that one more head does not use. It is the last one, has neither consistency
-    nor guard, and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
+    guesses: one more matrix, without penalties, is inverted for an adversary (`training.leak`).
+    without: columns, over all parties, that one more head does not use. It is the last one, has no penalty,
+    and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
     own: every head has its own matrix, as private heads do: they must be precise. Otherwise near lambdas share one.
     least: smallest curvature in scaled columns that is inverted.
     """
@@ -90,7 +90,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         if not self.lambdas or len(self.guards) != len(self.lambdas):
-            raise ValueError(f"need a guard for each lambda, got {self.lambdas} and {self.guards}")
+            raise ValueError(f"need one guard weight for each lambda, got {self.lambdas} and {self.guards}")
         if min(*self.lambdas, *self.guards) < 0 or max(*self.lambdas, *self.guards) > LARGEST_WEIGHT:
             raise ValueError(f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.guards}")
         if self.curvature <= 0 or not 0 < self.rate < 2 or not 0 <= self.momentum < 1:
@@ -105,12 +105,12 @@ class Grid:
 
     @property
     def heads(self) -> tuple[tuple[float, float], ...]:
-        """Weights of consistency and guard of each head."""
+        """Lambda and weight of the proxy penalty of each head."""
         return (*zip(self.lambdas, self.guards, strict=True), *self._control)
 
     @property
     def inverted(self) -> tuple[tuple[float, float], ...]:
-        """Weights of consistency and guard of each matrix that is inverted, from the largest lambda down."""
+        """Lambda and weight of the proxy penalty of each matrix that is inverted, from the largest lambda down."""
         return (*self._shared, *(((0.0, 0.0),) * self.guesses), *self._control)
 
     @property
@@ -150,7 +150,7 @@ class Grid:
 
     @property
     def weight(self) -> float:
-        """Of the edits in the scales of the columns."""
+        """Of the consistency penalty in the scales of the columns."""
         return min(max(1.0, *self.lambdas), SCALED_LAMBDA)
 
     def span(self, columns: int) -> float:
@@ -168,7 +168,7 @@ class Grid:
         return relaxations(self._least(columns, self.least), LEFT)
 
     def _least(self, columns: int, least: float) -> float:
-        """Share of the bound on the eigenvalues; below the last one rounding in secret would count."""
+        """Share of the bound on the eigenvalues; below the last one rounding under MPC would count."""
         return max(least / self.span(columns), columns * 2.0**-ROUNDED_BITS)
 
 

@@ -1,12 +1,12 @@
-"""V_leak: how well a linear adversary recovers s from the representations that enter fusion, measured in secret.
+"""V_leak: how well a linear adversary recovers s from the representations that enter fusion, measured under MPC.
 
 Before: each party holds its encodings of training and validation records, and the holder of s has it for both. After:
 every party knows four figures of the validation records, and nobody an adversary, a guess or a group of a record.
 
 The adversary fits s by least squares with a ridge: w = (C X^T X / n + ridge)^-1 C X^T t / n. The holder weighs its
 one-hot of s by the inverse size of each group (t), so that the largest of the fitted values is the best guess where
-groups count alike. Second-order training inverts that matrix beside its own, in not a round more. Where training is
-of another kind, or the rows are activations of mode `split`, a descent is prepared for it alone.
+groups count equally. Second-order training inverts that matrix next to its own, without a further round. Where
+training is of another kind, or the rows are activations of mode `split`, an optimizer is prepared for it alone.
 
 | part, for each protected attribute | rounds |
 |---|---|
@@ -21,7 +21,7 @@ ledger would then promise what does not hold. So with noisy evaluation no advers
 
 A group with fewer than `floor` validation records takes no part in any figure; its holder leaves it out. It must be
 out of all of them: a share of all records minus the shares of the large groups would be that of the small one, of one
-person if it has one record. With fewer than two groups left only their number is told. The figures follow from s of
+person if it has one record. With fewer than two groups left only their number is opened. The figures follow from s of
 training records too, which the training ledger does not cover (SECURITY.md).
 """
 
@@ -100,7 +100,7 @@ def adversaries(engine: Engine, descent: Any, known: Sequence[Attribute]) -> tup
     for place, attribute in enumerate(known):
         groups = len(attribute.groups)
         targets = balanced_targets(attribute.codes, groups)
-        found.append(engine.guess(descent, targets, 1 if groups == 2 else groups, place))
+        found.append(engine.fit_adversary(descent, targets, 1 if groups == 2 else groups, place))
     return tuple(found)
 
 
@@ -110,7 +110,7 @@ def adversaries_alone(
     """The same by a descent of their own. `flat`: each owner's bound on the curvature of loss and ridge."""
     none = {rank: np.zeros_like(bound) for rank, bound in flat.items()}
     grid = Grid((0.0,), (0.0,), curvature, guesses=True)
-    return adversaries(engine, engine.prepare_grid(batch, None, grid, Bounds(flat, none, none)), known)
+    return adversaries(engine, engine.second_order(batch, None, grid, Bounds(flat, none, none)), known)
 
 
 def leaks(

@@ -37,9 +37,9 @@ class State:
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
     trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
-    chosen in secret. control: a head without mediators and proxies, for comparison. own: what a gradient mode keeps
-    besides, at this party; the noisy Gram matrix of records' edits.
-    refreshes: how many releases of the sketch are behind it, late ones included. records: a noisy number of training
+    chosen under MPC. control: a head without mediators and proxies, for comparison. own: what a gradient mode keeps
+    as well, at this party; the noisy Gram matrix of records' counterfactuals.
+    refreshes: how many releases of the tables are behind it, late ones included. records: a noisy number of training
     records, where the exact one is secret.
     """
 
@@ -59,7 +59,7 @@ class State:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a run tells its surroundings: its progress, its decisions, and states worth keeping."""
+    """What a run reports: its progress, its decisions, and states to keep."""
 
     progress: Callable[[str, int, int], None] = lambda phase, number, total: None
     audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
@@ -77,7 +77,7 @@ class Problem:
     owners: Mapping[str, str] = field(default_factory=dict)
     """The party of every feature, for roles within parties; public."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
-    """Of every party, from the public dictionary. Without them any column may be edited."""
+    """Of every party, from the public dictionary. Without them any column may change."""
     tabled: tuple[str, ...] = ()
     """The columns whose tables of s are used (`TrainConfig.tabled`); empty: all."""
     released: tuple[str, ...] | None = None
@@ -88,7 +88,7 @@ class Problem:
 class Model:
     """A trained consortium model: local parts per party, the head's handle, and how it was made.
 
-    lam is None if it was chosen in secret; the temperature is then part of the head. aware: the encoders of a model
+    lam is None if it was chosen under MPC; the temperature is then part of the head. aware: the encoders of a model
     that uses s, which then has to be given to it.
     """
 
@@ -106,9 +106,9 @@ class Model:
     """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
     aware: AwareEncoders | None = None
     control: Any = None
-    """A head without mediators and proxies, trained beside the others for comparison."""
+    """A head without mediators and proxies, trained with the others for comparison."""
     validity: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By protected attribute: the sums of V_id, V_supp and sizes of edits, and the leak, where they were opened."""
+    """By protected attribute: the sums of V_id, V_supp and sizes of changes, and the leak, where they were opened."""
 
     @property
     def roles(self) -> Roles:
@@ -129,7 +129,7 @@ def with_leaks(
     validity: Mapping[str, Mapping[str, Any]], leak: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """The validity terms of each attribute with its leak, None where it was not measured."""
-    return {name: {**told, "leak": leak.get(name)} for name, told in validity.items()}
+    return {name: {**terms, "leak": leak.get(name)} for name, terms in validity.items()}
 
 
 def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 A head maps the fused encodings of all parties (inputs) to logits (outputs). `linear` is the default: it has steps of
 second order, a private form and a penalty from released tables. Every other head is a `crypten.nn.Module` that a
-function of `HEADS` builds. It takes first-order steps: CrypTen's autograd under MPC (`descents.modules`), torch's in
-plaintext (`plain_modules`), on one and the same module.
+function of `HEADS` builds. It takes first-order steps: CrypTen's autograd under MPC (`secure_steps`), torch's in
+plaintext (`plain`), on one and the same module.
 
 The module may have the layers of `LAYERS`, in `Sequential` or `Graph` containers. Objective perturbation covers a
 linear head alone, so such a model is never private: it is for public data (`training.modes.options`).
@@ -61,7 +61,7 @@ def mlp(inputs: int, outputs: int, hidden: int) -> Any:
 
 
 HEADS: dict[str, Builder] = {"mlp": mlp}
-"""Heads besides `linear`, by name."""
+"""Heads other than `linear`, by name."""
 
 
 def register_head(name: str, builder: Builder) -> None:
@@ -76,7 +76,7 @@ def register_head(name: str, builder: Builder) -> None:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """Which module, and how wide it is: public, and all that its layers follow from besides inputs and outputs."""
+    """Which module, and how wide it is: public, and all that its layers follow from, with inputs and outputs."""
 
     kind: str = "mlp"
     hidden: int = HIDDEN

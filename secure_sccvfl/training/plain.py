@@ -1,4 +1,7 @@
-"""The plaintext engine: the reference for the secure one, and the fast way to many seeds."""
+"""The plaintext engine: the reference for the secure one, and the fast way to many seeds.
+
+Modules take the steps of `secure_steps` with torch's autograd, in double precision.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.linalg import block_diag
 from scipy.special import expit
 
 from protocols.alignment.presence import Presence
 from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
+from protocols.ring import FRACTION_BITS
 from protocols.steps.second_order import FLATTEST, SETTLED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
@@ -33,8 +38,7 @@ from secure_sccvfl.training.grid import (
     scales,
 )
 from secure_sccvfl.training.leak import group_weights
-from secure_sccvfl.training.modules import HeadSpec
-from secure_sccvfl.training.plain_modules import ModuleDescent, ModuleHead, first_head, shifted, stepped
+from secure_sccvfl.training.modules import Arrays, HeadSpec, decays, with_weights
 
 
 def _check_counted(presence: Presence | None) -> None:
@@ -47,8 +51,7 @@ def _side_by_side(blocks: Blocks) -> np.ndarray:
     return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
 
 
-def _guard_of(guards: Sequence[Blocks], like: np.ndarray) -> np.ndarray:
-    directions = [_side_by_side(guard) for guard in guards]
+def _proxy_gram(directions: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
     return np.asarray(sum((np.outer(d, d) for d in directions), np.zeros_like(like)))
 
 
@@ -76,9 +79,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Selected displacements per draw (one list per protected attribute), their Gram, the guards' Gram.
+    """Selected displacements per draw (one list per protected attribute), their Gram matrix, that of proxies.
 
-    directions: of the guards.
+    directions: along which proxies reveal s.
     """
 
     draws: tuple[np.ndarray, ...]
@@ -88,10 +91,10 @@ class Penalty:
 
 
 @dataclass(frozen=True)
-class Descent:
+class FirstOrderOptimizer:
     """Steps of one kind on one batch, and the curvature of every column that they divide by.
 
-    number: its place among the descents of an engine.
+    number: counts the optimizers of an engine.
     """
 
     number: int
@@ -102,11 +105,11 @@ class Descent:
 
 
 @dataclass(frozen=True)
-class GridDescent:
+class GridOptimizer:
     """Second-order steps of the heads of a grid: inverses of curvatures, and for each head the matrix of penalties.
 
-    The bias is the last column. number: as of `Descent`. held: penalties of each matrix that is inverted. factor: of
-    every column of it. tilt: the noise of each private head in its gradient (columns x heads), over the records.
+    The bias is the last column. number: as of `FirstOrderOptimizer`. held: penalties of each matrix that is inverted.
+    factor: of every column of it. tilt: noise of private heads in the gradient (columns x heads), over the records.
     """
 
     number: int
@@ -135,13 +138,13 @@ class Head:
         return rows @ self.weight + self.bias
 
 
-def _gradient(head: Head, descent: GridDescent) -> np.ndarray:
+def _gradient(head: Head, optimizer: GridOptimizer) -> np.ndarray:
     """The gradient of the mean objective of every head of a grid (columns with the bias x heads)."""
-    rows = descent.batch.rows
-    residual = _residual(head(rows), descent.batch, head.task, descent.noise is not None)
+    rows = optimizer.batch.rows
+    residual = _residual(head(rows), optimizer.batch, head.task, optimizer.noise is not None)
     whole = np.vstack([head.weight, head.bias])
     gradient = np.vstack([rows.T @ residual, residual.sum(axis=0)]) / len(residual)
-    return gradient + np.einsum("gij,jg->ig", descent.pull, whole) + descent.tilt
+    return gradient + np.einsum("gij,jg->ig", optimizer.pull, whole) + optimizer.tilt
 
 
 def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
@@ -188,8 +191,124 @@ def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
     return found
 
 
+@dataclass(frozen=True)
+class ModuleHead:
+    """Weights of a module and their velocities, by name."""
+
+    spec: HeadSpec
+    weights: Arrays
+    velocity: Arrays
+    task: Task
+    outputs: int
+    left: None = None
+
+    def in_torch(self, rows: torch.Tensor, weights: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+        """Logits, differentiable in the rows and in the weights; those of this head if none are given."""
+        used = self.tensors() if weights is None else weights
+        logits: torch.Tensor = with_weights(self.spec.build(rows.shape[1], self.outputs), used, encrypted=False)(rows)
+        return logits
+
+    def tensors(self, gradients: bool = False) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(value).requires_grad_(gradients) for name, value in self.weights.items()}
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return self.in_torch(torch.tensor(rows, dtype=torch.float64)).numpy()
+
+
+def _first_module(spec: HeadSpec, columns: int, outputs: int, task: Task, seed: int) -> ModuleHead:
+    weights = spec.first_weights(columns, outputs, seed)
+    return ModuleHead(spec, weights, {name: np.zeros_like(value) for name, value in weights.items()}, task, outputs)
+
+
+@dataclass(frozen=True)
+class ModuleOptimizer:
+    """Records, and below them their counterfactuals and shifted copies, each of these with its weight.
+
+    number: as of `FirstOrderOptimizer`. residual: the slope of the loss in the logits of the records.
+    """
+
+    number: int
+    rows: np.ndarray
+    count: int
+    residual: Callable[[np.ndarray, Task], np.ndarray]
+    step: Step
+    ridge: float
+    weights: tuple[float, ...]
+
+
+def _shifted(rows: np.ndarray, draws: Sequence[np.ndarray]) -> np.ndarray:
+    """The records, and below them a moved copy of all for each displacement, rounded as they are under MPC.
+
+    A unit that rounding switches at one record moves the next step, and the engines would part there.
+    """
+    first, *moved = (np.rint(one * 2.0**FRACTION_BITS) / 2.0**FRACTION_BITS for one in (rows, *draws))
+    return np.concatenate([first, *(first + one for one in moved)])
+
+
+def _module_slopes(logits: np.ndarray, residual: np.ndarray, weights: Sequence[float]) -> np.ndarray:
+    """The derivative of the summed objective in every logit: of the loss, and of w / 2 (z(x') - z(x))^2 per copy."""
+    first, *moved = np.split(logits, len(weights) + 1)
+    pulls = [weight * (one - first) for weight, one in zip(weights, moved, strict=True)]
+    return np.concatenate([residual - sum(pulls, np.zeros_like(first)), *pulls])
+
+
+def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
+    """One full-batch step with momentum."""
+    step, count = optimizer.step, optimizer.count
+    tensors = head.tensors(gradients=True)
+    logits = head.in_torch(torch.from_numpy(optimizer.rows), tensors)
+    known = logits.detach().numpy()
+    slope = torch.from_numpy(_module_slopes(known, optimizer.residual(known[:count], head.task), optimizer.weights))
+    summed = torch.autograd.grad(logits, list(tensors.values()), slope)
+    gradients = {name: found.numpy() / count for name, found in zip(tensors, summed, strict=True)}
+    velocity = {
+        name: step.momentum * head.velocity[name]
+        - step.rate * (gradients[name] + (optimizer.ridge * value if decays(value) else 0.0))
+        for name, value in head.weights.items()
+    }
+    weights = {name: value + velocity[name] for name, value in head.weights.items()}
+    return replace(head, weights=weights, velocity=velocity)
+
+
+def _grid_step(head: Head, optimizer: GridOptimizer) -> Head:
+    """One step of every head of a grid."""
+    grid, whole = optimizer.grid, np.vstack([head.weight, head.bias])
+    gradient = _gradient(head, optimizer)
+    moved = np.einsum("gij,jg->ig", optimizer.inverse[list(grid.places)], gradient)
+    velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
+    after = whole + velocity
+    left = (gradient * moved).sum(axis=0)
+    return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task, left)
+
+
+def _first_order_step(head: Head, optimizer: FirstOrderOptimizer) -> Head:
+    batch, penalty, step = optimizer.batch, optimizer.penalty, optimizer.step
+    n = len(batch.rows)
+    residual = _residual(head(batch.rows), batch, head.task)
+    gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
+    if penalty is not None and step.lam > 0:
+        gradient = gradient + step.lam * (penalty.gram @ head.weight)
+    if penalty is not None and step.guard > 0:
+        gradient = gradient + step.guard * (penalty.guard @ head.weight)
+    gradient = gradient / optimizer.curvature[:, None]
+    velocity = step.momentum * head.velocity - step.rate * gradient
+    flat = CURVATURE[head.task]
+    bias_velocity = step.momentum * head.bias_velocity - step.rate / flat * residual.mean(axis=0)
+    return replace(
+        head,
+        weight=head.weight + velocity,
+        bias=head.bias + bias_velocity,
+        velocity=velocity,
+        bias_velocity=bias_velocity,
+    )
+
+
+Optimizer = FirstOrderOptimizer | GridOptimizer | ModuleOptimizer
+
+
 class PlainEngine:
-    """All parties in one process. It holds no data, only the number of prepared descents."""
+    """All parties in one process. It holds no data, only the number of prepared optimizers."""
 
     def __init__(self) -> None:
         self._prepared = 0
@@ -219,7 +338,7 @@ class PlainEngine:
         _check_counted(presence)
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge), outputs)
 
-    def edits(
+    def counterfactuals(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
@@ -232,22 +351,21 @@ class PlainEngine:
         _check_counted(presence)
         draws = [_of_own_group(by_group, groups) for by_group in deltas]
         if not draws:
-            raise ValueError("no draw of counterfactual edits")
+            raise ValueError("no draw of counterfactuals")
         gram = sum(d.T @ d for d in draws) / (len(draws) * len(groups))
         return Penalty(tuple(draws), gram, np.zeros_like(gram))
 
-    def join(self, edits: Sequence[Penalty], guards: Sequence[Blocks]) -> Penalty:
-        gram = np.mean([e.gram for e in edits], axis=0)
-        directions = tuple(_side_by_side(guard) for guard in guards)
-        return Penalty(tuple(d for e in edits for d in e.draws), gram, _guard_of(guards, gram), directions)
+    def join(self, penalties: Sequence[Penalty], directions: Sequence[Blocks]) -> Penalty:
+        gram, along = np.mean([one.gram for one in penalties], axis=0), tuple(map(_side_by_side, directions))
+        return Penalty(tuple(d for one in penalties for d in one.draws), gram, _proxy_gram(along, gram), along)
 
-    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> Penalty:
+    def table_penalty(self, grams: Sequence[Mapping[int, TableGram]], directions: Sequence[Blocks]) -> Penalty:
         parts = []
         for by_rank in grams:
             vectors = _side_by_side({rank: part.vectors for rank, part in by_rank.items()})
             parts.append(vectors.T @ vectors + block_diag(*(by_rank[rank].within for rank in sorted(by_rank))))
         gram = np.mean(parts, axis=0)
-        return Penalty((), gram, _guard_of(guards, gram))
+        return Penalty((), gram, _proxy_gram([_side_by_side(one) for one in directions], gram))
 
     def noisy_gram(
         self,
@@ -257,7 +375,7 @@ class PlainEngine:
         presence: Presence | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
-        selected = [self.edits(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
+        selected = [self.counterfactuals(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
         total = np.sum([draw.T @ draw for one in selected for draw in one.draws], axis=0)
         reached, noise = np.flatnonzero(_side_by_side(moving)), charge()
         drawn = stream(noise.seed, "noise of the Gram matrix").normal(0, noise.sigma, (len(reached),) * 2)
@@ -269,7 +387,7 @@ class PlainEngine:
         return Head(zero, bias, zero, bias, task)
 
     def module_head(self, batch: Batch, outputs: int, task: Task, spec: HeadSpec, seed: int) -> ModuleHead:
-        return first_head(spec, batch.rows.shape[1], outputs, task, seed)
+        return _first_module(spec, batch.rows.shape[1], outputs, task, seed)
 
     def width(self, head: Head) -> int:
         return len(head.weight)
@@ -279,24 +397,26 @@ class PlainEngine:
         bias = np.pad(np.tile(head.bias, copies), (0, int(control)))
         return Head(weight, bias, np.zeros_like(weight), np.zeros_like(bias), head.task)
 
-    def prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Descent:
+    def first_order(
+        self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks
+    ) -> FirstOrderOptimizer:
         self._prepared += 1
-        return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))
+        return FirstOrderOptimizer(self._prepared, batch, penalty, step, _side_by_side(curvature))
 
-    def prepare_module(self, batch: Batch, penalty: Penalty | None, step: Step, ridge: float) -> ModuleDescent:
+    def autograd(self, batch: Batch, penalty: Penalty | None, step: Step, ridge: float) -> ModuleOptimizer:
         self._prepared += 1
         draws = penalty.draws if penalty is not None and step.lam > 0 else ()
-        guards = penalty.directions if penalty is not None and step.guard > 0 else ()
-        rows, weights = shifted(batch.rows, [*draws, *guards]), step.weights_of(len(draws), len(guards))
+        along = penalty.directions if penalty is not None and step.guard > 0 else ()
+        rows, weights = _shifted(batch.rows, [*draws, *along]), step.weights_of(len(draws), len(along))
 
         def residual(logits: np.ndarray, task: Task) -> np.ndarray:
             return _residual(logits, batch, task)
 
-        return ModuleDescent(self._prepared, rows, len(batch.rows), residual, step, ridge, weights)
+        return ModuleOptimizer(self._prepared, rows, len(batch.rows), residual, step, ridge, weights)
 
-    def prepare_grid(
+    def second_order(
         self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds, noise: HeadNoise | None = None
-    ) -> GridDescent:
+    ) -> GridOptimizer:
         self._prepared += 1
         n, d = batch.rows.shape
         none = np.zeros((d, d))
@@ -321,29 +441,29 @@ class PlainEngine:
         if noise is not None:
             drawn = stream(noise.seed, "noise of the head", *map(str, grid.lambdas))
             tilt = drawn.normal(0, noise.sigma, tilt.shape) / n
-        return GridDescent(self._prepared, batch, grid, inverse, held, pull, factor, noise, tilt)
+        return GridOptimizer(self._prepared, batch, grid, inverse, held, pull, factor, noise, tilt)
 
-    def sharpen(self, head: Head, descent: GridDescent) -> GridDescent:
-        self._check_last(descent)
+    def sharpen(self, head: Head, optimizer: GridOptimizer) -> GridOptimizer:
+        self._check_last(optimizer)
         self._prepared += 1
-        chosen = sampled_rows(len(descent.batch.rows), SAMPLED if descent.noise is None else PRIVATE_SAMPLED)
-        rows = descent.batch.rows[chosen]
-        steep = self._steepness(head, descent, chosen)
-        momentum = SHARP_MOMENTUM if descent.noise is None else 0.0
-        grid = replace(descent.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
+        chosen = sampled_rows(len(optimizer.batch.rows), SAMPLED if optimizer.noise is None else PRIVATE_SAMPLED)
+        rows = optimizer.batch.rows[chosen]
+        steep = self._steepness(head, optimizer, chosen)
+        momentum = SHARP_MOMENTUM if optimizer.noise is None else 0.0
+        grid = replace(optimizer.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
         places = np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
         used = [steep[:, places == number] for number in range(len(grid.inverted))]
         means = [of.mean(axis=1) + FLATTEST if of.size else np.full(len(rows), FLATTEST) for of in used]
         fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)
-        inverse = _inverse(grid, descent.factor, descent.held + fitted)
-        return replace(descent, number=self._prepared, grid=grid, inverse=inverse)
+        inverse = _inverse(grid, optimizer.factor, optimizer.held + fitted)
+        return replace(optimizer, number=self._prepared, grid=grid, inverse=inverse)
 
     @staticmethod
-    def _steepness(head: Head, descent: GridDescent, chosen: np.ndarray) -> np.ndarray:
+    def _steepness(head: Head, optimizer: GridOptimizer, chosen: np.ndarray) -> np.ndarray:
         """Curvature of the loss of every head at these records."""
-        batch = replace(descent.batch, rows=descent.batch.rows[chosen], label=descent.batch.label[chosen])
-        if descent.noise is None:
+        batch = replace(optimizer.batch, rows=optimizer.batch.rows[chosen], label=optimizer.batch.label[chosen])
+        if optimizer.noise is None:
             chance = expit(head(batch.rows))
             return np.asarray(chance * (1 - chance))
         slope = np.abs(_residual(head(batch.rows), batch, head.task, bounded=True))
@@ -351,41 +471,30 @@ class PlainEngine:
             return np.asarray(1 - 4 * slope**2)
         return np.asarray(CAP_STEEPNESS * (slope - slope**2 / CAP))
 
-    def _check_last(self, descent: Descent | GridDescent | ModuleDescent) -> None:
-        if descent.number != self._prepared:
-            raise ValueError("this descent has ended: another one was prepared")
+    def _check_last(self, optimizer: Optimizer) -> None:
+        if optimizer.number != self._prepared:
+            raise ValueError("this optimizer has ended: another one was prepared")
 
-    def steps(
-        self, head: Any, descent: Descent | GridDescent | ModuleDescent, count: int, *, fine: bool = False
-    ) -> Any:
-        self._check_last(descent)
+    def steps(self, head: Any, optimizer: Optimizer, count: int, *, fine: bool = False) -> Any:
+        self._check_last(optimizer)
+        step: Callable[[Any, Any], Any] = _grid_step
+        if isinstance(optimizer, ModuleOptimizer):
+            step = _module_step
+        elif isinstance(optimizer, FirstOrderOptimizer):
+            step = _first_order_step
         for _ in range(count):
-            if isinstance(descent, ModuleDescent):
-                head = stepped(head, descent)
-                continue
-            head = self._step(head, descent) if isinstance(descent, Descent) else self._grid_step(head, descent)
+            head = step(head, optimizer)
         return head
 
-    @staticmethod
-    def _grid_step(head: Head, descent: GridDescent) -> Head:
-        """One step of every head of a grid."""
-        grid, whole = descent.grid, np.vstack([head.weight, head.bias])
-        gradient = _gradient(head, descent)
-        moved = np.einsum("gij,jg->ig", descent.inverse[list(grid.places)], gradient)
-        velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
-        after = whole + velocity
-        left = (gradient * moved).sum(axis=0)
-        return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task, left)
-
-    def finish(self, head: Head, descent: GridDescent) -> Head:
-        noise = descent.noise
+    def finish(self, head: Head, optimizer: GridOptimizer) -> Head:
+        noise = optimizer.noise
         if noise is None:
-            raise ValueError("this descent is not of private heads")
+            raise ValueError("this optimizer is not of private heads")
         whole = np.vstack([head.weight, head.bias])
-        left, longest = (np.sqrt((of**2).sum(axis=0)).max() for of in (_gradient(head, descent), whole))
+        left, longest = (np.sqrt((of**2).sum(axis=0)).max() for of in (_gradient(head, optimizer), whole))
         if not left <= noise.tolerance / 2 or noise.radius * longest > LARGEST_LOGIT[head.task]:
             raise FloatingPointError(UNSETTLED)
-        drawn = stream(noise.seed, "noise of the finished head", *map(str, descent.grid.lambdas))
+        drawn = stream(noise.seed, "noise of the finished head", *map(str, optimizer.grid.lambdas))
         whole = whole + drawn.normal(0, noise.output, whole.shape)
         return replace(head, weight=whole[:-1], bias=whole[-1], left=None)
 
@@ -399,27 +508,6 @@ class PlainEngine:
             )
 
         return tuple(alone(at) for at in columns)
-
-    def _step(self, head: Head, descent: Descent) -> Head:
-        batch, penalty, step = descent.batch, descent.penalty, descent.step
-        n = len(batch.rows)
-        residual = _residual(head(batch.rows), batch, head.task)
-        gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
-        if penalty is not None and step.lam > 0:
-            gradient = gradient + step.lam * (penalty.gram @ head.weight)
-        if penalty is not None and step.guard > 0:
-            gradient = gradient + step.guard * (penalty.guard @ head.weight)
-        gradient = gradient / descent.curvature[:, None]
-        velocity = step.momentum * head.velocity - step.rate * gradient
-        flat = CURVATURE[head.task]
-        bias_velocity = step.momentum * head.bias_velocity - step.rate / flat * residual.mean(axis=0)
-        return replace(
-            head,
-            weight=head.weight + velocity,
-            bias=head.bias + bias_velocity,
-            velocity=velocity,
-            bias_velocity=bias_velocity,
-        )
 
     def check_range(self, heads: Sequence[Head], batch: Batch) -> None:
         if not all(np.isfinite(head(batch.rows)).all() for head in heads):
@@ -467,14 +555,14 @@ class PlainEngine:
         temperature = temperatures[self.best_temperature(head, batch, temperatures)]
         return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
 
-    def guess(self, descent: GridDescent, targets: AtHolder, outputs: int, attribute: int) -> Head:
-        self._check_last(descent)
+    def fit_adversary(self, optimizer: GridOptimizer, targets: AtHolder, outputs: int, attribute: int) -> Head:
+        self._check_last(optimizer)
         if targets is None:
             raise ValueError("the plaintext engine needs s")
-        rows, grid = descent.batch.rows, descent.grid
+        rows, grid = optimizer.batch.rows, optimizer.grid
         whole = np.column_stack([rows, np.ones(len(rows))])
         slopes = grid.curvature / len(rows) * (whole.T @ targets.reshape(len(rows), outputs))
-        found = descent.inverse[grid.guessing] @ slopes
+        found = optimizer.inverse[grid.guessing] @ slopes
         still = np.zeros_like(found)
         return Head(found[:-1], found[-1], still[:-1], still[-1], "regression")
 

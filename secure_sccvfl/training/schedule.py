@@ -36,7 +36,7 @@ WARM_STEPS, WARM_RATE = 2, 1.5
 class Segment(NamedTuple):
     """Steps without interruption. recompute: compute the curvature at the weights first. fine: precise sigmoid."""
 
-    count: int
+    steps: int
     recompute: bool = False
     fine: bool = False
 

@@ -1,13 +1,13 @@
-"""The Engine in secret: the same training code, on shares. One instance per party process.
+"""The Engine under MPC: the same training code, on CrypTen tensors. One instance per party process.
 
-Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks of their owner
-once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
+Each party passes its own blocks and gets back objects that hold shares (`shared`). Encodings go under masks of their
+owner once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
 curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
-consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads with
-squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
-first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid, or a
-head has not settled. Where evaluation is exact, three scalars for each lambda are opened too. Otherwise one head is
-chosen in secret.
+consistency (a Gram matrix of counterfactuals, selected by the secret one-hot of s), proxies and ridge. Weights of
+linear heads take second-order steps, all lambdas at once; the warm-up takes first-order steps, and a module steps by
+CrypTen's autograd (`secure_steps`). One bit is opened: whether logits left the range of the sigmoid, or a head has
+not converged. Where evaluation is exact, three scalars for each lambda are opened too. Otherwise one head is chosen
+under MPC.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from protocols.steps import choice, head, second_order
 from protocols.steps.aggregation import TooFew, aggregate
-from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace
+from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Weights
 from protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
@@ -36,39 +36,33 @@ from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases import catalogue as releases
 from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
-from secure_sccvfl.training import shared_measures
-from secure_sccvfl.training.descents import edited, modules
-from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
-from secure_sccvfl.training.descents.shared import (
-    Residuals,
-    advanced,
-    columns_of,
-    every_label,
-    gradient_at,
-    guessed,
-    prepared,
-    sharpened,
-)
+from secure_sccvfl.training import secure_measures, secure_steps
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.grid import Bounds, Grid
-from secure_sccvfl.training.handles import (
+from secure_sccvfl.training.modules import HeadSpec
+from secure_sccvfl.training.secure_steps import ROOT_BITS, SCALE_BITS, consistency, times
+from secure_sccvfl.training.shared import (
+    NO_DRAWS,
     SharedBatch,
-    SharedChoices,
-    SharedDescent,
-    SharedEdits,
+    SharedDraws,
     SharedGrid,
     SharedHead,
     SharedModule,
-    SharedModuleDescent,
+    SharedModuleOptimizer,
+    SharedOptimizer,
     SharedPenalty,
     SharedRows,
-    Weights,
+    over_all_columns,
+    present_rows,
+    selected,
+    share_label,
+    side_by_side,
+    with_bias,
 )
-from secure_sccvfl.training.modules import HeadSpec
-from secure_sccvfl.training.sharing import counted, share_label, side_by_side, with_bias
 
 Heads = Sequence[Any]
 """Heads of one kind: `SharedHead`, or modules (`SharedModule`)."""
+Optimizer = SharedOptimizer | SharedGrid | SharedModuleOptimizer
 _TOTAL_BOUND = 2.0**20
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
@@ -114,8 +108,8 @@ class SecureEngine:
         """
         rank, made = self.session.rank, list(choices)
         self._learn_widths(made[0][rank].shape[1])
-        (words,) = self.selected([made], groups, attribute).draws
-        return SharedRows(words, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
+        (tensor,) = self.selected([made], groups, attribute).draws
+        return SharedRows(tensor, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
 
     def bind(
         self,
@@ -128,11 +122,11 @@ class SecureEngine:
     ) -> SharedBatch:
         rank = self.session.rank
         own = self._own(encodings)
-        rows = int(own.words.size(0)) if isinstance(own, SharedRows) else len(own)
+        rows = int(own.tensor.size(0)) if isinstance(own, SharedRows) else len(own)
         if not isinstance(own, SharedRows):
             self._learn_widths(own.shape[1])
         if presence is not None:
-            own = counted(self.session, self.widths, own, presence)
+            own = present_rows(self.session, self.widths, own, presence)
         shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
         if classes:
             return SharedBatch(own, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
@@ -151,14 +145,14 @@ class SecureEngine:
         if own != self.widths[rank]:
             raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
 
-    def edits(
+    def counterfactuals(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
         presence: Presence | None = None,
-    ) -> SharedEdits:
+    ) -> SharedPenalty:
         found = self.selected(deltas, groups, attribute, moving)
         total = sum(int(chosen.size(0)) for chosen in found.draws)
         if presence is not None:
@@ -166,7 +160,7 @@ class SecureEngine:
             total = len(found.draws) * presence.count
         with self.session.measure("gram of edits"):
             mean = (crypten.cat(list(found.draws)).gram() / total).rescale(MATRIX_BITS, sliced=True)
-        return SharedEdits(found, edited.spread_out(self.session, mean, found.columns, sum(self.widths)))
+        return SharedPenalty(found, over_all_columns(self.session, mean, found.columns, sum(self.widths)))
 
     def selected(
         self,
@@ -174,20 +168,19 @@ class SecureEngine:
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-    ) -> SharedChoices:
+    ) -> SharedDraws:
         """What s selects of every draw; `moving` as of `Engine.edits`."""
         holder = self.group_holders[attribute]
-        return edited.selected(self.session, self.widths, holder, deltas, groups, moving)
+        return selected(self.session, self.widths, holder, deltas, groups, moving)
 
-    def join(self, edits: Sequence[SharedEdits], guards: Sequence[Blocks]) -> SharedPenalty:
-        gram = edits[0].gram
-        if len(edits) > 1:
-            gram = (crypten.stack([e.gram for e in edits]).sum(0) / len(edits)).rescale(MATRIX_BITS, sliced=True)
-        own = tuple(g[self.session.rank] for g in guards)
-        chosen = SharedChoices(tuple(d for e in edits for d in e.chosen.draws), edits[0].chosen.columns)
-        return SharedPenalty(chosen, gram, own)
+    def join(self, penalties: Sequence[SharedPenalty], directions: Sequence[Blocks]) -> SharedPenalty:
+        gram, count = penalties[0].gram, len(penalties)
+        if count > 1:
+            gram = (crypten.stack([one.gram for one in penalties]).sum(0) / count).rescale(MATRIX_BITS, sliced=True)
+        chosen = SharedDraws(tuple(d for one in penalties for d in one.chosen.draws), penalties[0].chosen.columns)
+        return SharedPenalty(chosen, gram, tuple(one[self.session.rank] for one in directions))
 
-    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> SharedPenalty:
+    def table_penalty(self, grams: Sequence[Mapping[int, TableGram]], directions: Sequence[Blocks]) -> SharedPenalty:
         """Two rounds: 2 x pairs of groups x columns words, and its size to truncate. A block stays at its owner."""
         rank, columns = self.session.rank, self.widths
         share = 1.0 / len(grams)
@@ -203,8 +196,7 @@ class SecureEngine:
                 for owner, width in enumerate(columns)
             ]
             gram = gram + crypten.cat(blocks, dim=0)
-        nothing = SharedChoices((), np.zeros(0, int))
-        return SharedPenalty(nothing, gram, tuple(guard[rank] for guard in guards))
+        return SharedPenalty(NO_DRAWS, gram, tuple(one[rank] for one in directions))
 
     def noisy_gram(
         self,
@@ -239,7 +231,7 @@ class SecureEngine:
         return SharedHead(Weights(zero, bias, zero, bias, True), np.ones(self.widths[self.session.rank]), task)
 
     def module_head(self, batch: SharedBatch, outputs: int, task: Task, spec: HeadSpec, seed: int) -> SharedModule:
-        return modules.first_module(self.session, spec, sum(self.widths), outputs, task, seed)
+        return secure_steps.first_module(self.session, spec, sum(self.widths), outputs, task, seed)
 
     def width(self, head: SharedHead) -> int:
         return int(head.weights.weight.size(0))
@@ -250,14 +242,15 @@ class SecureEngine:
         if control:
             weight, bias = weight.pad((0, 1)), bias.pad((0, 1))
         still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
-        return SharedHead(Weights(weight, bias, still, flat, head.weights.zero), head.scale, head.task, head.descent)
+        weights = Weights(weight, bias, still, flat, head.weights.zero)
+        return SharedHead(weights, head.scale, head.task, head.optimizer)
 
     # training
 
-    def prepare(
+    def first_order(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, curvature: Blocks
-    ) -> SharedDescent:
-        """Scale and mask. All processes prepare the same descent together. Masks of the last descent are dropped."""
+    ) -> SharedOptimizer:
+        """Scale and mask. All processes prepare the same optimizer together. Masks of the last one are dropped."""
         rank = self.session.rank
         self._forget(*self._kept_masks)
         self._kept_masks = ()
@@ -270,56 +263,50 @@ class SecureEngine:
             square = pull.pad((0, more, 0, more)).with_fraction(FRACTION_BITS).pinned()
         both = crypten.cat([rows, square])
         self._prepared, self._kept_masks = self._prepared + 1, (both,)
-        return SharedDescent(self._prepared, batch, step, scale, rows, both)
+        return SharedOptimizer(self._prepared, batch, step, scale, rows, both)
 
-    def prepare_module(
+    def autograd(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
-    ) -> SharedModuleDescent:
+    ) -> SharedModuleOptimizer:
         """One round for each counterfactual of a record and each guard: their rows are masked."""
         if batch.presence is not None or isinstance(batch.own, SharedRows):
             raise ProtocolError("a module needs rows that all count, and encodings that their owners know")
         self._forget(*self._kept_masks)
         self._kept_masks = ()
-        draws = penalty.chosen if penalty is not None and step.lam > 0 else SharedChoices((), np.zeros(0, int))
-        guards = penalty.guards if penalty is not None and step.guard > 0 else ()
+        draws = penalty.chosen if penalty is not None and step.lam > 0 else NO_DRAWS
+        along = penalty.directions if penalty is not None and step.guard > 0 else ()
         with self.session.measure("mask encodings"):
-            copies = modules.moved_rows(self.session, self._side_by_side(batch.own, FRACTION_BITS), draws)
-            copies += [self._pinned(batch.own + guard) for guard in guards]
+            copies = secure_steps.moved_rows(self.session, self._side_by_side(batch.own, FRACTION_BITS), draws)
+            copies += [self._pinned(batch.own + direction) for direction in along]
             if batch.masked is None:
                 batch.masked = self._pinned(batch.own)
             rows = crypten.cat([batch.masked, *copies])
         self._prepared, self._kept_masks = self._prepared + 1, tuple(copies)
-        weights = step.weights_of(len(draws.draws), len(guards))
-        return SharedModuleDescent(self._prepared, batch, step, ridge, rows, weights)
+        weights = step.weights_of(len(draws.draws), len(along))
+        return SharedModuleOptimizer(self._prepared, batch, step, ridge, rows, weights)
 
-    def _module_steps(self, start: SharedModule, descent: SharedModuleDescent, count: int) -> SharedModule:
+    def steps(self, start: Any, optimizer: Optimizer, count: int, *, fine: bool = False) -> Any:
+        self._check_last(optimizer)
+        if isinstance(optimizer, SharedGrid):
+            return self._grid_steps(start, optimizer, count, fine)
         with self.session.measure("training step"):
-            for _ in self.session.repeat(count, descent.pattern):
-                start = modules.stepped(self.session, start, descent)
-        return start
-
-    def steps(
-        self, start: Any, descent: SharedDescent | SharedGrid | SharedModuleDescent, count: int, *, fine: bool = False
-    ) -> Any:
-        self._check_last(descent)
-        if isinstance(descent, SharedModuleDescent):
-            return self._module_steps(start, descent, count)
-        if isinstance(descent, SharedGrid):
-            return self._grid_steps(start, descent, count, fine)
-        weights, logits = self._scaled(start, descent), start.last_logits
-        pace = Pace(descent.step.rate, descent.step.momentum, CURVATURE[start.task])
-        with self.session.measure("training step"):
-            for _ in self.session.repeat(count, descent.pattern):
-                weights, logits = stepped(self.session, weights, descent, pace, start.task)
-        return SharedHead(weights, descent.scale, start.task, descent.number, logits)
+            if isinstance(optimizer, SharedModuleOptimizer):
+                for _ in self.session.repeat(count, optimizer.pattern):
+                    start = secure_steps.module_step(self.session, start, optimizer)
+                return start
+            weights, logits = self._scaled(start, optimizer), start.last_logits
+            pace = Pace(optimizer.step.rate, optimizer.step.momentum, CURVATURE[start.task])
+            for _ in self.session.repeat(count, optimizer.pattern):
+                weights, logits = secure_steps.first_order_step(self.session, weights, optimizer, pace, start.task)
+        return SharedHead(weights, optimizer.scale, start.task, optimizer.number, logits)
 
     def _pull(self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, scale: np.ndarray) -> Shared:
-        """H in scaled columns, HEAD_BITS: ridge, guards, and squared consistency."""
+        """H in scaled columns, HEAD_BITS: ridge, proxy penalty and consistency."""
         ridge = self._side_by_side(batch.ridge * scale**2, HEAD_BITS)
         pull = ridge.unsqueeze(1) * torch.eye(ridge.size(0), dtype=torch.int64)
         if penalty is not None and step.guard > 0:
-            for guard in penalty.guards:
-                direction = self._side_by_side(guard * scale * np.sqrt(step.guard), SCALE_BITS)
+            for own in penalty.directions:
+                direction = self._side_by_side(own * scale * np.sqrt(step.guard), SCALE_BITS)
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
         if batch.presence is not None:  # sums over records are divided by another number than that of records
             pull = (pull * batch.presence.ratio(self.session)).rescale(HEAD_BITS)
@@ -327,21 +314,16 @@ class SecureEngine:
             pull = pull + consistency(penalty.gram, self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS))
         return pull
 
-    def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
-        """The head in the columns of this descent."""
-        if start.weights.zero or start.descent == self._columns_of(descent):
+    def _scaled(self, start: SharedHead, optimizer: SharedOptimizer | SharedGrid) -> Weights:
+        """The head in the columns of this optimizer."""
+        if start.weights.zero or start.optimizer == optimizer.columns:
             return start.weights
-        ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
+        ratio = self._side_by_side(start.scale / optimizer.scale, SCALE_BITS)
         both = times(crypten.cat([start.weights.weight, start.weights.velocity], dim=1), ratio)
         count = start.weights.bias.size(0)
         return Weights(both[:, :count], start.weights.bias, both[:, count:], start.weights.bias_velocity)
 
-    @staticmethod
-    def _columns_of(descent: SharedDescent | SharedGrid) -> int:
-        """Number of the descent that has scaled the columns."""
-        return descent.columns if isinstance(descent, SharedGrid) else descent.number
-
-    def prepare_grid(
+    def second_order(
         self,
         batch: SharedBatch,
         penalty: SharedPenalty | None,
@@ -353,65 +335,60 @@ class SecureEngine:
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
-        made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared, noise)
+        made = secure_steps.prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared, noise)
         self._kept_masks = (made.rows, made.stack)
         return made
 
-    def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
+    def sharpen(self, start: SharedHead, optimizer: SharedGrid) -> SharedGrid:
         """About 8 rounds and two for each doubling (protocols/steps/second_order.py)."""
-        self._check_last(descent)
+        self._check_last(optimizer)
         self._prepared += 1
-        made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
+        made = secure_steps.sharpened(self.session, optimizer, self._scaled(start, optimizer), self._prepared)
         rows, stack = self._kept_masks
         self._forget(stack)
         self._kept_masks = (rows, made.stack)
         return made
 
-    def _check_last(self, descent: SharedDescent | SharedGrid | SharedModuleDescent) -> None:
-        if descent.number != self._prepared:
-            raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
+    def _check_last(self, optimizer: Optimizer) -> None:
+        if optimizer.number != self._prepared:
+            raise ValueError("this optimizer has ended: another one was prepared, and the masks of this one are gone")
 
-    def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Residuals:
-        every = every_label(descent.batch, heads, descent.private is not None)
+    def _residuals(self, optimizer: SharedGrid, heads: int, task: Task, fine: bool) -> secure_steps.Residuals:
+        every = secure_steps.labels_of(optimizer.batch, heads, optimizer.private is not None)
 
         def of_heads(here: slice) -> Callable[[Shared], Shared]:
             label = every[:, here]
-            if descent.private is not None:
-                return lambda logits: shared_measures.residual_of_private(logits, label, task, fine)
-            return lambda logits: shared_measures.residual_of(logits, label, task)
+            if optimizer.private is not None:
+                return lambda logits: secure_measures.residual_of_private(logits, label, task, fine)
+            return lambda logits: secure_measures.residual_of(logits, label, task)
 
         return of_heads
 
-    def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
+    def _grid_steps(self, start: SharedHead, optimizer: SharedGrid, count: int, fine: bool) -> SharedHead:
         """Seven rounds for a step of every part of the grid, two where its gradient is known."""
-        before = self._scaled(start, descent)
-        residual = self._residuals(descent, start.weights.bias.size(0), start.task, fine)
+        before = self._scaled(start, optimizer)
+        residual = self._residuals(optimizer, start.weights.bias.size(0), start.task, fine)
         if fine:  # these steps ask the dealer for other tuples
-            descent = replace(descent, parts=tuple((part, []) for part, _ in descent.parts))
+            optimizer = replace(optimizer, parts=tuple((part, []) for part, _ in optimizer.parts))
         with self.session.measure("training step"):
-            weights, logits, slope = advanced(self.session, before, descent, count, residual)
+            weights, logits, slope = secure_steps.second_order_steps(self.session, before, optimizer, count, residual)
         if logits is None:
             logits, slope = start.last_logits, start.slope
-        return SharedHead(weights, descent.scale, start.task, descent.columns, logits, slope=slope)
+        return SharedHead(weights, optimizer.scale, start.task, optimizer.columns, logits, slope=slope)
 
-    def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
+    def finish(self, trained: SharedHead, optimizer: SharedGrid) -> SharedHead:
         """One more gradient (five rounds), a check of eleven, and noise without a round."""
-        self._check_last(descent)
-        if descent.private is None:
-            raise ValueError("this descent is not of private heads")
-        private, noise = descent.private, descent.private.noise
-        before, task = self._scaled(trained, descent), trained.task
+        self._check_last(optimizer)
+        if optimizer.private is None:
+            raise ValueError("this optimizer is not of private heads")
+        private, noise = optimizer.private, optimizer.private.noise
+        before, task = self._scaled(trained, optimizer), trained.task
         heads = before.whole
-        residual = self._residuals(descent, heads.size(1), task, True)
+        residual = self._residuals(optimizer, heads.size(1), task, True)
         with self.session.measure("finished head"):
             parts = [
-                gradient_at(
-                    descent,
-                    heads[:, part.start : part.stop],
-                    part.start,
-                    residual(slice(part.start, part.stop)),
-                )[0]
-                for part, _ in descent.parts
+                secure_steps.gradient_at(optimizer, heads[:, here], here.start, residual(here))[0]
+                for here in (slice(part.start, part.stop) for part, _ in optimizer.parts)
             ]
             longest = LARGEST_LOGIT[task] / noise.radius
             room, plain = second_order.room_of_private(
@@ -424,7 +401,7 @@ class SecureEngine:
 
     def apart(self, trained: SharedHead, outputs: int = 1) -> tuple[SharedHead, ...]:
         """Two rounds: the weights are unscaled together."""
-        return columns_of(trained, self._plain_weight(trained), outputs)
+        return secure_steps.separate(trained, self._plain_weight(trained), outputs)
 
     # what is opened
 
@@ -465,13 +442,13 @@ class SecureEngine:
     ) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
         if batch.presence is not None:
-            raise ProtocolError("means over records that are counted in secret are not opened exactly")
+            raise ProtocolError("means over records whose number is secret are not opened exactly")
         count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
             gap, shifts = self._gap(heads, batch, penalty)
-            loss = shared_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
-            spread = shared_measures.variance(logits)
+            loss = secure_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
+            spread = secure_measures.variance(logits)
             flipped, among = self._flips(heads, logits, penalty if flips else None, shifts)
             rate = (flipped.exact() / among).rescale(WIDE_BITS, sliced=True)
             figures = crypten.stack([loss, spread, gap, rate], dim=1)
@@ -482,7 +459,7 @@ class SecureEngine:
     def choose(
         self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty, target: Target
     ) -> SharedHead:
-        """About 20 rounds, seven of them for the rule, and one for each head. Words: as of `measure`."""
+        """About 20 rounds, seven of them for the rule, and one for each head. Ring elements: as of `measure`."""
         with self.session.measure("choice of lambda"):
             logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
             met = self._meets(heads, logits, penalty, target, batch.presence)
@@ -496,18 +473,18 @@ class SecureEngine:
         """The mean squared gap of each head, WIDE_BITS; of modules also the shifts of their logits."""
         count = len(heads)
         if not isinstance(heads[0], SharedModule):
-            return shared_measures.gap_squared(self.session, penalty, self._weights(heads), count), None
+            return secure_measures.gap_squared(self.session, penalty, self._weights(heads), count), None
         shifts = [] if penalty is None else self._module_shifts(heads, batch.own, penalty.chosen)
         if not shifts:
             return self.session.public(np.zeros(count), WIDE_BITS), shifts
-        return modules.gap_squared(shifts, count), shifts
+        return secure_measures.mean_square(shifts, count), shifts
 
-    def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedChoices) -> list[Shared]:
+    def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS; the rounds of logits, for all draws together."""
         if isinstance(own, SharedRows):
             raise ProtocolError("a module needs encodings that their owners know")
         whole = self._side_by_side(own, FRACTION_BITS)
-        copies = [whole.pinned(), *modules.moved_rows(self.session, whole, chosen)]
+        copies = [whole.pinned(), *secure_steps.moved_rows(self.session, whole, chosen)]
         logits, rows = self._logits_of(heads, crypten.cat(copies)), len(own)
         self._forget(*copies)
         first = logits[:rows]
@@ -523,11 +500,11 @@ class SecureEngine:
     ) -> Shared:
         """The bits that say whether each head meets the target."""
         if target.measure == "gap":
-            gap = shared_measures.gap_squared(self.session, penalty, self._weights(heads), len(heads))
-            both = shared_measures.gap_and_spread(self.session, gap, logits, presence)
+            gap = secure_measures.gap_squared(self.session, penalty, self._weights(heads), len(heads))
+            both = secure_measures.gap_and_spread(self.session, gap, logits, presence)
             return choice.meets(*both, target.most)
         flipped, among = self._flips(heads, logits, penalty)
-        return 1 - (shared_measures.room_for_flips(self.session, flipped, among, target.most, presence) < 0)
+        return 1 - (secure_measures.room_for_flips(self.session, flipped, among, target.most, presence) < 0)
 
     def best_temperature(
         self, trained: SharedHead | SharedModule, batch: SharedBatch, temperatures: Sequence[float]
@@ -557,22 +534,22 @@ class SecureEngine:
     ) -> Shared:
         """The bits that say whether the loss rises from each temperature to the next."""
         logits, task = self._logits([trained], batch), trained.task
-        return shared_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
+        return secure_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
 
-    def guess(self, descent: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
+    def fit_adversary(self, optimizer: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
         """Four rounds (protocols/steps/second_order.py)."""
-        self._check_last(descent)
-        batch, holder = descent.batch, self.group_holders[attribute]
+        self._check_last(optimizer)
+        batch, holder = optimizer.batch, self.group_holders[attribute]
         with self.session.measure("leak"):
             shares = share_label(self.session, targets, holder, (batch.rows, outputs), RESIDUAL_BITS)
-            return guessed(descent, shares)
+            return secure_steps.least_squares(optimizer, shares)
 
     def recovered(
         self, trained: SharedHead, batch: SharedBatch, groups: AtHolder, attribute: int, count: int, floor: int
     ) -> tuple[float, ...]:
         with self.session.measure("leak"):
             holder, logits = self.group_holders[attribute], self._logits([trained], batch)
-            figures = shared_measures.recovered(self.session, logits, groups, holder, count, floor)
+            figures = secure_measures.recovered(self.session, logits, groups, holder, count, floor)
             return tuple(self._told(figures, releases.LEAK).tolist())
 
     def logits(self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows) -> np.ndarray:
@@ -591,7 +568,7 @@ class SecureEngine:
         return self.plain_head(weight, bias, task)
 
     def plain_head(self, weight: Shared, bias: Shared, task: Task) -> SharedHead:
-        """A head outside any descent, for unscaled columns."""
+        """A head outside any optimizer, for unscaled columns."""
         still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
@@ -612,7 +589,7 @@ class SecureEngine:
         return logits
 
     def shared_shift(
-        self, trained: SharedHead | SharedModule, chosen: SharedChoices, encodings: Blocks | SharedRows
+        self, trained: SharedHead | SharedModule, chosen: SharedDraws, encodings: Blocks | SharedRows
     ) -> Shared:
         """The change of the logits of these records by the displacements of one draw, as a CrypTen tensor."""
         if isinstance(trained, SharedModule):
@@ -621,7 +598,7 @@ class SecureEngine:
             (shift,) = self._shifts([trained], chosen)
         return shift
 
-    def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Shared]:
+    def _shifts(self, heads: Sequence[SharedHead], chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS."""
         weights, found = self._weights(heads)[torch.from_numpy(chosen.columns)], []
         for draw in chosen.draws:
@@ -655,7 +632,7 @@ class SecureEngine:
         if not isinstance(own, SharedRows):
             return self._side_by_side(own * factor, FRACTION_BITS).pinned()
         head.check_reach(own.reach * factor)
-        words = own.words
+        words = own.tensor
         if scale is not None:
             words = head.scaled_columns(words, self._side_by_side(scale, SCALE_BITS))
         return (words if own.presence is None else with_bias(self.session, own, words)).pinned()
@@ -663,7 +640,7 @@ class SecureEngine:
     def _logits_of(self, heads: Heads, rows: Shared) -> Shared:
         """Of all heads side by side, which are of one kind."""
         if isinstance(heads[0], SharedModule):
-            return crypten.cat([modules.forward(one, rows) for one in heads], dim=1)
+            return crypten.cat([secure_steps.forward(one, rows) for one in heads], dim=1)
         bias, weights = crypten.cat([one.weights.bias for one in heads]), self._weights(heads)
         counts = rows.size(1) > weights.size(0)  # the last column is that of the bias
         wide = rows @ crypten.cat([weights, bias[None]]) if counts else rows @ weights + bias
@@ -687,7 +664,7 @@ class SecureEngine:
             shifts = []
         elif shifts is None:
             shifts = self._shifts(heads, penalty.chosen)
-        return shared_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
+        return secure_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
 
     def _forget(self, *pinned: Shared) -> None:
         for one in pinned:

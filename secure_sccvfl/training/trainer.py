@@ -102,6 +102,7 @@ class Counterfactuals:
 class Trainer:
     """One run on one engine. `run` is the whole method; `state` is what a checkpoint keeps."""
 
+    state: State
     by_card = True
     """Whether it needs no table but those of `TrainConfig.tabled`."""
     further_steps = 0
@@ -354,21 +355,19 @@ class Trainer:
         """
         config = self.config
         if config.consistency_from == "tables" or (config.releases_gram and not last):
-            penalty, energy = self._penalty_of_tables(finding, generators)
+            penalty, bound = self._penalty_of_tables(finding, generators)
             check = penalty
             if config.flip_target is not None:
                 check = self._penalties_of_records(finding, generators, [(self.validation, self.check_encodings)])[0]
-            return penalty, check, energy
+            return penalty, check, bound
         if config.releases_gram:
-            penalty, energy = self._penalty_of_released_gram(finding, generators)
-            return penalty, penalty, energy
+            penalty, bound = self._penalty_of_released_gram(finding, generators)
+            return penalty, penalty, bound
         parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
-        *both, energy = self._penalties_of_records(finding, generators, parts)
-        return both[0], both[1], energy
+        penalty, check, bound = self._penalties_of_records(finding, generators, parts)
+        return penalty, check, bound
 
-    def _penalty_of_tables(
-        self, finding: RoleAssignment, generators: Generators
-    ) -> tuple[Any, dict[int, np.ndarray]]:
+    def _penalty_of_tables(self, finding: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
         names = set(finding.roles.edited) - set(finding.roles.dropped)
@@ -380,7 +379,7 @@ class Trainer:
             for attribute in self.train.protected
         ]
         energy = {p.rank: np.max([gram[p.rank].energy for gram in grams], axis=0) for p in self.train.parties}
-        return self.engine.expected(grams, self.proxy_directions(finding.roles)), energy
+        return self.engine.table_penalty(grams, self.proxy_directions(finding.roles)), energy
 
     def gram_of(self, party: Party, generator: Generator, names: Collection[str], groups: int) -> TableGram:
         """Party step, local: its part of the expected Gram matrix of counterfactual changes of these features."""
@@ -409,7 +408,7 @@ class Trainer:
             for p in self.train.parties
         }
         directions = self.proxy_directions(finding.roles)
-        return self.engine.expected([parts], directions), {rank: part.energy for rank, part in parts.items()}
+        return self.engine.table_penalty([parts], directions), {rank: part.energy for rank, part in parts.items()}
 
     def _noisy_gram(self, roles: Roles, generators: Generators, moving: Mapping[int, np.ndarray]) -> np.ndarray:
         """Release the mean Gram matrix of the training records' counterfactuals, over all columns; 0 without any."""
@@ -447,7 +446,7 @@ class Trainer:
             for index, attribute in enumerate(part.protected):
                 made = self.encoded(part, encodings, len(attribute.groups), generators[attribute.name])
                 moving = self.moving(finding.roles)
-                selected.append(self.engine.edits(made, attribute.codes, index, moving, part.presence))
+                selected.append(self.engine.counterfactuals(made, attribute.codes, index, moving, part.presence))
                 if part is self.train:
                     share = part.rows / part.count
                     energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}
@@ -539,8 +538,8 @@ class Trainer:
             self.hooks.progress(name, taken, total)
             if segment.recompute:
                 optimizer = self.engine.sharpen(weights, optimizer)
-            weights = self.engine.steps(weights, optimizer, segment.count, fine=segment.fine)
-            taken += segment.count
+            weights = self.engine.steps(weights, optimizer, segment.steps, fine=segment.fine)
+            taken += segment.steps
             if keep:
                 self.update(head=weights, taken=taken)
                 self.hooks.keep(self.state)
@@ -553,7 +552,7 @@ class Trainer:
         number of columns, so at this rate every step goes down, whatever the data are (`grid`, Scale). The weights
         stay secret: no bit about them is opened, not even whether they are in range. They carry no noise and are
         never released; those of the grid start from them and end within the checked tolerance of their minimum
-        wherever they started (`releases.heads`). A module takes the first of its steps here.
+        wherever they started (`releases.mechanisms`). A module takes the first of its steps here.
         """
         self.hooks.progress("warm-up", 0, 1)
         config, weights = self.config, self.state.head
@@ -562,14 +561,14 @@ class Trainer:
             flat, weight = self.curvature_bound(), config.guard
             bound = {k: flat[k] + lam * made.energy[k] + weight * made.reach[k] for k in flat}
             step = Step(WARM_RATE / self.engine.width(weights), 0.0, lam, weight)
-            optimizer = self.engine.prepare(self.batch, made.penalty, step, bound)
+            optimizer = self.engine.first_order(self.batch, made.penalty, step, bound)
         else:
             optimizer = self._module_optimizer(made.penalty, lam)
         self.update(head=self.engine.steps(weights, optimizer, WARM_STEPS))
 
     def _module_optimizer(self, penalty: Any, lam: float) -> Any:
         step = Step(MODULE_RATE, MODULE_MOMENTUM, lam, self.config.guard)
-        return self.engine.prepare_module(self.batch, penalty, step, self.config.ridge)
+        return self.engine.autograd(self.batch, penalty, step, self.config.ridge)
 
     def weights_of(self, made: Counterfactuals, lambdas: Sequence[float]) -> tuple[Any, ...]:
         """Weights for each lambda: of a linear head all at once, of a module one lambda after another."""
@@ -602,7 +601,7 @@ class Trainer:
         if not self.state.taken:
             self.update(head=self._start(grid))
         if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
-            optimizer = self.engine.prepare_grid(self.batch, penalty, grid, bounds)
+            optimizer = self.engine.second_order(self.batch, penalty, grid, bounds)
             if grid.guesses:
                 self.adversaries = adversaries(self.engine, optimizer, self.train.protected)
             schedule = second_order_schedule(config, self.task, self.state.taken)
@@ -630,9 +629,9 @@ class Trainer:
             ):
                 raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
         bounds = Bounds(flat, made.energy, made.reach)
-        optimizer = self.engine.prepare_grid(self.batch, made.penalty, grid, bounds, noise)
+        optimizer = self.engine.second_order(self.batch, made.penalty, grid, bounds, noise)
         schedule = private_schedule(config, noise, self.train.rows, count, max(grid.lambdas), self.further_steps)
-        total = sum(segment.count for segment in schedule)
+        total = sum(segment.steps for segment in schedule)
         weights, optimizer = self._optimize(self._start(grid), optimizer, schedule, total, keep=False)
         self.update(head=self.engine.finish(weights, optimizer), taken=config.grid_steps)
         return self.engine.apart(self.state.head, self.outputs)

@@ -18,7 +18,7 @@ from protocols.operations import arithmetic, group_table
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, share_of
 from protocols.steps import weighted_sums
-from secure_sccvfl.training.sharing import side_by_side
+from secure_sccvfl.training.shared import side_by_side
 from tests.contract import test_split as split
 from tests.support.harness import results, run_session
 

@@ -19,7 +19,7 @@ from protocols.alignment.ids import canonical
 from protocols.config import SessionConfig
 from protocols.records.chain import unused_name
 from secure_sccvfl.data import files
-from secure_sccvfl.releases import record_tags
+from secure_sccvfl.releases import record_key
 from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.member.outlook import outlook
 from secure_sccvfl.runs.member.plan import make_plan
@@ -81,7 +81,7 @@ def test_without_the_canonical_form_they_are_strangers(
     spent: Any, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The control: tags of ids as they are written, and files read as they were."""
-    monkeypatch.setattr(record_tags, "canonical", lambda name: name)
+    monkeypatch.setattr(record_key, "canonical", lambda name: name)
     monkeypatch.setattr(files, "identified", lambda table, rule, owner: table)
     other = tmp_path / "other"
     path = write_data(other, named([f"É{k:04d}" for k in range(200)]))
@@ -105,13 +105,13 @@ def test_without_the_binding_another_rule_starts_anew(spent: Any, monkeypatch: p
         head, *rows = (home / name).read_text().splitlines()
         (home / name).write_text("\n".join([f"{head},id2", *(f"{row},1" for row in rows)]) + "\n")
     assert "were made of column 'id'" in again(home, options)
-    honest = record_tags._read
+    honest = record_key._read
 
     def unbound(path: Path) -> Any:
         key = honest(path)
-        return None if key is None else record_tags.RecordKey(key._key)
+        return None if key is None else record_key.RecordKey(key._key)
 
-    monkeypatch.setattr(record_tags, "_read", unbound)
+    monkeypatch.setattr(record_key, "_read", unbound)
     assert again(home, options) == ""
 
 

@@ -22,7 +22,7 @@ from secure_sccvfl.audit.attacks.catalogue import NO_GAIN
 from secure_sccvfl.audit.bounds import audit
 from secure_sccvfl.audit.evaluation import ATTACK, Row, ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, Target, write_records
-from secure_sccvfl.audit.inference import Inference, dependence, folds, gain_interval, infer
+from secure_sccvfl.audit.inference import Inference, dependence, gain_interval, infer
 from secure_sccvfl.audit.report import assemble, checks, markdown
 from secure_sccvfl.audit.share_probe import columns, drawn, held
 from secure_sccvfl.audit.transcripts import contents, seen_by_network
@@ -221,12 +221,6 @@ def test_the_test_of_columns_holds_its_level() -> None:
     seen = rng.normal(size=(120, 50)).astype(np.float32)
     small = sum(dependence(seen, rng.permutation(np.arange(120) % 2), k) < 0.1 for k in range(30))
     assert small <= 9  # binomial(30, .1): 10 or more has a chance of .05 %
-
-
-def test_halves_are_balanced_and_do_not_meet() -> None:
-    truth = np.array([0] * 30 + [1] * 11)
-    part = folds(truth, 2, 3)
-    assert int(part[:30].sum()) == 15 and int(part[30:].sum()) == 5
 
 
 def by_halves(seen: np.ndarray, truth: np.ndarray, half: np.ndarray) -> Inference:

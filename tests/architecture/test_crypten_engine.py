@@ -170,7 +170,7 @@ def trained(session: Session) -> None:
     own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
     batch, penalty = own.inputs(engine)
     grid = test_grid.grid_of(problem, (0.5, 4.0))
-    descent = engine.prepare_grid(batch, penalty, grid, test_grid.bounds_of(own, test_grid.guard_length(problem)))
+    descent = engine.second_order(batch, penalty, grid, test_grid.bounds_of(own, test_grid.guard_length(problem)))
     heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
     own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
     engine.check_range(heads, batch)

@@ -52,22 +52,22 @@ class Problem:
     def inputs(self, engine):
         """Batch and penalty."""
         batch = engine.bind(self.x, self.y, self.ridge, self.outputs)
-        return batch, engine.join([engine.edits(self.deltas, self.s)], [self.guard])
+        return batch, engine.join([engine.counterfactuals(self.deltas, self.s)], [self.guard])
 
     def trained(self, engine, batch, penalty, step, steps):
         """A head after this many steps from zero."""
-        descent = engine.prepare(batch, penalty, step, self.curvature)
+        descent = engine.first_order(batch, penalty, step, self.curvature)
         return engine.steps(engine.head(batch, self.outputs, self.task), descent, steps)
 
     def script(self, engine, step, steps=6):
         """What a run does, on any engine."""
         batch, penalty = self.inputs(engine)
         trained = engine.head(batch, self.outputs, self.task)
-        warm = engine.prepare(batch, None, Step(0.1, 0.5), {k: 2 * v for k, v in self.curvature.items()})
+        warm = engine.first_order(batch, None, Step(0.1, 0.5), {k: 2 * v for k, v in self.curvature.items()})
         trained = engine.steps(trained, warm, 3)
         engine.check_range([trained], batch)
         first = trained
-        trained = engine.steps(trained, engine.prepare(batch, penalty, step, self.curvature), steps)
+        trained = engine.steps(trained, engine.first_order(batch, penalty, step, self.curvature), steps)
         engine.check_range([first, trained], batch)
         kept = engine.choose([first, trained], batch, penalty, Target("gap", 0.02))
         found = {

@@ -81,11 +81,6 @@ def analytic_epsilon(multiplier, delta):
 
 
 @KINDS
-def test_nothing_costs_nothing(kind):
-    assert read(kind, []) == 0.0
-
-
-@KINDS
 @pytest.mark.parametrize("multiplier", [0.2, 0.5, 1, 2, 5, 20])
 def test_never_below_the_analytic_value(kind, multiplier):
     found, exact = read(kind, [event(multiplier)]), analytic_epsilon(multiplier, DELTA)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from opacus.grad_sample import GradSampleModule
 
 from accounting.accountant import epsilons
 from accounting.budget import Budget
@@ -29,7 +28,7 @@ from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.base import noise_multiplier_of
 from secure_sccvfl.training.modes.dp import DpConfig, Score, dp_config, dp_releases, parameters_of, train_dp
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.sharing import side_by_side
+from secure_sccvfl.training.shared import side_by_side
 from secure_sccvfl.training.trainer import Hooks
 from tests.support.chance import confirmed, fits_alone
 from tests.support.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
@@ -314,15 +313,6 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
         assert np.array_equal(score.encoder()(units), model.encoders[rank](units))
 
 
-def test_a_run_that_had_ended_its_steps_makes_no_more(tmp_path):
-    config = DpConfig(units=1, steps=3)
-    first = run_dp(config, tmp_path, multiplier=4.0, hooks=lambda rank, kept: Hooks(keep=kept.keep))
-    again = run_dp(config, tmp_path, multiplier=4.0, name="again", resume=True)
-    for (before, paid, *_), (after, spent, cost, released) in zip(first, again, strict=True):
-        assert not after.events and not released and cost is None and spent == paid
-        assert np.array_equal(before.own["dp totals"], after.own["dp totals"])
-
-
 def labels_read(folder, multiplier, epsilon, rows=60):
     """How well each party reads labels from its sums, with few records and many parameters."""
     label = german().data.label.values[german().split.train][:rows]
@@ -357,13 +347,3 @@ def test_per_record_gradients_are_those_of_single_records():
         assert np.abs(each - expected).max() < 1e-12 < 1e-3 < np.abs(expected).max()
         score = Score(party, 3, 0)
         score.learn(expected.mean(axis=0), 1.0, 0.5)
-
-
-def test_gradients_come_from_opacus(monkeypatch):
-    """Opacus' rule for linear layers is what makes them: half of it is half of them."""
-    (party,) = german_part(0, 40).parties
-    honest = Score(party, 3, 0).gradients()
-    rules = GradSampleModule.GRAD_SAMPLERS
-    rule = rules[torch.nn.Linear]
-    monkeypatch.setitem(rules, torch.nn.Linear, lambda *a: {k: v / 2 for k, v in rule(*a).items()})
-    assert np.array_equal(Score(party, 3, 0).gradients(), honest / 2)

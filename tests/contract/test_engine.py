@@ -69,23 +69,6 @@ def test_steps_follow_the_gradient_of_the_stated_objective(side, task, outputs):
         assert np.abs(found - expected).max() < side.tolerance
 
 
-def test_a_descent_may_be_taken_in_parts(side):
-    problem = Problem(WIDTHS)
-
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        descent = engine.prepare(batch, penalty, WEIGHTED, own.curvature)
-        start = engine.head(batch, 1, "binary")
-        parts = engine.steps(engine.steps(start, descent, 2), descent, 4)
-        once = engine.steps(start, descent, 6)
-        return [engine.logits(head, own.x) for head in (start, parts, once)]
-
-    for start, parts, once in side.run(problem, script):
-        assert np.abs(once).max() > 0.1
-        assert np.abs(parts - once).max() < side.tolerance
-        assert np.abs(start).max() < side.tolerance, "steps return a new head and leave the given one"
-
-
 def test_a_head_goes_on_in_another_descent(side):
     """Heads are of the columns as they are, whatever curvature a descent scales by."""
     problem = Problem(WIDTHS)
@@ -95,7 +78,7 @@ def test_a_head_goes_on_in_another_descent(side):
         head = own.trained(engine, batch, None, Step(0.1, 0.5), 4)
         before = engine.logits(head, own.x)
         wide = {rank: 3 * block for rank, block in own.curvature.items()}
-        return before, engine.logits(engine.steps(head, engine.prepare(batch, penalty, WEIGHTED, wide), 0), own.x)
+        return before, engine.logits(engine.steps(head, engine.first_order(batch, penalty, WEIGHTED, wide), 0), own.x)
 
     for before, after in side.run(problem, script):
         assert np.abs(before).max() > 0.1
@@ -105,13 +88,13 @@ def test_a_head_goes_on_in_another_descent(side):
 def test_a_descent_ends_where_the_next_one_is_prepared(side):
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        ended = engine.prepare(batch, None, WEIGHTED, own.curvature)
-        engine.prepare(batch, penalty, WEIGHTED, own.curvature)
+        ended = engine.first_order(batch, None, WEIGHTED, own.curvature)
+        engine.first_order(batch, penalty, WEIGHTED, own.curvature)
         engine.steps(engine.head(batch, 1, "binary"), ended, 1)
 
     with pytest.raises(ExceptionGroup) as refused:
         side.run(Problem(WIDTHS), script)
-    assert any("this descent has ended" in str(error) for error in refused.value.exceptions)
+    assert any("this optimizer has ended" in str(error) for error in refused.value.exceptions)
 
 
 def test_the_direction_is_selected_by_s_alone(side):
@@ -130,36 +113,6 @@ def test_the_direction_is_selected_by_s_alone(side):
         assert a.gap_rms == pytest.approx(b.gap_rms, abs=side.tolerance)
 
 
-def split_like(problem, rows):
-    return dict(enumerate(np.split(rows, np.cumsum(problem.widths)[:-1], axis=1)))
-
-
-@pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3)])
-def test_rows_that_s_selects_train_as_if_they_were_the_parties_own(side, task, outputs):
-    problem, own_rows = Problem(WIDTHS, task, outputs), Problem(WIDTHS, task, outputs)
-    own_rows.x = split_like(problem, selected(problem)[1])
-
-    def selecting(engine, own):
-        rows = engine.select(iter(own.deltas[1]), own.s)
-        batch = engine.bind(rows, own.y, own.ridge, outputs)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
-        head = own.trained(engine, batch, penalty, WEIGHTED, 4)
-        engine.check_range([head], batch)
-        return engine.measure([head], batch, penalty)[0], engine.logits(head, rows)
-
-    def given(engine, own):
-        batch, penalty = own.inputs(engine)
-        head = own.trained(engine, batch, penalty, WEIGHTED, 4)
-        return engine.measure([head], batch, penalty)[0], engine.logits(head, own.x)
-
-    tolerance = side.tolerance
-    ((expected, logits),) = SIDES["plain"].run(own_rows, given)
-    for seen, found in side.run(problem, selecting):
-        assert np.abs(logits).max() > 0.1 and np.abs(found - logits).max() < tolerance
-        assert seen.loss == pytest.approx(expected.loss, abs=tolerance)
-        assert seen.spread == pytest.approx(expected.spread, abs=tolerance)
-
-
 def test_rows_are_selected_by_s_alone(side):
     """What an owner would have shown as a member of another group has no effect."""
     problem, other = Problem(WIDTHS), Problem(WIDTHS)
@@ -175,14 +128,6 @@ def test_rows_are_selected_by_s_alone(side):
 
     for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
         assert np.abs(a).max() > 0.1 and np.abs(a - b).max() < side.tolerance
-
-
-def test_rows_cannot_be_selected_without_s(side):
-    problem = Problem(WIDTHS)
-    problem.s = None
-    with pytest.raises(ExceptionGroup) as refused:
-        side.run(problem, lambda engine, own: engine.select(own.deltas[0], own.s) and None)
-    assert any("needs" in str(error) for error in refused.value.exceptions)
 
 
 def test_measures_are_what_they_are_called(side):
@@ -218,7 +163,7 @@ def test_the_choice_is_the_first_head_that_meets_the_rule(side, measure, target,
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent, head = engine.prepare(batch, penalty, WEIGHTED, own.curvature), engine.head(batch, 1, "binary")
+        descent, head = engine.first_order(batch, penalty, WEIGHTED, own.curvature), engine.head(batch, 1, "binary")
         heads = [head := engine.steps(head, descent, 2) for _ in range(3)]
         chosen = engine.choose(heads, batch, penalty, Target(measure, target))
         return [engine.logits(one, own.x) for one in heads], engine.logits(chosen, own.x)
@@ -244,21 +189,6 @@ def test_the_best_temperature_has_the_lowest_loss(side):
         assert 0 < best < len(TEMPERATURES) - 1, "neither end of the grid"
         assert found == best
         assert np.abs(tempered - logits / TEMPERATURES[best]).max() < side.tolerance
-
-
-def test_the_order_of_rows_changes_nothing_but_order(side):
-    problem, other = Problem(WIDTHS), Problem(WIDTHS)
-    order = np.random.default_rng(1).permutation(problem.rows)
-    other.x = {k: v[order] for k, v in problem.x.items()}
-    other.deltas = [[{k: v[order] for k, v in b.items()} for b in draw] for draw in problem.deltas]
-    other.y, other.s = problem.y[order], problem.s[order]
-
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        return engine.logits(own.trained(engine, batch, penalty, WEIGHTED, 5), own.x)
-
-    for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
-        assert np.abs(a[order] - b).max() < side.tolerance
 
 
 def test_numbers_of_all_parties_are_published_and_summed(side):

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from protocols.operations import arithmetic, banded
+from protocols.operations import banded
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -16,9 +16,9 @@ from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Target
 from secure_sccvfl.training.grid import LEFT, Bounds, Grid, inverses
-from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.schedule import second_order_schedule
+from secure_sccvfl.training.shared import SharedPenalty
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_plaintext, in_secret
 
@@ -90,7 +90,7 @@ def training(grid, length, steps=CONFIG.grid_steps, sharpened=CONFIG.sharpened):
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
         heads = engine.apart(descended(engine, batch, descent, grid, own.task, config))
         session = getattr(engine, "session", None)
         rounds = session and {name: cost.rounds for name, cost in session.costs.items()}
@@ -142,30 +142,6 @@ def optima(problem, grid):
             for lam, weight in zip(grid.lambdas, grid.guards, strict=True)
         ]
     )
-
-
-@pytest.mark.parametrize("side", sorted(SIDES))
-def test_each_of_several_classes_reaches_its_optimum_against_the_rest(side):
-    problem = Problem(WIDTHS, "multiclass", 3)
-    lambdas = (0.0, 4.0)
-    grid = grid_of(problem, tuple(lam for lam in lambdas for _ in range(3)))
-
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, guard_length(problem)))
-        heads = engine.apart(descended(engine, batch, descent, grid, "multiclass"), 3)
-        return [engine.logits(one, own.x) for one in heads]
-
-    against_rest = [Problem(WIDTHS, "multiclass", 3) for _ in range(3)]
-    for code, one in enumerate(against_rest):
-        one.y, one.task = (problem.y == code).astype(float), "binary"
-    one_each = grid_of(problem, lambdas)
-    expected = np.stack([optima(one, one_each) for one in against_rest], axis=2)
-    for heads in SIDES[side].run(problem, script):
-        for at, logits in enumerate(heads):
-            assert logits.shape == (ROWS, 3)
-            assert np.abs(expit(logits) - expit(expected[:, at])).max() < 0.005
-            assert np.abs(logits - expected[:, at]).max() < CLOSE
 
 
 @pytest.mark.parametrize("side", sorted(SIDES))
@@ -266,11 +242,11 @@ def test_steps_may_be_taken_in_parts_and_a_descent_ends_with_the_next():
     def script(engine, own):
         batch, penalty = own.inputs(engine)
         bounds = bounds_of(own, length)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds)
+        descent = engine.second_order(batch, penalty, grid, bounds)
         zero = engine.head(batch, len(grid), own.task)
         once = engine.steps(zero, descent, 5)
         parts = engine.steps(engine.steps(zero, descent, 2), descent, 3)
-        again = engine.prepare_grid(batch, penalty, grid, bounds)
+        again = engine.second_order(batch, penalty, grid, bounds)
         resumed = engine.steps(engine.steps(engine.steps(zero, again, 0), again, 2), again, 3)
         with pytest.raises(ValueError, match="has ended"):
             engine.steps(zero, descent, 1)
@@ -289,7 +265,7 @@ def test_many_rows_step_in_parts_of_the_grid(monkeypatch):
     problem = Problem(WIDTHS)
     script = training(grid_of(problem), guard_length(problem), 3)
     ((expected, _),) = in_plaintext(problem, script)
-    monkeypatch.setattr("secure_sccvfl.training.descents.shared._TOGETHER", 2 * ROWS)
+    monkeypatch.setattr("secure_sccvfl.training.secure_steps._TOGETHER", 2 * ROWS)
     for found, rounds in in_secret(problem, script):
         assert rounds["training step"] == 3 * 3 * STEP_ROUNDS
         assert np.abs(found - expected).max() < FOLLOWS
@@ -304,8 +280,8 @@ def test_rows_that_s_selects_train_as_if_they_were_the_parties_own():
     def selecting(engine, own):
         rows = engine.select(iter(own.deltas[1]), own.s)
         batch = engine.bind(rows, own.y, own.ridge)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length, selected=1))
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length, selected=1))
         heads = engine.apart(descended(engine, batch, descent, grid, "binary"))
         return np.hstack([engine.logits(one, rows) for one in heads])
 
@@ -320,7 +296,7 @@ def test_measures_and_the_choice_are_those_of_each_head_alone():
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
         heads = engine.apart(engine.steps(engine.head(batch, len(grid), "binary"), descent, 12))
         engine.check_range(heads, batch)
         seen = engine.measure(heads, batch, penalty, flips=True)
@@ -456,18 +432,9 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
         shares = engine.session.public(penalty.gram, second_order.MATRIX_BITS)
         shared = SharedPenalty((), shares, tuple(guard[rank] for guard in guards))
         mine = Bounds(*({rank: blocks[rank]} for blocks in bounds))
-        descent = engine.prepare_grid(bound, shared, grid, mine)
+        descent = engine.second_order(bound, shared, grid, mine)
         heads = engine.apart(descended(engine, bound, descent, grid, "binary", config))
         return np.hstack([engine.logits(one, own.x) for one in heads])
 
     for found in in_secret(problem, script):
         assert np.abs(found - expected).max() < CLOSE
-
-
-def test_blocks_of_the_wrong_width_are_refused():
-    with pytest.raises(ExceptionGroup) as refused:
-        in_secret(
-            Problem((3, 2)),
-            lambda engine, own: arithmetic.mask_blocks(engine.session.party, [np.zeros((4, 1), np.int64)], (3, 2)),
-        )
-    assert any("columns" in str(error) for error in refused.value.exceptions)

@@ -28,7 +28,7 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.releases.ledgers import EVALUATIONS
-from secure_sccvfl.releases.record_tags import RecordKey
+from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.runs.console import WRONG_USE
 from secure_sccvfl.runs.jobs import Progress, agreed_plan, make_job
@@ -452,7 +452,7 @@ def test_a_run_that_stops_before_its_first_checkpoint_opened_nothing_of_records(
     with pytest.raises(ExceptionGroup):
         run(jobs(TrainJob, dataset), tmp_path / "run", stop)
     assert set(opened(tmp_path / "run")) <= {UNION, "features", "columns"}
-    assert "no checkpoint in common: start the run anew" in refused(jobs(TrainJob, dataset, resume=True), tmp_path)
+    assert "no checkpoint in common: start the run again" in refused(jobs(TrainJob, dataset, resume=True), tmp_path)
 
 
 def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:

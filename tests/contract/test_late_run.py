@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -148,15 +147,3 @@ def test_a_refresh_after_the_budget_is_spent_is_one_line_and_opens_nothing(tmp_p
     lines = [record.getMessage() for record in caplog.records if "no refresh 1" in record.getMessage()]
     assert len(lines) == PARTIES and all("\n" not in line and "refused by the ledger" in line for line in lines)
     assert results[0]["confidence"] and [r["refresh"] for r in refreshes_of(tmp_path / "party-0")] == [0]
-
-
-def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
-    quick = {"mode": "dp", "dp_steps": 1, "refreshes": 0, "late_refreshes": 1, "private_model": False}
-    results = run_jobs(TrainJob, tmp_path, {**quick, "lambdas": [4.0]})
-    ledger = (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()
-    paid = [line["event"]["name"] for line in map(json.loads, ledger) if "event" in line]
-    assert paid == ["dp gradient-0", "sketch-0", "sketch-1"]
-    log = (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()
-    opened = Counter(json.loads(line)["release"] for line in log)
-    assert [opened[name] for name in ("moved-edited", "guard-length", "range check")] == [2, 0, 1], "no proxy"
-    assert results[0]["steps"] == WARM_STEPS + 9, "those before the refresh, and the grid"

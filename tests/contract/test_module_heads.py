@@ -41,8 +41,8 @@ def script(spec: HeadSpec, steps: int = 10, step: Step = STEP) -> Any:
     def of_engine(engine: Any, problem: Problem) -> dict[str, Any]:
         batch, penalty = problem.inputs(engine)
         head = engine.module_head(batch, problem.outputs, problem.task, spec, SEED)
-        head = engine.steps(head, engine.prepare_module(batch, None, step, RIDGE), 2)
-        head = engine.steps(head, engine.prepare_module(batch, penalty, step, RIDGE), steps - 2)
+        head = engine.steps(head, engine.autograd(batch, None, step, RIDGE), 2)
+        head = engine.steps(head, engine.autograd(batch, penalty, step, RIDGE), steps - 2)
         engine.check_range([head], batch)
         found = {
             "measures": engine.measure([head], batch, penalty, True)[0],
@@ -92,9 +92,9 @@ def test_a_linear_module_has_the_penalty_of_a_linear_head() -> None:
         module = engine.module_head(batch, 1, "binary", HeadSpec("flat"), SEED)
         zero = {name: np.zeros_like(value) for name, value in module.weights.items()}
         module = type(module)(module.spec, zero, zero, "binary", 1)
-        module = engine.steps(module, engine.prepare_module(batch, penalty, step, RIDGE), 1)
+        module = engine.steps(module, engine.autograd(batch, penalty, step, RIDGE), 1)
         linear = engine.steps(
-            engine.head(batch, 1, "binary"), engine.prepare(batch, penalty, step, given.curvature), 1
+            engine.head(batch, 1, "binary"), engine.first_order(batch, penalty, step, given.curvature), 1
         )
         return module.weights["0.weight"][0], linear.weight[:, 0]
 
@@ -169,20 +169,6 @@ def test_settings_that_do_not_go_with_a_module_are_one_line(given: dict[str, Any
 def test_a_head_needs_a_name_of_its_own(name: str) -> None:
     with pytest.raises(HeadError, match="cannot be named"):
         register_head(name, deep)
-
-
-def test_a_descent_that_has_ended_takes_no_more_steps() -> None:
-    def again(engine: Any, problem: Problem) -> None:
-        batch, penalty = problem.inputs(engine)
-        head = engine.module_head(batch, 1, "binary", HeadSpec("mlp", 3), SEED)
-        first = engine.prepare_module(batch, penalty, STEP, RIDGE)
-        engine.prepare_module(batch, None, STEP, RIDGE)
-        engine.steps(head, first, 1)
-
-    for side in SIDES.values():
-        with pytest.raises(ExceptionGroup) as stopped:
-            side.run(Problem(WIDTHS), again)
-        assert any("has ended" in str(error) for error in stopped.value.exceptions)
 
 
 def test_gradients_of_a_product_are_computed_for_factors_that_need_one() -> None:

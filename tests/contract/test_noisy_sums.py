@@ -12,9 +12,9 @@ from accounting.records import RecordSet
 from protocols.operations import noise
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import DROP_M, MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases.charging import Charger
 from tests.contract.test_secure_evaluation import GROUPS, LABEL, shares
 from tests.support.harness import run_session

@@ -50,7 +50,7 @@ def checked(grid, length):
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
         heads = engine.apart(descended(engine, batch, descent, grid, "binary"))
         engine.check_range(heads, batch)
         return np.hstack([engine.logits(one, own.x) for one in heads])
@@ -109,7 +109,7 @@ def test_a_gram_matrix_is_right_up_to_the_edge_of_its_range():
 
     def script(engine, own):
         engine.bind(own.x, own.y, own.ridge)
-        shares = engine.edits(own.deltas, own.s).gram
+        shares = engine.counterfactuals(own.deltas, own.s).gram
         came = engine.session.party.open_masked("test", [share_of(shares)])  # the values of a test are not secret
         return came[0]
 
@@ -125,7 +125,7 @@ def test_edits_whose_gram_matrix_would_wrap_are_refused_before_they_are_sent():
     def script(engine, own):
         engine.bind(own.x, own.y, own.ridge)
         try:
-            engine.edits(own.deltas, own.s)
+            engine.counterfactuals(own.deltas, own.s)
         finally:
             rounds.append({name: cost.rounds for name, cost in engine.session.costs.items()})
 

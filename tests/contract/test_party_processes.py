@@ -106,7 +106,7 @@ class PartyEngine(Side):
 
         return self._call((encodings, label, ridge), joint)
 
-    def edits(self, deltas, groups, attribute=0, moving=None, presence=None):
+    def counterfactuals(self, deltas, groups, attribute=0, moving=None, presence=None):
         made = [list(draw) for draw in deltas]
 
         def joint(parts):
@@ -114,7 +114,7 @@ class PartyEngine(Side):
                 [merged(blocks) for blocks in zip(*by_party, strict=True)]
                 for by_party in zip(*(p[0] for p in parts), strict=True)
             ]
-            return self.engine.edits(draws, held([p[1] for p in parts]))
+            return self.engine.counterfactuals(draws, held([p[1] for p in parts]))
 
         return self._call((made, groups), joint)
 
@@ -123,10 +123,10 @@ class PartyEngine(Side):
             guards, lambda parts: self.engine.join(edits, [merged(g) for g in zip(*parts, strict=True)])
         )
 
-    def expected(self, grams, guards):
+    def table_penalty(self, grams, guards):
         def joint(parts):
             whole = [merged(by_party) for by_party in zip(*(p[0] for p in parts), strict=True)]
-            return self.engine.expected(whole, [merged(g) for g in zip(*(p[1] for p in parts), strict=True)])
+            return self.engine.table_penalty(whole, [merged(g) for g in zip(*(p[1] for p in parts), strict=True)])
 
         return self._call((grams, guards), joint)
 
@@ -139,18 +139,18 @@ class PartyEngine(Side):
     def copied(self, head, copies, control=False):
         return self.engine.copied(head, copies, control)
 
-    def prepare(self, batch, penalty, step, curvature):
-        return self._call(curvature, lambda parts: self.engine.prepare(batch, penalty, step, merged(parts)))
+    def first_order(self, batch, penalty, step, curvature):
+        return self._call(curvature, lambda parts: self.engine.first_order(batch, penalty, step, merged(parts)))
 
-    def prepare_grid(self, batch, penalty, grid, bounds):
+    def second_order(self, batch, penalty, grid, bounds):
         def joint(parts):
             whole = Bounds(*(merged(blocks) for blocks in zip(*parts, strict=True)))
-            return self.engine.prepare_grid(batch, penalty, grid, whole)
+            return self.engine.second_order(batch, penalty, grid, whole)
 
         return self._call(bounds, joint)
 
-    def steps(self, head, descent, count):
-        return self.engine.steps(head, descent, count)
+    def steps(self, head, descent, count, *, fine=False):
+        return self.engine.steps(head, descent, count, fine=fine)
 
     def sharpen(self, head, descent):
         return self._call(None, lambda _: self.engine.sharpen(head, descent))

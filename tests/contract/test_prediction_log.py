@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from protocols.session.runtime import Session
-from secure_sccvfl.releases import record_tags
+from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
 from secure_sccvfl.runs.scoring.decisions import UNDECIDED
 from secure_sccvfl.runs.scoring.jobs import PredictJob
@@ -231,7 +231,7 @@ def test_one_person_in_many_spellings_is_answered_once(each: Consortium, monkeyp
     each.ask(alike := {**rows, "amount": np.full(len(SPELLINGS), first)}, alike)
     assert len({row["decision"] for row in each.told.values()}) == 1 and len(each.told) == len(SPELLINGS)
 
-    monkeypatch.setattr(record_tags, "canonical", str)
+    monkeypatch.setattr(record_key, "canonical", str)
     each.ask(other := {**rows, "id": np.char.replace(rows["id"], "7", "8")}, other)
     assert len(each.told) == len(SPELLINGS), "the control: without one form of an id they are other people"
 

@@ -63,7 +63,7 @@ def in_secret(problem: Problem, held: np.ndarray, script: Any, count: int = COUN
 def inputs(engine: Any, own: Problem, presence: Presence | None) -> tuple[Any, Any]:
     batch = engine.bind(own.x, own.y, own.ridge, own.outputs, presence)
     moving = {rank: np.arange(width) > 0 for rank, width in enumerate(own.widths)}
-    return batch, engine.join([engine.edits(own.deltas, own.s, 0, moving, presence)], [own.guard])
+    return batch, engine.join([engine.counterfactuals(own.deltas, own.s, 0, moving, presence)], [own.guard])
 
 
 def grid(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndarray:
@@ -79,7 +79,7 @@ def grid(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndar
     lambdas = tuple(lam for lam in (0.5, 4.0) for _ in range(own.outputs))
     without = WITHOUT if own.outputs == 1 else None
     settings = Grid(lambdas, (0.1,) * len(lambdas), CURVATURE[own.task], without=without)
-    descent = engine.prepare_grid(batch, penalty, settings, Bounds(flat, energy, reach))
+    descent = engine.second_order(batch, penalty, settings, Bounds(flat, energy, reach))
     trained = engine.apart(engine.steps(engine.head(batch, len(settings), own.task), descent, 30), own.outputs)
     engine.check_range(trained, batch)
     return np.hstack([engine.logits(one, own.x) for one in trained])
@@ -116,7 +116,7 @@ def first_order(engine: Any, own: Problem, presence: Presence | None = None) -> 
     batch, penalty = inputs(engine, own, presence)
     step = Step(0.2, 0.5, 1.5, 0.3)
     trained = engine.head(batch, own.outputs, own.task)
-    descent = engine.prepare(batch, penalty, step, own.curvature)
+    descent = engine.first_order(batch, penalty, step, own.curvature)
     first = engine.steps(trained, descent, 1)
     session = getattr(engine, "session", None)
     before = session.costs["training step"].rounds if session else 0
@@ -147,7 +147,7 @@ def test_first_order_steps_choices_and_temperature_too(task: str, outputs: int) 
 def sent_in_steps(engine: Any, own: Problem, presence: Presence | None = None) -> int:
     """Bytes to peers in a few steps."""
     batch, penalty = inputs(engine, own, presence)
-    descent = engine.prepare(batch, penalty, Step(0.2, 0.5, 1.5, 0.3), own.curvature)
+    descent = engine.first_order(batch, penalty, Step(0.2, 0.5, 1.5, 0.3), own.curvature)
     engine.steps(engine.head(batch, own.outputs, own.task), descent, STEPS)
     return int(engine.session.costs["training step"].sent)
 
@@ -168,7 +168,7 @@ def aware(engine: Any, own: Problem, presence: Presence | None = None) -> np.nda
         engine.bind({rank: own.x[rank]}, own.y, own.ridge, 1)  # learns the widths
     rows = engine.select(own.deltas[0], own.s)
     batch = engine.bind(rows, own.y, own.ridge, own.outputs, presence)
-    descent = engine.prepare(batch, None, Step(0.2, 0.5), own.curvature)
+    descent = engine.first_order(batch, None, Step(0.2, 0.5), own.curvature)
     return engine.logits(engine.steps(engine.head(batch, 1, own.task), descent, STEPS), rows)
 
 

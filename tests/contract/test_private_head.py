@@ -59,12 +59,12 @@ def descent_of(engine, problem, task, outputs, noise):
     """A batch and the descent of private heads on it."""
     whole, grid = problem_of(task, outputs), grid_of(task, outputs)
     batch = engine.bind(problem.x, problem.y, problem.ridge, outputs, None, task != "regression")
-    penalty = engine.expected([{rank: whole.grams[rank] for rank in problem.x}], [problem.guard])
+    penalty = engine.table_penalty([{rank: whole.grams[rank] for rank in problem.x}], [problem.guard])
     length = sum(np.abs(guard).sum() for guard in whole.guard.values())
     flat = {rank: np.full(WIDTHS[rank], grid.curvature * SIZE**2 + RIDGE / ROWS) for rank in problem.x}
     reach = {rank: np.abs(problem.guard[rank]) * length for rank in problem.x}
     energy = {rank: whole.grams[rank].energy for rank in problem.x}
-    return batch, engine.prepare_grid(batch, penalty, grid, Bounds(flat, energy, reach), noise)
+    return batch, engine.second_order(batch, penalty, grid, Bounds(flat, energy, reach), noise)
 
 
 def trained(engine, problem, task, outputs, noise, steps=STEPS):

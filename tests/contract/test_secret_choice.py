@@ -140,7 +140,7 @@ def small_edits():
 
 def of_engine(engine, problem):
     batch = engine.bind(problem.x, problem.y, problem.ridge)
-    return batch, engine.join([engine.edits(problem.deltas, problem.s)], [problem.guard])
+    return batch, engine.join([engine.counterfactuals(problem.deltas, problem.s)], [problem.guard])
 
 
 def chosen_by(engine, problem, make, target):

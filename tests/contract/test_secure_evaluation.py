@@ -12,9 +12,9 @@ from accounting.records import RecordSet
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.metrics import group_gaps, net_flips, stability, utility
-from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
+from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, secret_counts, slice_table
 from secure_sccvfl.releases.charging import Charger
 from tests.support.harness import run_session

@@ -8,7 +8,7 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.research.split.mode import probes, residual_of
-from secure_sccvfl.training.sharing import share_held
+from secure_sccvfl.training.shared import share_held
 from tests.support.harness import run_session
 
 ROWS, STEPS = 24, 4
@@ -216,23 +216,3 @@ def test_a_gradient_reaches_only_its_declared_owner():
     with pytest.raises(ExceptionGroup) as caught:
         run_session(problem.job(other, everyone), 2, ReleasePlan([*declared.values(), everyone]))
     assert caught.group_contains(UndeclaredRelease, match="gradient 1")
-
-
-def test_tuples_of_a_pass_come_together_and_a_pass_may_be_left():
-    """Bundles give the same results as single tuples, also after a pass that ends in its middle."""
-    x = np.arange(6.0)
-    everyone = Release("result", (0, 1), (ANY,), "test", times=20)
-
-    def job(session):
-        value, known, found = session.share(x, owner=0, shape=x.shape), [], []
-        for left_at in (None, 2, None):
-            for number in session.repeat(4, known):
-                squared = value * value
-                if number == left_at:
-                    break
-                found.append(session.open(squared * value, everyone).numpy())
-        return np.array(found), session.costs.get("open").calls, len(known)
-
-    for found, calls, asked in run_session(job, 2, ReleasePlan([everyone])):
-        assert asked > 1 and calls == len(found) == 4 + 2 + 4
-        assert np.abs(found - x**3).max() < 0.01

@@ -27,10 +27,9 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.paper.encoder import code_columns, dropout_factors, make_mlp
-from secure_sccvfl.research.paper.generators import read_columns
 from secure_sccvfl.research.paper.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.research.paper.posteriors import group_posterior
-from secure_sccvfl.research.paper.settings import SETTINGS, settings_of
+from secure_sccvfl.research.paper.settings import SETTINGS
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
 from secure_sccvfl.research.split.mode import SplitModel, SplitTrainer
 from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
@@ -155,26 +154,6 @@ def test_dropout_is_in_steps_alone_and_the_same_for_a_record_and_its_edits() -> 
     assert np.allclose(np.unique(factors), [0, 4 / 3]) and abs(factors.mean().item() - 1) < 0.02
 
 
-def test_encoders_of_the_paper_read_one_number_of_each_feature_as_the_letter_does() -> None:
-    settings, (widths, read) = settings_of("german"), read_columns(german(), settings_of("german"))
-    assert settings.columns == "codes"
-    whole, at, column = german().inputs, 0, 0
-    for rank, party in enumerate(german().parties):
-        own = make_mlp(party.inputs, 6, 0, code_columns(party.layout))
-        expected = (whole @ read.numpy())[:, column : column + widths[rank]]
-        assert np.allclose(own.scaled(party.inputs) * own.scale + own.mean, expected, atol=1e-5)
-        at, column = at + party.layout.width, column + widths[rank]
-    assert (at, column) == (whole.shape[1], read.shape[1])
-
-
-def test_codes_are_drawn_in_training_and_are_their_means_in_edits_that_are_scored() -> None:
-    made, inputs = generator(HOLDER), part(HOLDER).parties[0].inputs
-    target = np.ones(len(inputs), int)
-    drawn = [made.edited(inputs, 0, target, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
-    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
-    assert np.array_equal(made(inputs, 0, target, 0), made.edited(inputs, 0, target))
-
-
 def test_targets_are_posteriors_of_noisy_tables_even_at_the_holder_of_s() -> None:
     local, party = own_training(WEIGHTS), part(HOLDER).parties[0]
     expected = group_posterior(party.layout, party.inputs, sketch(HOLDER).tables)
@@ -196,29 +175,6 @@ def test_it_goes_on_where_it_was_only_with_generators_and_adversaries() -> None:
     fresh = forgetful.state()
     forgetful.go_on({**fresh, **{k: v for k, v in kept.items() if k.startswith("encoder/")}})
     assert moved(whole, learned(forgetful, 3, first=3), "encoder")
-
-
-def test_a_kept_generator_edits_as_the_one_that_was_trained() -> None:
-    local, party, roles = learned(own_training(WEIGHTS), 2), part(HOLDER).parties[0], german().roles
-    made = local.generators[0]
-    edited, guarded = ([n for n in party.layout.names if n in names] for names in (roles.edited, roles.guarded))
-    again = restored(party.layout, edited, guarded, MASKED, made.arrays())
-    target = np.ones(len(party.inputs), int)
-    assert np.array_equal(again(party.inputs, 0, target, 0), made(party.inputs, 0, target, 0))
-    assert not np.array_equal(again(party.inputs, 0, target, 0), generator(HOLDER)(party.inputs, 0, target, 0))
-
-
-def test_other_generators_are_taken_up_while_encoder_and_adversary_go_on() -> None:
-    local, fresh = learned(own_training(WEIGHTS), 2), generator(HOLDER)
-    before = local.state()
-    local.take_up([sketch(HOLDER)], {"s": fresh})
-    after = local.state()
-    assert local.generators == [fresh] and local.generates
-    for name, value in before.items():
-        kept = name.startswith(("encoder", "adversary"))
-        assert not kept or np.array_equal(value, after[name])
-    assert "generator 0/adam/0/step" in before and "generator 0/adam/0/step" not in after
-    assert moved(own_training(WEIGHTS), learned(local, 1), "generator")
 
 
 class Fault(Exception):
@@ -405,14 +361,6 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
             moved = outcome.generator(inputs, 0, np.ones(len(inputs), int), 0) != inputs
             edited = part(rank).parties[0].layout.columns(late_roles().edited)
             assert set(np.flatnonzero(moved.any(axis=0))) <= set(edited)
-
-
-def test_without_the_budget_for_a_late_refresh_training_goes_on_as_it_was() -> None:
-    plain, refused = undisturbed(QUICK), in_secret(LATE, granted=False)
-    for one, other in zip(plain, refused, strict=True):
-        assert (one.asked, other.asked) == (0, 1) and other.model.finding is None and other.state.refreshes == 2
-        assert other.released["editing parties"] == 1
-        same_model(one, other)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.audit.attacks.gradients import labels_from_split, passes_of
-from secure_sccvfl.research.paper.encoder import LocalTraining, make_mlp
 from secure_sccvfl.research.split.mode import SplitTrainer
 from secure_sccvfl.research.split.settings import SplitConfig, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
@@ -111,28 +110,6 @@ def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
         for one, other in zip(after.seen, before.seen, strict=True):
             assert np.array_equal(one.rows, other.rows)
             assert np.abs(one.signal @ one.direction - other.signal @ other.direction).max() < 0.02
-
-
-def test_an_encoder_goes_on_where_it_was_only_with_its_optimiser():
-    inputs = np.random.default_rng(0).uniform(size=(50, 6))
-    signal = np.random.default_rng(1).normal(size=(50, 4))
-
-    def learn(local, times):
-        for _ in range(times):
-            local.activations(inputs)
-            local.learn(signal / 50)
-        return local
-
-    def fresh():
-        return LocalTraining(make_mlp(inputs, 4, 0), 0.01, 0.005)
-
-    whole, half = learn(fresh(), 6), learn(fresh(), 3)
-    resumed, forgetful = fresh(), fresh()
-    resumed.go_on(half.state())
-    forgetful.encoder.net.load_state_dict(half.encoder.net.state_dict())
-    expected = whole.encoder(inputs)
-    assert np.array_equal(learn(resumed, 3).encoder(inputs), expected)
-    assert not np.array_equal(learn(forgetful, 3).encoder(inputs), expected)
 
 
 def test_the_attack_finds_nothing_in_gradients_without_labels():

@@ -72,8 +72,9 @@ def test_group_sums_are_those_of_every_attribute_at_the_owner_of_the_feature(run
             assert np.array_equal(table, group.table(name, attribute))
 
 
-def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
-    group = Consortium()
+@pytest.mark.parametrize("rows", [150, 2000])
+def test_the_dependence_of_residuals_is_that_of_the_public_grid(run, rows):
+    group = Consortium(rows=rows)
 
     def script(statistics, own):
         return statistics.release(ResidualDependence("residuals", WIDTH), own.kernel, own.groups, own.counts).tables
@@ -84,7 +85,8 @@ def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
         assert set(scores) == set(group.kernel)
         for name, score in scores.items():
             exact = dependence(grid.features(group.kernel[name]), chosen[attribute], grid)
-            assert score.item() == pytest.approx(exact, abs=1e-6)
+            rounding = 2 * grid.unit * np.sqrt(WIDTH * group.counts[attribute])
+            assert abs(score.item() - exact) <= 1.5 * rounding
 
 
 def test_tables_are_scaled_to_one_length_up_to_the_stated_error(run):
@@ -152,16 +154,6 @@ def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
             assert gains(found / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
 
 
-def test_scores_of_all_parties_are_published(run):
-    group = Consortium()
-    scores = {name: float(place) for place, name in enumerate(group.bins)}
-
-    def script(statistics, own):
-        return statistics.publish("scores", {name: scores[name] for name in own.bins})
-
-    assert all(told == scores for told in run(group, script))
-
-
 def test_the_deviation_grows_with_the_sensitivity_and_all_know_it(run):
     def script(statistics, own):
         return [statistics.deviation(factor * own.sensitivity) for factor in (10.0, 20.0)]
@@ -172,26 +164,56 @@ def test_the_deviation_grows_with_the_sensitivity_and_all_know_it(run):
     assert found == found[:1] * len(found)
 
 
-@pytest.mark.parametrize("bad", ["a gap", "half a record", "less than nothing", "a long row", "an unknown group"])
-def test_bad_input_is_refused_before_anything_is_charged(run, bad):
-    """One release fits the cap: it does so after the refusal too."""
+def change_bins(own, change):
+    if "a" in own.bins:
+        own.bins["a"] = change(own.bins["a"].copy())
+
+
+def cell(value):
+    """A change of one cell of the first feature."""
+
+    def change(block):
+        block[3, 0] = value
+        return block
+
+    return lambda own: change_bins(own, change)
+
+
+def change_groups(own, change):
+    if own.groups[0] is not None:
+        own.groups[0] = change(own.groups[0])
+
+
+BAD = {
+    "a gap": cell(np.nan),
+    "half a record": cell(0.5),
+    "less than nothing": cell(-1.0),
+    "a long row": cell(17.0),
+    "a record in two bins": lambda own: change_bins(own, lambda block: np.vstack([np.ones(3), block[1:]])),
+    "a record too few": lambda own: change_bins(own, lambda block: block[:-1]),
+    "an unknown group": lambda own: change_groups(own, lambda codes: codes + 1),
+    "a group below the first": lambda own: change_groups(own, lambda codes: codes - 1),
+    "groups that are not whole": lambda own: change_groups(own, lambda codes: codes.astype(float)),
+    "no s at the holder": lambda own: change_groups(own, lambda codes: None),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_input_of_one_party_is_refused_at_all_before_anything_is_charged(run, bad):
+    """One release fits the cap: it does so after the refusals too."""
     group = Consortium()
 
     def script(statistics, own):
-        if "a" in own.bins:
-            cell = {"a gap": np.nan, "half a record": 0.5, "less than nothing": -1.0, "a long row": 2.0}.get(bad)
-            sound = own.bins["a"].copy()
-            if cell is not None:
-                own.bins["a"] = sound.copy()
-                own.bins["a"][0, 0] = cell
-        codes = own.groups[0]
-        if bad == "an unknown group" and codes is not None:
-            own.groups[0] = codes + 1
+        bins, groups = dict(own.bins), list(own.groups)
+        BAD[bad](own)
         with pytest.raises(DataError):
             own.sums(statistics)
-        if "a" in own.bins:
-            own.bins["a"] = sound
-        own.groups[0] = codes
+        if bad in ("a gap", "a long row", "an unknown group", "no s at the holder"):
+            own.kernel = {k: np.where(np.isnan(own.bins[k][:, :1]), np.nan, v) for k, v in own.kernel.items()}
+            own.kernel = {k: v * (own.bins[k].max() if own.bins[k].max() > 1 else 1) for k, v in own.kernel.items()}
+            with pytest.raises(DataError):
+                statistics.release(ResidualDependence("residuals", WIDTH), own.kernel, own.groups, own.counts)
+        own.bins, own.groups = bins, groups
         return own.sums(statistics)
 
     assert len(together(run(group, script, noised=True))) == len(group.counts)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import secure_sccvfl as scc
-from protocols.config import SessionConfig
 from protocols.net.certificates import Credentials, sign
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.reports.making import seal_results
 from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG
@@ -118,7 +118,7 @@ def test_keys_and_records_stay_at_home(walk: Walk) -> None:
 
 def test_the_hosts_are_apart_where_that_is_allowed(walk: Walk) -> None:
     """In namespaces the session file has names, and only these hosts know them."""
-    parties = SessionConfig.load(walk.home("dealer") / "session.toml").parties
+    parties = load_session(walk.home("dealer") / "session.toml").parties
     if isinstance(walk.net, Namespaces):
         assert parties == tuple(f"{party}.example:7100" for party in PARTIES)
     else:
@@ -201,7 +201,7 @@ def renew_at_the_bureau(walk: Walk) -> None:
 
 def test_a_certificate_that_is_signed_but_not_pinned_is_refused(copied: Walk) -> None:
     renew_at_the_bureau(copied)
-    pin = SessionConfig.load(copied.home("bureau") / "session.toml").certificates["party-2"]
+    pin = load_session(copied.home("bureau") / "session.toml").certificates["party-2"]
     code, told = said(copied, "bureau", "sccvfl approve session.toml --certs certs --rank 2")
     assert code == REFUSED and f"but the session file pins {pin[:8]}" in told
     shutil.rmtree(copied.home("bureau") / "out")
@@ -213,7 +213,7 @@ def test_a_certificate_that_is_signed_but_not_pinned_is_refused(copied: Walk) ->
 def test_nor_do_the_others_accept_it_if_its_own_host_does(copied: Walk) -> None:
     """The bureau pins its new certificate in its own session file, and asks nobody. A minute is waited for it."""
     renew_at_the_bureau(copied)
-    pin = SessionConfig.load(copied.home("bank") / "session.toml").certificates["party-2"]
+    pin = load_session(copied.home("bank") / "session.toml").certificates["party-2"]
     for host in STARTS:
         session = copied.home(host) / "session.toml"
         session.write_text(f'approval = "none"\nconnect = {MEETING}\n{session.read_text()}')

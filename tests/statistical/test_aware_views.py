@@ -44,7 +44,7 @@ def deciding(world: int) -> tuple[Spy, np.ndarray]:
         engine, rank = SecureEngine(session, 0, [HOLDER]), session.rank
         choices = [{rank: np.full((ROWS, WIDTHS[rank]), value)} for value in (-1.5, 1.5)]
         rows = engine.select(choices, np.full(ROWS, world) if rank == HOLDER else None)
-        shares[rank] = share_of(rows.words)
+        shares[rank] = share_of(rows.tensor)
         weight = session.wrap(session.party.zero_share((sum(WIDTHS), 1)), HEAD_BITS)
         bias = session.wrap(session.party.zero_share((1,)), HEAD_BITS)
         logits = engine.shared_logits(engine.restored(weight, bias, "binary", WIDTHS), rows)

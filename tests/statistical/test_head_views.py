@@ -26,7 +26,7 @@ from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.sharing import side_by_side
+from secure_sccvfl.training.shared import side_by_side
 from tests.contract import engines as sealed
 from tests.contract import test_split as split
 from tests.support.chance import alike, uniform
@@ -90,9 +90,9 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         engine = SecureEngine(session, 0, [2])
         own = problem.of(session.rank, 3)
         batch = engine.bind(own.x, own.y, own.ridge)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
         trained, made = engine.head(batch, 1, "binary"), []
-        descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), own.curvature)
+        descent = engine.first_order(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), own.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
             engine.check_range([trained], batch)
@@ -115,12 +115,12 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         engine = SecureEngine(session, 0, [2])
         own = problem.of(session.rank, 3)
         batch = engine.bind(own.x, own.y, own.ridge)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
         curved = {rank: 1.0 + ridge for rank, ridge in own.ridge.items()}
         some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
         for _ in range(2):
-            descent = engine.prepare_grid(batch, penalty, grid, Bounds(curved, some, some))
-            engine.guess(descent, None if own.s is None else own.s - 0.5, 1, 0)
+            descent = engine.second_order(batch, penalty, grid, Bounds(curved, some, some))
+            engine.fit_adversary(descent, None if own.s is None else own.s - 0.5, 1, 0)
             made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
             made = engine.steps(made, engine.sharpen(made, descent), 2)
             share_of(room_to_settle([made.slope] * 20))
@@ -143,7 +143,7 @@ def private_head(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         batch = engine.bind(own.x, own.y, own.ridge, classes=True)
         some = {rank: np.full(len(ridge), 0.2) for rank, ridge in own.ridge.items()}
         for _ in range(10):
-            descent = engine.prepare_grid(batch, None, grid, Bounds(some, some, some), noise)
+            descent = engine.second_order(batch, None, grid, Bounds(some, some, some), noise)
             made = engine.steps(engine.head(batch, 2, "binary"), descent, 3)
             descent = engine.sharpen(made, descent)
             made = engine.steps(engine.steps(made, descent, 2), descent, 1, fine=True)

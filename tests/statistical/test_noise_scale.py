@@ -13,10 +13,9 @@ from protocols.dealing.gaussian import discrete_gaussian
 from protocols.errors import ProtocolError, RangeError
 from protocols.operations import noise as noise_module
 from protocols.operations.noise import copies, copies_against_dealer, hidden_copies
-from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from tests.support.chance import LEVEL, fits, fits_alone
-from tests.support.discovery import MULTIPLIER, WIDTH, Consortium
+from tests.support.discovery import MULTIPLIER, Consortium
 
 GROUP = Consortium(
     rows=60, columns={0: {"a": 130}, 1: {"b": 120}, 2: {"c": 110}}, holders=(1, 2), counts=(2, 3), seed=1
@@ -138,21 +137,3 @@ def test_noise_is_fresh_in_every_release():
     first, second = GROUP.run(job, kind=SecureStatistics, cap=1e3)[0]
     difference = first[1]["a"] - second[1]["a"]
     assert fits(difference, 2 * SIGMA)
-
-
-@pytest.mark.chance(1e-9)  # `fits_alone` of 720 values
-def test_hsic_carries_the_noise_of_its_event():
-    columns = {rank: {f"{rank}-{i}": 2 for i in range(240)} for rank in range(3)}
-    group = Consortium(rows=400, columns=columns, holders=(1,), counts=(2,))
-
-    def job(session, statistics, budget):
-        own, held = group.own(session.rank, "kernel"), group.held(session.rank)
-        found = statistics.release(ResidualDependence("residuals", WIDTH), own, held, group.counts).tables
-        return found[0], budget.events[0]
-
-    exact = group.run(job)
-    noisy = group.run(job, kind=SecureStatistics, cap=1e3)
-    event = noisy[0][1]
-    drawn = np.array([(noisy[rank][0][k] - exact[rank][0][k]).item() for rank in range(3) for k in columns[rank]])
-    assert event.multiplier == pytest.approx(MULTIPLIER)
-    assert fits_alone(drawn, event.sigma * np.sqrt(2))

@@ -8,7 +8,7 @@ from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
 from protocols.steps.weighted_sums import nearest_sampling, secret_batch, threshold
-from secure_sccvfl.training.sharing import side_by_side
+from secure_sccvfl.training.shared import side_by_side
 from tests.support.chance import alike, of_rate, uniform
 from tests.support.harness import run_session
 from tests.support.randomness import fresh

@@ -20,11 +20,11 @@ SEEDS = range(10)
 
 @dataclass(frozen=True)
 class Asked:
-    """Least gain on dropping the mediators, most flips under each judge, least share by which they are below ERM's.
+    """Least gain on dropping the mediators, largest flip rate by model, least share by which it is below ERM's.
 
     positive: whether the gain's interval must lie above 0. Ten seeds tell the gain on German to about .007 either
     way, and on these ten it is nil: there the interval must not lie below 0, and no more is claimed of them;
-    results/main-german has twenty others. judges: those that pass every gate on these data.
+    results/main-german has twenty others. models: those that pass every check on these data.
     """
 
     card: str
@@ -32,7 +32,7 @@ class Asked:
     positive: bool
     flips: tuple[float, float]
     cut: float
-    judges: tuple[str, ...]
+    models: tuple[str, ...]
 
 
 ASKED = {
@@ -63,16 +63,16 @@ def test_accuracy_against_dropping_the_mediators_and_the_majority(measured):
 
 def test_flips_are_few_and_far_below_those_of_plain_training(measured):
     asked, found, points = measured
-    for judge, most in zip(RUN_MODELS, asked.flips, strict=True):
-        assert points["scc"][f"fr_{judge}"]["mean"] <= most
-        assert found["cut"][judge]["mean"] >= asked.cut
+    for model, most in zip(RUN_MODELS, asked.flips, strict=True):
+        assert points["scc"][f"fr_{model}"]["mean"] <= most
+        assert found["cut"][model]["mean"] >= asked.cut
 
 
-def test_judges_pass_the_null_control_and_the_gates_that_are_claimed(measured):
+def test_models_pass_the_permutation_baseline_and_the_checks_that_are_claimed(measured):
     asked, found, points = measured
-    for judge in RUN_MODELS:
-        assert found["nulls"][judge] <= 0.25 * points["erm"][f"fr_{judge}"]["mean"]
-    assert tuple(judge for judge in RUN_MODELS if not found["failed"][judge]) == asked.judges
+    for model in RUN_MODELS:
+        assert found["nulls"][model] <= 0.25 * points["erm"][f"fr_{model}"]["mean"]
+    assert tuple(model for model in RUN_MODELS if not found["failed"][model]) == asked.models
 
 
 def test_more_consistency_means_fewer_flips_and_less_to_attack(measured):

@@ -65,7 +65,7 @@ def aware() -> Made:
         own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
         rows = engine.select(own.deltas[0], own.s)
         batch = engine.bind(rows, own.y, own.ridge)
-        penalty = engine.join([engine.edits(own.deltas, own.s)], [])
+        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [])
         head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
         SecureEvaluation(session, "binary", 0, 2).decisions(engine.shared_logits(head, rows))
         return head.weights.weight, head.weights.bias

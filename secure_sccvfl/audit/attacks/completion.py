@@ -2,8 +2,8 @@
 
 The party has the encodings of its own columns and the labels of a few records. It trains a classifier on these, also
 with its most certain guesses as further labels (self-training), and keeps what does best on the known ones. If labels
-took part in training the encoder, its encodings tell more of them than the columns do. The control is the same attack
-on the party's own columns.
+took part in training the encoder, its encodings reveal more of them than the columns do. The control is the same
+attack on the party's own columns.
 
 The positive control is an encoder one of whose directions follows the label, as in split learning.
 """

@@ -30,7 +30,7 @@ Step = TypeVar("Step", Seen, DpSeen)
 
 
 def rate_of_residuals(name: str, residual: np.ndarray, label: np.ndarray) -> Rate:
-    """Success of the better sign convention, beside the majority rate; the party can tell which sign is which."""
+    """Success of the better sign convention, which the party can find out, next to the majority rate."""
     guess = residual < 0
     hits = int(max((guess == label).sum(), (guess != label).sum()))
     chance = float(max(label.mean(), 1 - label.mean()))
@@ -88,7 +88,7 @@ def passes_of(seen: Sequence[Seen]) -> list[list[Seen]]:
 
 
 def signals_of(seen: Sequence[Seen], records: int) -> np.ndarray:
-    """Signals of all records (records x columns), those of each pass beside each other.
+    """Signals of all records (records x columns), those of each pass side by side.
 
     A record that is not in a pass has the mean of the others.
     """

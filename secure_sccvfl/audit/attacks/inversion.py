@@ -6,7 +6,7 @@ function of the others' columns: for one answer per person, one equation for man
 
 `equations` takes the solution nearest to the distribution (ESA, by the pseudo-inverse). `generative` trains a network
 from own columns and answer to a distribution over the others' columns whose scores must fit (GRN). The better one is
-chosen on half of the people and judged on the other half. Numbers are guessed by their bins.
+chosen on half of the people and tested on the other half. Numbers are guessed by their bins.
 
 The positive control is a receiver without a meter: for every person it gets as many answers, each of another model,
 as there are unknowns. The equations then have one solution.

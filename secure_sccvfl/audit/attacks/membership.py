@@ -4,7 +4,7 @@ The adversary knows features and label of every candidate, and gets the model's 
 the margin of the true class. `per class` does so within each class. `lira` compares the margin with those of shadow
 models (Carlini et al. 2022): heads trained on random halves of the candidates, so that each candidate is in about
 half of them. Thresholds and the choice among the three are made on candidates whose membership the adversary knows,
-and judged on the others. Half of the candidates are members: chance is 1/2.
+and tested on the others. Half of the candidates are members: chance is 1/2.
 
 The positive control is a head that memorises: so many random features that it fits every label.
 """

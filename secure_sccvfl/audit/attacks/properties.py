@@ -1,7 +1,7 @@
 """Property inference on released tables: how many training records belong to a group, or have a value within it.
 
 The adversary holds all noisy tables of a run and knows two training sets that may have been used: they differ in the
-group of k records. `share` uses the sizes of the groups alone, which every table tells. `cells` knows which records
+group of k records. `share` uses the sizes of the groups alone, which every table reveals. `cells` knows which records
 these are, and weighs exactly the cells that they move: the strongest test. The chance is 1/2. What differential
 privacy allows is Phi(k mu / 2), where mu is the accounted ratio of a record's movement to the noise of all tables
 together (group privacy of a Gaussian release).
@@ -78,7 +78,7 @@ def property_inference(view: Tables, seed: int) -> list[Rate]:
 
 
 def _told_apart(apart: float, deviation: float) -> float:
-    """How often two Gaussians of this deviation are told apart by the best threshold."""
+    """How often two Gaussians of this deviation are distinguished by the best threshold."""
     if deviation == 0:
         return 1.0 if apart > 0 else 0.5
     return float(norm.cdf(apart / (2 * deviation)))

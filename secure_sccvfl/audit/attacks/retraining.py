@@ -92,7 +92,7 @@ def record_gram(edits: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Equations:
-    """left @ (indicators of every group but the first) = right, up to the heads' noise; and what curvature tells.
+    """left @ (indicators of every group but the first) = right, up to the heads' noise; and what curvature reveals.
 
     The right side is what is left of the optimum's equation if every record was in the first group. The density of a
     noisy head is that of its noise times the determinant of the objective's curvature: `curvature` is the slope of
@@ -134,8 +134,8 @@ def _equations(view: Retraining, seed: int) -> _Equations:
 def recovered(view: Retraining, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Guesses of s, guesses without any head (`known`), and the truth, of all records that a counterfactual moves.
 
-    Least squares around the shares of the groups, which the tables tell, with as much weight on them as the noise of
-    the heads makes right. A record is guessed in the group whose indicator lies furthest above its share.
+    Least squares around the shares of the groups, which the tables reveal, with as much weight on them as the noise
+    of the heads makes right. A record is guessed in the group whose indicator lies furthest above its share.
     """
     found = _equations(view, seed)
     n, others = len(view.rows), found.left.shape[1] // len(view.rows)

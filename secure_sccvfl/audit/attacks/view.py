@@ -16,7 +16,7 @@ import torch
 
 from secure_sccvfl.data.layout import Block
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.metrics.intervals import Z95, wilson
+from secure_sccvfl.metrics.rates import Z95, wilson
 
 CHOSEN = "chosen"
 RADII = (0.02, 0.05, 0.10, 0.20)
@@ -76,7 +76,8 @@ class WhiteBox:
 
 @dataclass(frozen=True)
 class Shown:
-    """What opened gradients showed a party of every record (`signals`: one column for each pass), beside its columns.
+    """What opened gradients showed a party of every record (`signals`: one column for each pass), next to its
+    columns.
 
     targets: by name of a column of another party, its codes.
     """
@@ -134,7 +135,7 @@ class Rate:
 
 
 def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Assign records at random to `count` parts, every group alike; returns the part of each."""
+    """Assign records at random to `count` parts, every group equally; returns the part of each."""
     rng = stream(seed, "security folds", count)
     part = np.zeros(len(truth), int)
     for group in np.unique(truth):

@@ -76,12 +76,12 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
     spec = read_description(description)
     if party not in spec["parties"]:
         raise DataError(f"{description.name} has no party {cut(party)}; available: {', '.join(spec['parties'])}")
-    own = spec["parties"][party]
+    entry = spec["parties"][party]
     if file is not None:
-        own["file"] = str(file.resolve())
-    path = description.parent / own["file"]
+        entry["file"] = str(file.resolve())
+    path = description.parent / entry["file"]
     if not path.is_file():
-        raise DataError(f"{party}: no file {own['file']!r}; name another one with --file")
+        raise DataError(f"{party}: no file {entry['file']!r}; name another one with --file")
     rule = id_rule(spec["id"], description.name)
     reader = Reader(spec, Tables(description.parent, rule))
     table = open_table(path, party, rule.columns[0])
@@ -97,17 +97,20 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
         return Checked(party, path.name, len(table), 0, (problem,), ())
     ids = table[rule.name].fillna("")
     order = np.argsort(ids.to_numpy(object), kind="stable")
-    reader.tables.tables[own["file"]] = table.iloc[order].set_index(rule.name)
+    reader.tables.tables[entry["file"]] = table.iloc[order].set_index(rule.name)
     places = _Places(description, ids)
-    problems = [places.problem(found, np.arange(len(table))) for found in id_problems(table[rule.name], path.name)]
-    held, found = reader.look(party)
+    problems = [
+        places.problem(cell_problems, np.arange(len(table)))
+        for cell_problems in id_problems(table[rule.name], path.name)
+    ]
+    held, cell_problems = reader.look(party)
     features = {feature.name: feature for feature in reader.features[party]}
-    for finding in found:
-        known = finding.column in features and finding.column in table
-        todo = _todo(features[finding.column], finding, table[finding.column]) if known else finding.todo
+    for finding in cell_problems:
+        readable = finding.column in features and finding.column in table
+        todo = _todo(features[finding.column], finding, table[finding.column]) if readable else finding.todo
         todo = todo if len(todo) <= LONGEST_LINE else finding.todo
         problems.append(places.problem(finding, order, todo))
-    clean = {feature.name for feature in features.values()} - {finding.column for finding in found}
+    clean = {feature.name for feature in features.values()} - {finding.column for finding in cell_problems}
     warned = [*_traps(reader, held, clean, table), *_unused(reader, party, table, {*rule.columns, rule.name})]
     return Checked(party, path.name, len(table), len(features), tuple(problems), tuple(warned))
 
@@ -129,8 +132,8 @@ class _Places:
     def _line(self, column: str) -> str:
         """File and number of the line that declares a column."""
         named = re.compile(rf"\b(name|column)\s*=\s*{re.escape(toml(column))}")
-        found = [number for number, line in enumerate(self.text, 1) if named.search(line)]
-        return f"{self.name}:{found[0]}" if found else ""
+        numbers = [number for number, line in enumerate(self.text, 1) if named.search(line)]
+        return f"{self.name}:{numbers[0]}" if numbers else ""
 
 
 def _todo(feature: Feature, finding: CellProblem, column: pd.Series) -> str:
@@ -168,7 +171,12 @@ def _todo(feature: Feature, finding: CellProblem, column: pd.Series) -> str:
 def _bad_cells(feature: Feature, text: pd.Series) -> list[str]:
     """Distinct cells that a feature cannot read, gaps aside."""
     kinds = pd.Series(text.dropna().unique(), dtype="string")
-    return [str(value) for found in feature.look(kinds)[1] if found.reason != "missing" for value in kinds[found.bad]]
+    return [
+        str(value)
+        for problem in feature.look(kinds)[1]
+        if problem.reason != "missing"
+        for value in kinds[problem.bad]
+    ]
 
 
 def _traps(reader: Reader, held: Held, clean: set[str], table: pd.DataFrame) -> Iterator[str]:
@@ -197,8 +205,8 @@ def _traps(reader: Reader, held: Held, clean: set[str], table: pd.DataFrame) -> 
 def _unlisted(feature: Feature, column: pd.Series) -> int:
     text = column.astype("string").str.strip()
     strict = Feature(feature.name, "category", categories=feature.categories, missing=True)
-    _, found = strict.look(text.where(~feature.cells.gaps(text), None))
-    return sum(one.count for one in found)
+    _, problems = strict.look(text.where(~feature.cells.gaps(text), None))
+    return sum(problem.count for problem in problems)
 
 
 def _copies(reader: Reader, held: Held, feature: Feature, values: np.ndarray) -> Iterator[str]:

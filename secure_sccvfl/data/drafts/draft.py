@@ -360,12 +360,12 @@ def _guessed_id(table: pd.DataFrame, party: str, name: str) -> str:
     whole = [c for c in table if table[c].str.strip().ne("").all() and not table[c].duplicated().any()]
     by_name = [c for c in whole if str(c).lower() == "id"]
     by_name += [c for c in whole if str(c).lower().endswith(("id", "key", "nr", "no", "number"))]
-    found = [*by_name, *(c for c in whole if c == table.columns[0])]
-    if not found:
+    candidates = [*by_name, *(c for c in whole if c == table.columns[0])]
+    if not candidates:
         raise DataError(
             f"{party}: which column of {name!r} is the id? Name it with --id; it has {column_names(table)}"
         )
-    return str(found[0])
+    return str(candidates[0])
 
 
 def _label(column: pd.Series, default: Cells, notes: list[tuple[str, str]]) -> tuple[str, dict[str, Any]]:

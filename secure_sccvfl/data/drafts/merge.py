@@ -72,4 +72,4 @@ def session_text(spec: Mapping[str, Any], dataset: str, addresses: Mapping[str, 
     SessionConfig(tuple(hosts), names=tuple(names), jobs=JOBS, options={"dataset": dataset})
     lines = ["# The same file on every host, with the description next to it."]
     lines += [f"parties = {toml(hosts)}", f"names = {toml(names)}", f"jobs = {toml(list(JOBS))}"]
-    return "\n".join([*lines, "", "[options]", f"dataset = {toml(dataset)}", ""])
+    return "\n".join([*lines, "", "[data]", f"dataset = {toml(dataset)}", ""])

@@ -1,11 +1,9 @@
-"""Common judges: one counterfactual model per split, which edits the held-out records.
+"""Counterfactual models of the evaluation: each makes counterfactuals of the held-out records of a split.
 
-Every method is scored on the same edited test records, so a method cannot look stable by editing little. The
-harness runs judges. A consortium that cannot pool records gets its own generator's numbers instead.
-
-A judge says what it is fitted on. One that is fitted on held-out records never sees a training record. One that is
-fitted on all rows sees features and groups of training records too. No judge sees a label or a model.
-`shuffled` gives the null control: where s means nothing, a sound judge edits next to nothing.
+Every method is scored on the same counterfactuals, so a method cannot look stable by changing records little. A
+consortium that cannot pool records gets the figures of its own generator instead. A model states what it is fitted
+on: held-out records alone, or features and groups of all records. No model sees a label or a predictor. `shuffled`
+gives the permutation baseline: where s means nothing, a sound model changes next to nothing.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ FittedOn = Literal["held-out", "all rows"]
 
 
 class CounterfactualError(ValueError):
-    """The judge was given records it must not see, or nothing to edit."""
+    """The model was given records that it must not see, or nothing to change."""
 
 
 @dataclass(frozen=True)
 class Counterfactuals:
-    """A judge's result: row `source[i]` of the held-out part becomes `inputs[i]`, with this weight."""
+    """Row `source[i]` of the held-out part becomes `inputs[i]`, of group `target[i]`, with this weight."""
 
-    judge: str
+    model: str
     source: np.ndarray
     inputs: np.ndarray
     weight: np.ndarray
@@ -44,7 +42,7 @@ class Counterfactuals:
 
 @dataclass(frozen=True)
 class Records:
-    """Records in input space and the groups they are in. There is no label among them."""
+    """Records in input space and their groups, without labels."""
 
     inputs: np.ndarray
     codes: np.ndarray
@@ -52,11 +50,10 @@ class Records:
 
 @dataclass(frozen=True)
 class Case:
-    """What a judge is given.
+    """The input of a model: held-out records, their groups, and the group that each moves to (-1: none).
 
-    A case has held-out records to edit, their groups, the group that each is to move to (-1: none), and the records
-    that the judge is fitted on. `edited`: the features that may change. `fixed`: those that do not follow from the
-    group (role N).
+    edited: the features that may change. fixed: those that do not depend on the group (role N). fitted_on: the
+    records that the model is fitted on.
     """
 
     inputs: np.ndarray
@@ -85,13 +82,12 @@ class Case:
 
 @dataclass(frozen=True)
 class CounterfactualModel:
-    """One way to edit records.
+    """function: "module:attribute" of a function from a case to counterfactuals.
 
-    `place` is a function from a case to edited records. `title` and `mark` (symbol, and its name) are for plots.
-    `about` says where edited values come from, for the page.
+    title and mark (symbol, and its name) are for plots; about says where changed values come from, for the page.
     """
 
-    place: str
+    function: str
     title: str
     mark: tuple[str, str]
     about: str
@@ -99,41 +95,41 @@ class CounterfactualModel:
 
     @property
     def edit(self) -> Callable[[Case], Counterfactuals]:
-        function: Callable[[Case], Counterfactuals] = imported(self.place)
+        function: Callable[[Case], Counterfactuals] = imported(self.function)
         return function
 
 
 COUNTERFACTUAL_MODELS: Registry[CounterfactualModel] = Registry(
-    "judge",
+    "counterfactual model",
     {
         "all": CounterfactualModel(
-            "secure_sccvfl.evaluation.counterfactual_models.marginal:edit",
+            f"{__name__}.marginal:edit",
             "marginal judge",
             ("^", "triangle"),
             "moves each column to its distribution in that group, as far as chance does not explain the difference",
             "all rows",
         ),
         "kr_all": CounterfactualModel(
-            "secure_sccvfl.evaluation.counterfactual_models.conditional:edit",
+            f"{__name__}.conditional:edit",
             "conditional judge",
             ("v", "triangle down"),
             "moves one column after another, given the fixed columns and the mediators before it",
             "all rows",
         ),
         "marg": CounterfactualModel(
-            "secure_sccvfl.evaluation.counterfactual_models.marginal:edit",
+            f"{__name__}.marginal:edit",
             "marginal judge, held-out",
             ("+", "plus"),
             "moves each column to its distribution in that group among the test records alone",
         ),
         "ot": CounterfactualModel(
-            "secure_sccvfl.evaluation.counterfactual_models.transport:edit",
+            f"{__name__}.held_out:by_transport",
             "OT judge",
             ("o", "circle"),
             "takes them from the most similar real record of the other group (optimal transport)",
         ),
         "cvae": CounterfactualModel(
-            "secure_sccvfl.evaluation.counterfactual_models.autoencoder:edit",
+            f"{__name__}.held_out:by_autoencoder",
             "cVAE judge",
             ("s", "square"),
             "draws them from a model of that group (autoencoder)",
@@ -142,11 +138,11 @@ COUNTERFACTUAL_MODELS: Registry[CounterfactualModel] = Registry(
     CounterfactualError,
 )
 RUN_MODELS = ("all", "kr_all")
-"""The judges whose edited records a run in secret is scored on."""
+"""The models whose counterfactuals a run under MPC is scored on."""
 FIRST = RUN_MODELS[0]
-"""The judge to use where one is enough."""
+"""The model to use where one is enough."""
 OWN = "own"
-"""The name of a run's own generator when it is the judge."""
+"""The name of a run's own generator when it makes the counterfactuals."""
 
 
 def large_enough(codes: np.ndarray) -> np.ndarray:
@@ -172,16 +168,16 @@ def shuffled(data: Dataset, seed: int, attribute: int = 0) -> Dataset:
 
 
 def _allowed(
-    asked: CounterfactualModel, held_out: Dataset, used_ids: np.ndarray, everyone: Dataset | None
+    model: CounterfactualModel, held_out: Dataset, used_ids: np.ndarray, everyone: Dataset | None
 ) -> Dataset:
-    """The data set whose features and groups this judge is fitted on."""
+    """The data set whose features and groups this model may be fitted on."""
     seen = np.intersect1d(held_out.ids, used_ids)
     if len(seen):
-        raise CounterfactualError(f"the judge would see {len(seen)} training records, such as {seen[0]!r}")
-    if asked.fitted_on == "held-out":
+        raise CounterfactualError(f"the model would see {len(seen)} training records, such as {seen[0]!r}")
+    if model.fitted_on == "held-out":
         return held_out
     if everyone is None:
-        raise CounterfactualError(f"the {asked.title} is fitted on all rows, and they were not given")
+        raise CounterfactualError(f"the {model.title} is fitted on all rows; pass them as `everyone`")
     if not np.isin(held_out.ids, everyone.ids).all():
         raise CounterfactualError("held-out records are missing among all rows")
     return everyone
@@ -198,16 +194,16 @@ def make_counterfactuals(
     everyone: Dataset | None = None,
     fixed: tuple[str, ...] = (),
 ) -> Counterfactuals:
-    """Edited copies of the held-out records; only `edited` changes. Raises when any of them was used in training.
+    """Counterfactuals of the held-out records; only `edited` changes. Raises if any of them was used in training.
 
-    `everyone`: all rows of the benchmark, for the judges that are fitted on them. The others do not get it.
+    everyone: all rows of the benchmark, for models that are fitted on them. The others do not get it.
     """
-    from secure_sccvfl.data.layout import Layout  # slow to import, and a report needs the table alone
+    from secure_sccvfl.data.layout import Layout  # slow to import, and reports need the registry alone
 
-    asked = COUNTERFACTUAL_MODELS.get(kind)
-    allowed = _allowed(asked, held_out, used_ids, everyone)
+    model = COUNTERFACTUAL_MODELS.get(kind)
+    allowed = _allowed(model, held_out, used_ids, everyone)
     if not edited:
-        raise CounterfactualError("no feature to edit")
+        raise CounterfactualError("no feature to change")
     features = tuple(sorted(held_out.features, key=lambda f: f.name))
     layout = Layout.of(features)
     order = [held_out.features.index(f) for f in features]
@@ -216,12 +212,12 @@ def make_counterfactuals(
         return Records(layout.encode(data.values[:, order]), data.protected[attribute].codes)
 
     own = records(held_out)
-    known = own if allowed is held_out else records(allowed)
-    usable = large_enough(known.codes)
+    fitted_on = own if allowed is held_out else records(allowed)
+    usable = large_enough(fitted_on.codes)
     if not len(usable):
-        raise CounterfactualError(f"no group has {MIN_GROUP} {asked.fitted_on.removesuffix(' rows')} records")
+        raise CounterfactualError(f"no group has {MIN_GROUP} {model.fitted_on.removesuffix(' rows')} records")
     target = _targets(own.codes, usable, seed)
     groups = len(held_out.protected[attribute].groups)
-    found = asked.edit(Case(own.inputs, own.codes, target, layout, edited, groups, seed, known, fixed))
+    made = model.edit(Case(own.inputs, own.codes, target, layout, edited, groups, seed, fitted_on, fixed))
     back = np.concatenate([layout.columns([f.name]) for f in held_out.features])
-    return replace(found, judge=kind, inputs=found.inputs[:, back])
+    return replace(made, model=kind, inputs=made.inputs[:, back])

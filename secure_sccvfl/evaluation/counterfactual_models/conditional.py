@@ -1,4 +1,4 @@
-"""The judge `kr_all`: mediators move one after another, each given the fixed features and the mediators before it.
+"""The model `kr_all`: mediators move one after another, each given the fixed features and the mediators before it.
 
 A regression of each mediator on those and on the group gives its conditional distribution. A category moves by the
 maximal coupling of the two conditional distributions, a number by the shift of its conditional mean. The effects of

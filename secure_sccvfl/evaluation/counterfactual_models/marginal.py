@@ -1,4 +1,4 @@
-"""The judges `all` and `marg`: each feature moves from its distribution in one group to that in another.
+"""The models `all` and `marg`: each feature moves from its distribution in one group to that in another.
 
 Every group's distribution is shrunk towards the pooled one by its sampling noise, so a difference that chance
 explains moves nobody. A category moves by the maximal coupling of the two distributions. A number keeps its rank.
@@ -86,7 +86,7 @@ class NumberMove:
 
 
 def gaps(columns: np.ndarray) -> np.ndarray:
-    """Records in which this number is missing; an edit leaves them as they are."""
+    """Records in which this number is missing; a counterfactual leaves them as they are."""
     missing: np.ndarray = columns[:, 1] > 0.5 if columns.shape[1] > 1 else np.zeros(len(columns), bool)
     return missing
 

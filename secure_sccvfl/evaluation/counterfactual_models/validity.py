@@ -1,4 +1,4 @@
-"""Gates: what the edits of a judge must pass on a data set before a claim may rest on it."""
+"""Validity checks: what the counterfactuals of a model must pass on a data set before a claim may rest on them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 
 LEAST_AUC = 0.65
-"""A classifier of s takes edited mediators for those of the target group."""
+"""A classifier of s takes changed mediators for those of the target group."""
 MOST_MMD = 0.70
-"""Edited mediators are this much closer to the target group than unedited ones, or more."""
+"""Distance of changed mediators to the target group, as a share of the distance of unchanged ones."""
 MOST_NULL = 0.25
-"""Under shuffled s, plain training flips at most this share of what it flips under the true s."""
+"""Flip rate of plain training under permuted s, as a share of its flip rate under the true s."""
 
 
-def failed_checks(edits: Mapping[str, float]) -> tuple[str, ...]:
-    """Which gates a judge fails, by the figures of its edits. A gate whose figures are not there is not failed."""
-    known = {name: value for name, value in edits.items() if math.isfinite(value)}
+def failed_checks(figures: Mapping[str, float]) -> tuple[str, ...]:
+    """The checks that a model fails, by the figures of its counterfactuals. A check without figures is passed."""
+    known = {name: value for name, value in figures.items() if math.isfinite(value)}
     failed = {
         "AUC": known.get("edit_auc", LEAST_AUC) < LEAST_AUC,
         "MMD": known.get("edit_mmd_ratio", MOST_MMD) > MOST_MMD,

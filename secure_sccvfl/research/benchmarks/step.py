@@ -127,10 +127,10 @@ def steps_of(engine: Engine, size: Size, ranks: Sequence[int]) -> Iterator[Any]:
         {rank: np.zeros(size.width) for rank in ranks},
     )
     deltas = [[{rank: given.deltas[:, group, size.part(rank)] for rank in ranks} for group in range(GROUPS)]]
-    penalty = engine.join([engine.edits(deltas, given.codes)], [])
+    penalty = engine.join([engine.counterfactuals(deltas, given.codes)], [])
     head = engine.head(batch, 1, "binary")
     curvature = {rank: np.ones(size.width) for rank in ranks}
-    descent = engine.prepare(batch, penalty, Step(RATE, MOMENTUM, LAM), curvature)
+    descent = engine.first_order(batch, penalty, Step(RATE, MOMENTUM, LAM), curvature)
     while True:
         head = engine.steps(head, descent, TOGETHER)
         yield head

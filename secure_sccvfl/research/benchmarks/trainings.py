@@ -35,8 +35,7 @@ from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model, probabilities
 from secure_sccvfl.training.modes.options import RunOptions
-from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.plain_modules import ModuleHead
+from secure_sccvfl.training.plain import ModuleHead, PlainEngine
 from secure_sccvfl.training.trainer import train
 
 SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "late refreshes", "training")
@@ -232,7 +231,7 @@ def classes(rows: int, columns: int) -> list[Point]:
 
 def heads() -> list[Point]:
     """A network as the head next to the linear one, on German, both without noise."""
-    heads = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
+    heads: dict[str, dict[str, Any]] = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
     return [
         Point("german", {"head": head}, options={"private_model": False, "seed": 600, **options}, checked=True)
         for head, options in heads.items()

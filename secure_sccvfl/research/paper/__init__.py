@@ -1,4 +1,5 @@
-"""The paper's method as it is written: its settings, roles, generators at the parties, and joint training.
+"""The paper-faithful method: its settings, roles, generators at the parties, networks and joint training.
 
-Plaintext only, for comparison. What the paper leaves open is decided in one place and said there.
+Plaintext only, for comparison; mode `split` uses its generators under MPC. What the paper leaves open is decided in
+one place and documented there.
 """

@@ -1,12 +1,12 @@
-"""Fractions rho_M and rho_P by validation (appendix C.2), and how often the letter's roles come again.
+"""Fractions rho_M and rho_P by validation (appendix C.2), and how often the paper's roles come again.
 
 "Fractions are selected on validation, then fixed across seeds/methods for that dataset": each pair of a grid trains
-the letter on development seeds. The objective is that of early stopping, on validation records under the run's own
-edits; the lowest mean is taken. The paper gives its own choice, .60 and .50, which the settings have. This program
-says what the same rule chooses here.
+the paper-faithful method on development seeds. The objective is that of early stopping, on validation records under
+the run's own counterfactuals; the lowest mean is taken. The paper gives its own choice, .60 and .50, which the
+settings have. This program says what the same rule chooses here.
 
 Roles are compared between runs with other splits and noise, and between noise draws on one split. Chance: roles drawn
-anew with the fractions of each party, which are fixed. The control without noise shows what splits alone change.
+with the fractions of each party, which are fixed. The control without noise shows what splits alone change.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The paper's method to the letter and its baselines on one trainer (Table hparams-method), and repaired ones.
+"""The paper-faithful method and its baselines on one trainer (Table hparams-method), and repaired baselines.
 
 A baseline is the paper's settings with components switched off. The text and the tables add three things that the
 table of components does not show: baselines have deterministic generators, their logits are not calibrated, and the
-adversary of Adv-NoMask reads the fused activations. Repaired rows have the run's roles, edits from its noisy tables,
-calibrated logits, and patience that counts after the warm-up.
+adversary of Adv-NoMask reads the fused activations. Repaired rows have the run's roles, counterfactuals from its
+noisy tables, calibrated logits, and patience that counts after the warm-up.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from secure_sccvfl.research.paper.trainer import Editors, EditRows, JointTrainin
 Changes = Mapping[str, Any]
 NO_LEAK = GeneratorTerms(eta=0.0)
 BASELINE: Changes = {"temperature": False, "draw_code": False}
-"""What every baseline shares besides its own number of epochs."""
+"""Changes of all baselines, besides their number of epochs."""
 COMPONENTS: Mapping[str, Changes] = {
     "erm_network": {"edits": "none", "lambda_cons": 0.0, "lambda_gen": 0.0, "lambda_adv": 0.0},
     "adv_nomask": {"edits": "none", "lambda_cons": 0.0, "lambda_gen": 0.0, "adversary": "fused"},
@@ -61,7 +61,6 @@ SWITCHES: Mapping[str, Changes] = {
     "no_adversary": {"lambda_adv": 0.0},
     "fused_adversary": {"adversary": "fused"},
     "no_generator_loss": {"lambda_gen": 0.0},
-    "frozen_generator": {"generators": "frozen"},
     "deterministic_generator": {"draw_code": False},
     "contrast_edits": {"reading": "contrast"},
     "posterior_groups": {"embedding": "posterior"},
@@ -78,7 +77,7 @@ SWITCHES: Mapping[str, Changes] = {
     "no_temperature": {"temperature": False},
     "squared_consistency": {"norm": "squared"},
 }
-"""One element of the letter changed at a time."""
+"""One element of the paper-faithful method changed at a time."""
 SWEEPS: Mapping[str, tuple[float, ...]] = {
     "rho_m": (0.15, 0.25, 0.33, 0.45, 0.60),
     "edit_scale": (0.05, 0.10, 0.20, 0.35, 0.50),
@@ -90,7 +89,7 @@ SWEEPS: Mapping[str, tuple[float, ...]] = {
 
 
 def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, masks: Masks | None = None) -> Fitted:
-    """Train with these settings. made: edits that follow no masks. masks: None where nothing follows them."""
+    """Train with these settings. made: counterfactuals that follow no masks. masks: None if nothing follows them."""
     data, split = ready.data, ready.split
     train, check = (records_of(ready, rows, settings) for rows in (split.train, split.validation))
     seed = torch_seed(ready.seed, "network")
@@ -134,7 +133,7 @@ def _adversaries(ready: Prepared, settings: PaperSettings) -> list[Adversary]:
 def _own_edits(
     ready: Prepared, settings: PaperSettings, fitted: TrainedNetwork, generators: Generators, columns: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """The edits of the kept epoch by the true s, whatever the parties knew; other columns are copied bit by bit."""
+    """Counterfactuals of the kept epoch by the true s, whatever the parties knew; other columns stay as they are."""
 
     @torch.no_grad()
     def edits(picked: np.ndarray) -> np.ndarray:
@@ -148,13 +147,11 @@ def _own_edits(
 
 
 def _run(ready: Prepared, settings: PaperSettings) -> Fitted:
-    if settings.edits == "none":
-        return _network(ready, settings, None)
-    return _network(ready, settings, None, Masks(ready, settings))
+    return _network(ready, settings, None, None if settings.edits == "none" else Masks(ready, settings))
 
 
 def _editors(masks: Masks) -> Editors:
-    """Who makes edits under the masks of the moment."""
+    """What makes counterfactuals under the current masks."""
     ready, settings = masks.ready, masks.settings
     if settings.edits == "generator":
         return Generators(ready, masks.roles, settings), None
@@ -168,7 +165,7 @@ def paper_with(**changes: Any) -> Callable[[Prepared], Fitted]:
     unknown = sorted(set(changes) - SETTING_NAMES)
     if unknown:
         raise ValueError(
-            f"the letter has no settings {', '.join(unknown)}; it has {', '.join(sorted(SETTING_NAMES))}"
+            f"the paper has no settings {', '.join(unknown)}; available: {', '.join(sorted(SETTING_NAMES))}"
         )
 
     def fit(ready: Prepared) -> Fitted:
@@ -198,22 +195,18 @@ def baseline_settings(dataset: str, name: str) -> PaperSettings:
     return replace(shared, epochs=shared.baseline_epochs, **{**BASELINE, **COMPONENTS[name]})
 
 
-def _repaired(ready: Prepared, edits: Edits = "tables") -> PaperSettings:
-    shared = settings_of(ready.data.name)
-    return replace(
-        shared,
-        patience_from="warmup",
-        kept="best",
-        roles="repaired",
-        columns="one_hot",
-        edits=edits,
-        lambda_gen=0.0,
-        lambda_adv=0.0,
-    )
+REPAIRED: Changes = {
+    **{"patience_from": "warmup", "kept": "best", "roles": "repaired", "columns": "one_hot"},
+    **{"lambda_gen": 0.0, "lambda_adv": 0.0},
+}
+
+
+def _repaired(ready: Prepared, made: EditRows, edits: Edits = "tables") -> Fitted:
+    return _network(ready, replace(settings_of(ready.data.name), **REPAIRED, edits=edits), made)
 
 
 def _cached(make: EditRows, draws: int) -> EditRows:
-    """Keep the edits of each part and draw; full-batch epochs ask for the same ones again."""
+    """The same counterfactuals for each part and draw; full-batch epochs ask for them again."""
     kept: dict[tuple[int, int, int], np.ndarray] = {}
 
     def edits(rows: np.ndarray, epoch: int) -> np.ndarray:
@@ -226,7 +219,7 @@ def _cached(make: EditRows, draws: int) -> EditRows:
 
 
 def table_edits(ready: Prepared, roles: Roles, config: GeneratorConfig) -> EditRows:
-    """Rows edited by the true s, from the default run's noisy tables."""
+    """Counterfactuals by the true s, from the default run's noisy tables."""
     return _cached(lambda rows, draw: edited_rows(ready, roles, config, rows, draw)[0], config.draws)
 
 
@@ -246,7 +239,7 @@ def shuffle_edits(ready: Prepared, names: tuple[str, ...]) -> EditRows:
 def flip_edits(masks: Masks) -> EditRows:
     """Server-Consistency: mediators moved from where the noisy sketch puts the record's group to the other group.
 
-    The direction is that of the true s, as for the letter's generators. No generator; the same in every epoch but for
+    The direction is that of the true s, as for trained generators. They are the same in every epoch except for
     targets, which are drawn where there are more than two groups.
     """
     ready, embeddings = masks.ready, masks.embeddings()
@@ -265,20 +258,18 @@ def flip_edits(masks: Masks) -> EditRows:
 
 def uniform_cf_repaired(ready: Prepared) -> Fitted:
     roles = Roles(dict.fromkeys(ready.roles.of, "M"))
-    edits = table_edits(ready, roles, GeneratorConfig(kind="moments"))
-    return _network(ready, _repaired(ready), edits)
+    return _repaired(ready, table_edits(ready, roles, GeneratorConfig(kind="moments")))
 
 
 def policy_blind_repaired(ready: Prepared) -> Fitted:
     roles = ready.roles.with_role("M", ready.roles.named("P"))
-    edits = table_edits(ready, roles, GeneratorConfig(kind="moments"))
-    return _network(ready, _repaired(ready), edits)
+    return _repaired(ready, table_edits(ready, roles, GeneratorConfig(kind="moments")))
 
 
 def server_consistency_repaired(ready: Prepared) -> Fitted:
-    return _network(ready, _repaired(ready, "shuffle"), shuffle_edits(ready, ready.roles.named("M")))
+    return _repaired(ready, shuffle_edits(ready, ready.roles.named("M")), "shuffle")
 
 
 def scc_split(ready: Prepared) -> Fitted:
-    """The default's edits and loss on the paper's network: what gradients to the parties would gain."""
-    return _network(ready, _repaired(ready), table_edits(ready, ready.roles, ready.config.generator))
+    """Counterfactuals and loss of the default on the paper's network: what gradients to the parties would gain."""
+    return _repaired(ready, table_edits(ready, ready.roles, ready.config.generator))

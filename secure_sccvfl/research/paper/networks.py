@@ -1,10 +1,9 @@
 """The paper's network: two-layer MLP encoders at the parties, a linear head at a server, and what parties get back.
 
 Plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals labels (see
-secure_sccvfl/audit/attacks/labels.py). Each party has an encoder of its own (Eq. client_fuse). Eq. mlp_backbone is
-one MLP
-over all columns "with fixed index ranges"; encoders of one party's columns each are its form with block-diagonal
-weights, and the only one that split learning can train.
+`audit.attacks.gradients`). Each party has its own encoder (Eq. client_fuse). Eq. mlp_backbone is one MLP
+over all columns "with fixed index ranges"; one encoder per party is its form with block-diagonal weights, and the
+only one that split learning can train.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class TrainedNetwork:
     """A trained network as a predictor on input space, with the epoch it kept and its training curves.
 
     Inside, units are those of a softmax. Outside, the logit of two classes is their difference, and those of several
-    are of each class against the rest, as everywhere in the harness. read: from input space to the columns that
+    are of each class against the rest, as everywhere in the evaluation. read: from input space to the columns that
     encoders see.
     """
 

@@ -38,7 +38,7 @@ RULES: Mapping[Partition, Rule] = {"section": "tri-partition", "score": "fractio
 
 
 class Masks:
-    """The masks of one run of the letter: a first release, then at most `settings.refreshes` more."""
+    """The masks of one paper-faithful run: a first release, then at most `settings.refreshes` more."""
 
     def __init__(self, ready: Prepared, settings: PaperSettings, noise: Noise | None = None) -> None:
         """noise: other than that of the budget, for comparison."""
@@ -106,11 +106,6 @@ def _bin_values(block: Block) -> np.ndarray:
     if block.feature.missing:
         values[-1, 1] = 1.0
     return values
-
-
-def letter_roles(ready: Prepared, settings: PaperSettings) -> Roles:
-    """The roles of the paper's own discovery on the training part, before any refresh."""
-    return Masks(ready, replace(settings, roles="letter")).roles
 
 
 def edited_names(roles: Roles, settings: PaperSettings) -> tuple[str, ...]:

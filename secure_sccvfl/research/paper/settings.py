@@ -12,7 +12,7 @@ Not in the paper, and chosen here:
 - weight decay 5e-4 goes with AdamW ("optional" in the text); Adam has none;
 - lambda_cons has its whole weight from the end of the warm-up on ("scheduled" in the appendix, without a schedule);
 - the cap on refreshes (1), and that they are spread over the patience after the warm-up, as in mode `split`;
-- Delta P_j of more than two bins and the embedding of the flipped sketch (`discovery.scores`, `letter.roles`).
+- Delta P_j of more than two bins and the embedding of the flipped sketch (`discovery.scores`, `paper.roles`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ Mask = Literal["M", "all"]
 Proxies = Literal["pass", "edit"]
 Patience = Literal["start", "warmup"]
 Embedding = Literal["true", "posterior"]
-Training = Literal["joint", "frozen"]
 Seat = Literal["parties", "fused"]
 Norm = Literal["paper", "l1", "squared"]
 RolesFrom = Literal["letter", "repaired"]
@@ -54,7 +53,6 @@ _CHOICES: Mapping[str, Any] = {
     "proxies": Proxies,
     "patience_from": Patience,
     "embedding": Embedding,
-    "generators": Training,
     "adversary": Seat,
     "norm": Norm,
     "roles": RolesFrom,
@@ -83,10 +81,10 @@ class PaperSettings:
     noisy sketch says of the other group, "tables" edits by the run's noisy tables (repaired rows alone). mask: what
     may change. proxies: "pass" is the text of subsec:gen, "edit" treats them as the mediators that they are a subset
     of. patience_from: early stopping counts from the first epoch, or after the warm-up. embedding: z_s is the true s,
-    or a group that each party draws from the posterior of its noisy tables. generators: trained jointly, or
-    beforehand and frozen. adversary: one on each party's activations, or one on the fused ones. columns: what
-    encoders read of a feature, one number (a category by its code), as the paper's Table data-summary counts them
-    ("numerical features after preprocessing"), or the one-hot columns of all other methods here. kept: the model of
+    or a group that each party draws from the posterior of its noisy tables. adversary: one on each party's
+    activations, or one on the fused ones. columns: what encoders read of a feature, one number (a category by its
+    code), as the paper's Table data-summary counts them ("numerical features after preprocessing"), or the one-hot
+    columns of all other methods here. kept: the model of
     the last epoch, or of the best one. The paper stops early and does not say that an earlier epoch is restored; only
     the last one has log losses like the paper's (.57, and .61 to .71 for its baselines), so that is our reading.
     norm: "paper" is l1 for classes and squared for numbers. draw_code: generators draw their latent code in training;
@@ -119,7 +117,6 @@ class PaperSettings:
     proxies: Proxies = "pass"
     patience_from: Patience = "start"
     embedding: Embedding = "true"
-    generators: Training = "joint"
     adversary: Seat = "parties"
     norm: Norm = "paper"
     roles: RolesFrom = "letter"
@@ -154,7 +151,7 @@ class PaperSettings:
     @property
     def generating(self) -> bool:
         """Whether L_gen trains generators in this run."""
-        return self.edits == "generator" and self.generators == "joint" and self.lambda_gen > 0
+        return self.edits == "generator" and self.lambda_gen > 0
 
     @property
     def leak_adversary(self) -> bool:

@@ -1,10 +1,10 @@
 """Joint training of encoders, head, generators and adversaries (Eq. full_obj), full batch, with early stopping.
 
 Every epoch is one step of all parts, each with its own learning rate. Consistency is off in the warm-up. Its
-gradient goes to the generators as well: Eq. server_obj is minimised over their parameters too. Early stopping looks
-at log loss, SCG and flips of the validation part under the generators of that epoch. The parts of the last epoch are
-kept, or with `kept = "best"` those of the best one. Masks may be refreshed between epochs: generators of changed
-masks are made anew, and everything else goes on.
+gradient goes to the generators as well: Eq. server_obj is minimised over their parameters too. Early stopping uses
+log loss, SCG and flip rate of the validation part under the generators of that epoch. The parts of the last epoch are
+kept, or with `kept = "best"` those of the best one. Masks may be refreshed between epochs: then generators start
+again, and everything else continues.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from secure_sccvfl.research.paper.settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.config import TEMPERATURES
 
 EditRows = Callable[[np.ndarray, int], np.ndarray]
-"""Edited copies of these rows of the data set, for one epoch."""
+"""From rows of the data set and the epoch to counterfactuals."""
 Editors = tuple[Generators | None, EditRows | None]
-"""Who makes edits: generators that train, or a rule."""
-PRETRAINING = 100
-"""Epochs of generators that are trained beforehand and frozen."""
+"""What makes counterfactuals: generators that train, or a fixed rule."""
 FLOAT_BYTES = 4
 
 
@@ -60,7 +58,7 @@ class _Best:
 
 
 class JointTraining:
-    """One training run. `made` are edits that no generator makes: tables, or mediators of other records."""
+    """One training run. made: counterfactuals without a trained generator, from tables or from other records."""
 
     def __init__(
         self,
@@ -92,12 +90,10 @@ class JointTraining:
         columns = train.x @ self.read
         scale = columns.std(dim=0, correction=0).clamp_min(0.05)
         result = TrainedNetwork(self.net, columns.mean(dim=0), scale, self.task, self.read)
-        if self.generators is not None and self.settings.generators == "frozen":
-            self._pretrain(result, train)
         optimiser, best, history = self._optimiser(), _Best(), []
         for epoch in range(self.settings.epochs):
             if epoch in self.settings.refreshed_at:
-                optimiser = self._refreshed(result, train, optimiser)
+                optimiser = self._refreshed(optimiser)
             loss = self._step(result, train, optimiser, epoch)
             seen, objective = self._look(result, check, epoch, loss)
             history.append(seen)
@@ -117,17 +113,13 @@ class JointTraining:
         )
         return result
 
-    def _refreshed(
-        self, result: TrainedNetwork, train: Records, optimiser: torch.optim.Optimizer
-    ) -> torch.optim.Optimizer:
-        """Take up new masks, if they changed. Parts that stay keep the state of their optimiser."""
+    def _refreshed(self, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Use new masks, if they changed. Parts that stay keep the state of their optimiser."""
         editors = self.refresh()
         if editors is None:
             return optimiser
         self.refreshed += 1
         self._take_up(editors)
-        if self.settings.generators == "frozen":
-            self._pretrain(result, train)
         renewed = self._optimiser()
         stay = {p for group in renewed.param_groups for p in group["params"]}
         renewed.state.update({p: state for p, state in optimiser.state.items() if p in stay})
@@ -147,31 +139,11 @@ class JointTraining:
         watching = list(self.adversaries.parameters())
         if self.generators is not None:
             watching += list(self.generators.guards.parameters())
-            if settings.generators == "joint":
-                own = list(self.generators.models.parameters())
-                groups.append({"params": own, "lr": settings.generator_rate, "weight_decay": 0.0})
+            own = list(self.generators.models.parameters())
+            groups.append({"params": own, "lr": settings.generator_rate, "weight_decay": 0.0})
         if watching:
             groups.append({"params": watching, "lr": settings.adversary_rate, "weight_decay": 0.0})
         return torch.optim.AdamW(groups, fused=True)
-
-    def _pretrain(self, result: TrainedNetwork, train: Records) -> None:
-        """Generators alone, on L_gen; then they stay as they are."""
-        generators = self.generators
-        if generators is None:
-            return
-        optimiser = torch.optim.AdamW(
-            generators.parameters(), lr=self.settings.generator_rate, weight_decay=0.0, fused=True
-        )
-        with torch.no_grad():
-            activations = self.net.eval().parts(result.scaled(train.x))
-        for epoch in range(PRETRAINING):
-            optimiser.zero_grad()
-            (
-                generators.loss(train, activations, epoch, self.draws)
-                + generators.guard_loss(train, self.guard_draws)
-            ).backward()
-            optimiser.step()
-        generators.models.requires_grad_(False)
 
     def _edited(
         self, records: Records, activations: Sequence[torch.Tensor], epoch: int, draws: torch.Generator | None
@@ -221,7 +193,7 @@ class JointTraining:
         return torch.stack(losses).sum()
 
     def _gap(self, logits: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        """L_cons: l1 on logits for classes, squared for numbers, unless a switch says otherwise."""
+        """L_cons: by default l1 on logits for classes, squared for numbers."""
         norm = self.settings.norm
         if norm == "squared" or (norm == "paper" and self.task == "regression"):
             return ((logits - other) ** 2).sum(dim=1).mean()

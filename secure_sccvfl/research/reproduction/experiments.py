@@ -158,7 +158,7 @@ def _private() -> Methods:
 
 def _heads() -> Methods:
     """A network as the head next to the linear one, both without noise."""
-    heads = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
+    heads: dict[str, dict[str, Any]] = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
     public = {"pooled": True, "private_model": False}
     return {name: with_config(RunOptions.of({**public, **head}).train_config()) for name, head in heads.items()}
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.evaluation.summary import RATES, deviation, half_width, interval
+from secure_sccvfl.evaluation.summary import RATES, deviation, interval, reduction, signed
 
 Row = dict[str, Any]
 YARDSTICK = "drop_m"
-"""The method that others are compared with seed by seed: dropping the mediators never flips through them."""
+"""The method that others are compared with by seed: dropping the mediators never flips a decision through them."""
 COMPARED = ("acc", "auc")
 PLAIN = "erm"
-"""Plain training: flips are told as a share of its flips, too."""
+"""Plain training: flip rates are also reported as a share of its flip rate."""
 
 
 class Key(NamedTuple):
@@ -83,8 +83,8 @@ def summarise(finished: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 def _row(key: Key, found: tuple[float, float, float], seeds: int, sd: float | None) -> Row:
     """sd: standard deviation over seeds, of what has one value for each of them."""
-    told = {**key._asdict(), **dict(zip(("mean", "low", "high"), found, strict=True))}
-    return {**told, "sd": sd, "seeds": seeds}
+    figures = dict(zip(("mean", "low", "high"), found, strict=True))
+    return {**key._asdict(), **figures, "sd": sd, "seeds": seeds}
 
 
 def _strongest(rows: Iterable[Row]) -> list[Row]:
@@ -101,33 +101,31 @@ def _strongest(rows: Iterable[Row]) -> list[Row]:
 
 def _pairs(key: Key, values: Values, other: str) -> tuple[np.ndarray, np.ndarray]:
     """Values of a row and of another method's, for the seeds that both have."""
-    own, beside = values[key], values.get(key._replace(method=other), {})
-    seeds = sorted(set(own) & set(beside))
-    return np.array([own[s] for s in seeds]), np.array([beside[s] for s in seeds])
+    own, reference = values[key], values.get(key._replace(method=other), {})
+    seeds = sorted(set(own) & set(reference))
+    return np.array([own[s] for s in seeds]), np.array([reference[s] for s in seeds])
 
 
 def _differences(values: Values) -> list[Row]:
-    """How far each method is above dropping the mediators, seed by seed. Signed, so not cut at 0."""
+    """How far each method is above dropping the mediators, paired by seed. Signed, so not cut at 0."""
     rows = []
     for key in values:
         if key.metric in COMPARED and key.judge is None and key.method != YARDSTICK:
-            own, beside = _pairs(key, values, YARDSTICK)
+            own, reference = _pairs(key, values, YARDSTICK)
             if len(own):
-                mean, half = float((own - beside).mean()), half_width(own - beside)
-                of = key._replace(metric=f"{key.metric}_vs_{YARDSTICK}")
-                rows.append(_row(of, (mean, mean - half, mean + half), len(own), deviation(own - beside)))
+                apart = own - reference
+                row = key._replace(metric=f"{key.metric}_vs_{YARDSTICK}")
+                rows.append(_row(row, signed(apart), len(own), deviation(apart)))
     return rows
 
 
 def _cuts(values: Values) -> list[Row]:
-    """By which share flips are below those of plain training: 1 - mean / mean, with the interval of a ratio."""
+    """By which share flip rates are below those of plain training."""
     rows = []
     for key in values:
         if key.metric == "fr" and key.method != PLAIN:
             own, plain = _pairs(key, values, PLAIN)
             if len(own) and plain.mean() > 0:
-                ratio = float(own.mean() / plain.mean())
-                half = half_width(own - ratio * plain) / float(plain.mean())
-                found = (1 - ratio, 1 - ratio - half, min(1 - ratio + half, 1.0))
-                rows.append(_row(key._replace(metric="fr_cut"), found, len(own), None))
+                mean, low, high = reduction(own, plain)
+                rows.append(_row(key._replace(metric="fr_cut"), (mean, low, min(high, 1.0)), len(own), None))
     return rows

@@ -1,7 +1,6 @@
 """Tables of methods over seeds on the plaintext engine, and the paper's tables as one plan.
 
-Seeds run in processes of this machine, or on a Ray cluster. Finished seeds are kept, so a stopped table continues
-where it was.
+Seeds run in processes of this machine. Finished seeds are kept, so a stopped table continues where it was.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from accounting.tables import Column, MarkdownText, Table, page
-from protocols.config import ConfigError
 from secure_sccvfl.reports.tables import markdown
 from secure_sccvfl.research.plots import draw
 from secure_sccvfl.research.reproduction.experiments import SeedRun, run_seed
 from secure_sccvfl.research.reproduction.summary import short_name, summarise, title_of
 from secure_sccvfl.research.results import provenance, write_results
 
-Finished = Iterator[tuple[SeedRun, dict[str, Any]]]
 Progress = Callable[[int, int], None]
 """Called with how many seeds are finished, and how many there are."""
 PER_SEED = ("acc", "auc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all", "fr_own", "dp_gap")
@@ -43,7 +40,8 @@ ONLY_THREE, ONLY_TWO = f"Three seeds, {_SLOW}", f"Two seeds, {_SLOW}"
 BOTH = ("iid", "shift")
 
 
-def _on_this_machine(seeds: Sequence[SeedRun], workers: int) -> Finished:
+def run_seeds(seeds: Sequence[SeedRun], workers: int) -> Iterator[tuple[SeedRun, dict[str, Any]]]:
+    """Results as seeds finish, in this process or in several."""
     if workers == 1:
         for seed in seeds:
             yield seed, run_seed(seed)
@@ -53,31 +51,6 @@ def _on_this_machine(seeds: Sequence[SeedRun], workers: int) -> Finished:
         waiting = {pool.submit(run_seed, seed): seed for seed in seeds}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
-
-
-def _on_ray(seeds: Sequence[SeedRun], workers: int) -> Finished:
-    """On a Ray cluster (RAY_ADDRESS), or on a local one with this many workers."""
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError("--engine ray needs the extra: pip install 'secure-sccvfl[ray]'") from None
-    started = not ray.is_initialized()
-    if started:
-        address = os.environ.get("RAY_ADDRESS")
-        extra: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
-        ray.init(address=address, log_to_driver=False, **extra)
-    try:
-        remote = ray.remote(num_cpus=1)(run_seed)
-        waiting = {remote.remote(seed): seed for seed in seeds}
-        while waiting:
-            ready, _ = ray.wait(list(waiting), num_returns=1)
-            yield waiting.pop(ready[0]), ray.get(ready[0])
-    finally:
-        if started:
-            ray.shutdown()
-
-
-ENGINES: dict[str, Callable[[Sequence[SeedRun], int], Finished]] = {"local": _on_this_machine, "ray": _on_ray}
 
 
 def command_line(
@@ -128,7 +101,6 @@ def reproduce(
     part: Part,
     out: Path,
     workers: int = 1,
-    engine: str = "local",
     command: str = "",
     progress: Progress = lambda finished, total: None,
 ) -> list[dict[str, Any]]:
@@ -138,7 +110,7 @@ def reproduce(
     missing = [run for run in runs if not (kept / f"{run.key}.json").exists()]
     done = len(runs) - len(missing)
     progress(done, len(runs))
-    for number, (run, result) in enumerate(ENGINES[engine](missing, workers), start=done + 1):
+    for number, (run, result) in enumerate(run_seeds(missing, workers), start=done + 1):
         unfinished = kept / f"{run.key}.part"
         unfinished.write_text(json.dumps(result), encoding="utf-8")
         os.replace(unfinished, kept / f"{run.key}.json")
@@ -196,7 +168,6 @@ def run_plan(
     parts: Sequence[Part],
     out: Path,
     workers: int,
-    engine: str,
     tell: Callable[[str, int, int], None] = lambda part, finished, total: None,
 ) -> None:
     """Run what is missing of every part; tell: the part, and how many seeds of the whole plan are done."""
@@ -206,7 +177,7 @@ def run_plan(
         def progress(finished: int, _: int, name: str = part.folder, offset: int = before) -> None:
             tell(name, offset + finished, total)
 
-        reproduce(part, out / part.folder, workers, engine, progress=progress)
+        reproduce(part, out / part.folder, workers, progress=progress)
         before += len(part.runs)
     (out / "README.md").write_text(index(parts), encoding="utf-8")
 

@@ -15,10 +15,10 @@ uses its posterior too: what it trains has an effect on others' gradients.
 What is not the letter, since somebody would see another's data:
 
 - The consistency gradient goes to original activations alone. In edited ones it is zero in all directions but the
-  record's own, which hands s over. Given in all directions, weighted by posteriors, it would tell both hypothesised
+  record's own, which reveals s. Given in all directions, weighted by posteriors, it would reveal both hypothesised
   shifts; with the opened gradient, which holds one of them, that is s again. So generators learn from their own terms
   only.
-- Consistency is squared, not l1: with l1 every record's gradient would move by lambda times a sign, which tells s.
+- Consistency is squared, not l1: with l1 every record's gradient would move by lambda times a sign, which reveals s.
 - The context c is the same for all records (secure_sccvfl/research/paper/masked_generator.py).
 - Early stopping opens a bit of validation records (secure_sccvfl/research/split/stopping.py), so there is
 none where

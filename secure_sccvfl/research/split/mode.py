@@ -1,13 +1,13 @@
-"""`split` mode: the paper's split learning with head, labels and s in secret. One instance per party process.
+"""`split` mode: the paper's split learning with head, labels and s under MPC. One instance per party process.
 
-Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
-alone (protocols/steps/split.py says what that tells: labels of its training records, and s with consistency).
-What else it trains alone, and why that tells it nothing of s, is in split/local.py. Steps follow a public
-schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
-the sigmoid. With a patience, one bit after each step says whether training goes on (split/stopping.py). Late
-refreshes are spread evenly over the steps with consistency. Each releases one more sketch, and what follows from
-roles and tables is made anew: generators, edits, posteriors, dropped columns. Encoders, adversaries and head go on.
-The result is an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
+Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it alone
+(protocols/steps/split.py says what that reveals: labels of its training records, and s with consistency). What else
+it trains alone, and why that reveals nothing of s to it, is in split/local.py. Steps follow a public schedule:
+warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of the sigmoid.
+With a patience, one bit after each step says whether training goes on (split/stopping.py). Late refreshes are spread
+evenly over the steps with consistency. Each releases one more sketch, and what follows from roles and tables is made
+again: generators, counterfactuals, posteriors, dropped columns. Encoders, adversaries and head go on. The result is
+an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
 """
 
 from __future__ import annotations
@@ -56,13 +56,12 @@ from secure_sccvfl.research.split.settings import SplitConfig, split_config, spl
 from secure_sccvfl.research.split.state import SplitState
 from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.engine import CURVATURE
-from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, with_leaks
 from secure_sccvfl.training.modes.base import Seen, Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.shared import SharedHead, share_label
 from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
@@ -141,8 +140,8 @@ class SplitTrainer:
         own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
         self.local.take_up(self.state.sketches, own, self.party.layout.columns(roles.dropped))
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
-        told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
-        self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
+        opened = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
+        self.editing = tuple(rank for rank in range(self.session.parties) if opened[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
 
     def run(self, late: Late | None = None, phase: Phase = lambda name: nullcontext()) -> SplitModel:
@@ -347,7 +346,7 @@ def residual_of(logits: Shared, label: Shared, task: Task) -> Shared:
 
 
 class Split:
-    """The `split` gradient mode: the paper's split learning. Each party's gradients tell it the labels."""
+    """The `split` gradient mode: the paper's split learning. Each party's gradients reveal the labels to it."""
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "split")

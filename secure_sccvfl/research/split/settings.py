@@ -20,7 +20,7 @@ class SplitConfig:
     `steps`: the most with consistency. `keep_every`: how many of them are between two checkpoints. `columns`: what
     encoders read of a feature, as in `PaperSettings`. `patience`: steps without a better validation objective after
     which training stops, counted from the first one; 0: it never stops early. `keep_shown`: keep the gradients of all
-    steps for attacks on the run. They tell labels and s, so it is for pooled data.
+    steps for attacks on the run. They reveal labels and s, so it is for pooled data.
     """
 
     hidden: int = 64
@@ -81,7 +81,7 @@ def split_config(options: RunOptions) -> SplitConfig:
 
     Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping. It
     stops early only where evaluation is exact, since every stopping bit is a figure of validation records. Elsewhere
-    it takes `training.steps`. The head has the table's rate with momentum: Adam would divide by roots in secret.
+    it takes `training.steps`. The head has the table's rate with momentum: Adam would divide by roots under MPC.
     """
     weights = ValidityWeights(
         options.training.weight_identity, options.training.weight_support, options.training.weight_leak

@@ -1,4 +1,4 @@
-"""Early stopping of mode `split` in secret: one bit after each step, whether training goes on.
+"""Early stopping of mode `split` under MPC: one bit after each step, whether training goes on.
 
 The objective is the paper's, with the weights of the plaintext letter: log loss, plus the mean size of the logit's
 shift by edits, plus the share of flipped decisions, on the validation part and without dropout. Training stops when
@@ -7,7 +7,7 @@ it has not got better for as many steps as the patience, counted from the first 
 Before: each party holds its activations of the validation part, and how far every hypothesised edit moves them. The
 holders hold label and s. The head is shares. After: shares of the objective's best value so far, and of whether each
 of the last steps was better. All parties learn the bit "one of the last steps was better". It is 1 until training
-stops, so the whole run tells one number: the step at which it stopped.
+stops, so the whole run reveals one number: the step at which it stopped.
 
 | rounds | what |
 |---|---|
@@ -45,8 +45,8 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.catalogue import EARLY_STOPPING
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.shared_measures import flips, mean_losses
-from secure_sccvfl.training.sharing import share_groups, share_label, side_by_side
+from secure_sccvfl.training.secure_measures import flips, mean_losses
+from secure_sccvfl.training.shared import share_groups, share_label, side_by_side
 
 _WORST = 1 << 20
 """The best objective before the first step."""

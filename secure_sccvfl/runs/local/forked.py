@@ -48,19 +48,15 @@ class ForkedProcess:
         prepare(threads)
         reader, writer = socket.socketpair() if follow else (None, None)
         self.output: IO[str] | None = reader.makefile() if reader is not None else None
-        self._process = context.Process(
-            target=_run,
-            args=(work, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer),
-        )
+        given = (work, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer)
+        self._process = context.Process(target=_run, args=given)
         with _without_the_script():
             self._process.start()
-        if reader is not None and writer is not None:
-            reader.close()  # `output` keeps it
-            writer.close()
-
-    @property
-    def pid(self) -> int:
-        return int(self._process.pid or 0)
+        for end in (reader, writer):
+            if end is not None:
+                end.close()  # `output` keeps the reader
+        self.pid = int(self._process.pid or 0)
+        self.terminate, self.kill, self.wait = self._process.terminate, self._process.kill, self._process.join
 
     @property
     def returncode(self) -> int | None:
@@ -68,16 +64,6 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         return self._process.exitcode
-
-    def terminate(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def wait(self, seconds: float | None = None) -> None:
-        """Wait until it has ended, or for this many seconds."""
-        self._process.join(seconds)
 
 
 def prepare(threads: dict[str, str]) -> None:

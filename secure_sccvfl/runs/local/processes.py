@@ -120,8 +120,8 @@ class LocalSession:
     @staticmethod
     def addresses(parties: int) -> tuple[list[socket.socket], tuple[str, ...]]:
         """Free local ports, held open so that nobody else takes them."""
-        made = [listen_anywhere() for _ in range(parties)]
-        return [listener for listener, _ in made], tuple(address for _, address in made)
+        listeners = [listen_anywhere() for _ in range(parties)]
+        return [listener for listener, _ in listeners], tuple(address for _, address in listeners)
 
     def __enter__(self) -> LocalSession:
         self._previous = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
@@ -194,13 +194,13 @@ class LocalSession:
     def wait(self) -> Ending:
         """Wait until all have ended; after the first failure at most a few seconds."""
         first: Child | None = None
-        limit, told = float("inf"), False
+        limit, cause_known = float("inf"), False
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
                 first, limit = failed[0], time.monotonic() + _SLOW_GRACE
-            if not told and any(not child.only_heard for child in failed):
-                told, limit = True, time.monotonic() + _GRACE
+            if not cause_known and any(not child.only_heard for child in failed):
+                cause_known, limit = True, time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)
@@ -255,8 +255,8 @@ def _to_blame(failed: list[Child], first: Child | None) -> Child:
     """Wrong input first; otherwise the first that failed, unless it only heard that a peer stops."""
     wrong = [child for child in failed if child.process.returncode == WRONG_USE]
     if first is None or first.only_heard:
-        own = [child for child in failed if (child.process.returncode or 0) > 0 and not child.only_heard]
-        first = own[0] if own else first or failed[0]
+        with_cause = [child for child in failed if (child.process.returncode or 0) > 0 and not child.only_heard]
+        first = with_cause[0] if with_cause else first or failed[0]
     return wrong[0] if wrong else first
 
 

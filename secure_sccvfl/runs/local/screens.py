@@ -57,8 +57,8 @@ class Progress:
 
 def show_concerns(settings: Mapping[str, Any]) -> None:
     """Before training: what is not in order with the policy card that a run is given, a line each."""
+    from secure_sccvfl.policy.approvals import concerns
     from secure_sccvfl.policy.card import named_card
-    from secure_sccvfl.policy.concerns import concerns
 
     card = named_card(str(settings.get("card", "")), str(settings.get("dataset", "")))
     for line in concerns(card, datetime.date.today()) if card is not None else ():
@@ -95,9 +95,10 @@ def _budget_lines(report: Report) -> Iterator[str]:
         f"{alone}; under MPC: {total.seconds:.1f} s, {total.rounds} rounds, {total.bytes / 1e6:.1f} MB sent"
     )
     if report.tables is not None:
+        cached, source = len(report.tables["releases"]), report.tables["runs"][-1][:12]
         yield (
-            f"statistics of s: {len(report.tables.releases)} cached releases of run {report.tables.runs[-1][:12]}, "
-            "charged before; this run released none and was not charged for them"
+            f"statistics of s: {cached} cached releases of run {source}, charged before; this run released none and "
+            "was not charged for them"
         )
     elif privacy.releases_in_ledger > privacy.releases:
         yield f"this run made {privacy.releases} of the {privacy.releases_in_ledger} noisy releases in the ledger"

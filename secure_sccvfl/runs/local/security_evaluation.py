@@ -1,6 +1,6 @@
 """The security evaluation of a finished run: the sessions that it needs on this machine, all attacks, its report.
 
-Attacks on what the run showed take long and run in their own process, beside the sessions. The sessions give the
+Attacks on what the run showed take long and run in their own process, next to the sessions. The sessions give the
 receiver's predictions, shares of two secrets, and noisy statistics with a canary.
 """
 
@@ -58,16 +58,16 @@ def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
         views = pool.submit(attack_views, folder, tell)
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
             rest = _attack_the_rest(folder, Path(work), releases, tell)
-        found = views.result()
-    found.join(rest.attacks)
-    found.decide()
-    made = report.assemble(rest.attacks.run, found.rows, rest.audits, time.monotonic() - started, rest.skipped)
-    _write(folder, made)
-    return made
+        attacks = views.result()
+    attacks.join(rest.attacks)
+    attacks.decide()
+    result = report.assemble(rest.attacks.run, attacks.rows, rest.audits, time.monotonic() - started, rest.skipped)
+    _write(folder, result)
+    return result
 
 
 def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
-    """Attacks on what the run showed. It runs in its own process, beside the sessions."""
+    """Attacks on what the run showed. It runs in its own process, next to the sessions."""
     torch.set_num_threads(1)
     attacks = ViewAttacks(FinishedRun.load(folder))
     attacks.every_view(tell)
@@ -132,19 +132,19 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
     _session(run, folder, "predict", settings)
     with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    found = {row["id"]: [float(v) for k, v in row.items() if k.startswith("logit ")] for row in rows}
-    return np.array([found[str(name)] for name in run.data.ids[run.split.test]])
+    logits = {row["id"]: [float(v) for k, v in row.items() if k.startswith("logit ")] for row in rows}
+    return np.array([logits[str(name)] for name in run.data.ids[run.split.test]])
 
 
-def _write(run: Path, made: dict[str, Any]) -> None:
+def _write(run: Path, result: dict[str, Any]) -> None:
     """Write the report's files and the run's page with them, and record them in the run's log."""
     data, text = run / "security.json", run / "security.md"
-    data.write_text(json.dumps(made, indent=1) + "\n")
-    text.write_text(report.markdown(made))
+    data.write_text(json.dumps(result, indent=1) + "\n")
+    text.write_text(report.markdown(result))
     page = write_page(run)
     if (run / LOG).exists():
-        leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
-        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, page])
+        leaks = [f"{row['attack']}: {row['view']}" for row in result["rows"] if row["leak"]]
+        record(run, "leakage", {"ok": result["ok"], "leaks": leaks}, [data, text, page])
 
 
 def unheard(line: str) -> None:

@@ -1,4 +1,4 @@
-"""A whole secure run on this machine: train in secret, judge, evaluate in secret, report.
+"""A whole secure run on this machine: train and evaluate under MPC, compare, report.
 
 The first session trains and leaves each party its part of the model. The second loads these parts and opens test
 metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third session
@@ -9,8 +9,11 @@ run's log with the digests of all of them.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
-from concurrent.futures import Future
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,13 @@ from protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.runs.console import OK
-from secure_sccvfl.runs.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
+
+SEEDS = 10
+MOST_RECORDS = 5000
+"""Larger data get no further seeds unless they are asked for: a seed takes minutes there."""
 
 
 class WholeRun:
@@ -66,7 +72,7 @@ class WholeRun:
         # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
         pooled = self.options.data.pooled and harness and self.options.evaluation.kind == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
-        with beside(self.options, self.parties, further) as waiting:
+        with plaintext_seeds(self.options, self.parties, further) as waiting:
             if pooled:
                 compared, drawn = self._harness(trained)
             self._must_end_well(self.evaluate())
@@ -86,11 +92,11 @@ class WholeRun:
             return {}
         from secure_sccvfl.evaluation.frontier import joined
 
-        found = []
+        results = []
         for number, seed in enumerate(waiting):
             self.event({"step": "further seeds (plaintext)", "number": number, "total": len(waiting)})
-            found.append(seed.result())
-        return joined(found, rule_in_words(self.options), trained["lambda"])
+            results.append(seed.result())
+        return joined(results, rule_in_words(self.options), trained["lambda"])
 
     @staticmethod
     def _must_end_well(ending: Ending) -> None:
@@ -100,24 +106,24 @@ class WholeRun:
     def evaluate(self) -> Ending:
         return self._with_model("evaluate", "evaluation")
 
-    def _with_model(self, job: str, place: str, **more: Any) -> Ending:
+    def _with_model(self, job: str, subfolder: str, **more: Any) -> Ending:
         """A session on the trained model, in its own folder."""
         options = {k: v for k, v in self.config.options.items() if k != "resume"}
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
-        return run_job(config, self.folder / place, self.certs, self.event, self.debug)
+        return run_job(config, self.folder / subfolder, self.certs, self.event, self.debug)
 
     def _examples(self, drawn: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
         """Decisions of the secure model for a few public records before and after a counterfactual."""
         from secure_sccvfl.evaluation.examples import choose, read_predictions, scored, write_records
 
-        place = self.folder / "examples"
-        place.mkdir(exist_ok=True)
+        folder = self.folder / "examples"
+        folder.mkdir(exist_ok=True)
         group = self.options.schema(self.parties).protected[0].name if self.options.training.mode == "aware" else ""
-        write_records(place / "records.csv", drawn, group)
+        write_records(folder / "records.csv", drawn, group)
         self._must_end_well(
-            self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
+            self._with_model("predict", "examples", records=str((folder / "records.csv").resolve()), scores=True)
         )
-        return choose(scored(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv")))
+        return choose(scored(drawn, read_predictions(folder / f"party-{receiver}" / "predictions.csv")))
 
     def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
@@ -140,10 +146,10 @@ class WholeRun:
         drawn = draw(data, split.test, judges.edits[FIRST], seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config = replace(options.train_config(), evaluation="exact")
-        given = (data, split, roles, judges, config, budget, seed, options.training.mode)
+        arguments = (data, split, roles, judges, config, budget, seed, options.training.mode)
         slices, least = options.evaluation.slices, options.evaluation.min_group
-        found = compare(*given, slices=slices, min_group=least, card=options.policy())
-        return asdict(found), drawn
+        comparison = compare(*arguments, slices=slices, min_group=least, card=options.policy())
+        return asdict(comparison), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""
@@ -156,8 +162,8 @@ class WholeRun:
         data, split = pooled(self.options.data.dataset, self.parties), self.options.data.split
         rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
         label = data.label.values[rows]
-        found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
-        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
+        rates = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
+        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(rates) if rate is not None]
 
 
 def natural_parties(dataset: str) -> int:
@@ -182,3 +188,45 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:
         return dict(options)
     return {**options, "epsilon": default_epsilon(joined_rows(load(dataset).n))}
+
+
+def seeds_of(options: RunOptions, records: int, number: int | None) -> range:
+    """The seeds next to a run: its own and the next ones. They are of the sealed method, so of no other mode."""
+    count = (SEEDS if records <= MOST_RECORDS else 0) if number is None else number
+    count = count if options.training.mode == "sealed" else 0
+    return range(options.data.seed, options.data.seed + count)
+
+
+@contextmanager
+def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator[list[Future[dict[str, Any] | None]]]:
+    """The same method on other splits, which gives figures an interval: trained in the clear while the body runs.
+
+    Data, card, settings and budget are those of the run. After an error in the body, pending seeds are dropped.
+    """
+    from secure_sccvfl.evaluation.frontier import FrontierSeed, run_frontier_seed
+
+    if not seeds:
+        yield []
+        return
+    config = replace(options.train_config(), evaluation="exact").as_alternatives()
+    data, budget, card = options.data, options.simulated_budget(parties), options.policy()
+    jobs = [FrontierSeed(data.dataset, parties, data.split, seed, config, budget, card) for seed in seeds]
+    workers = min(len(seeds), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(run_frontier_seed, job) for job in jobs]
+        try:
+            yield waiting
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def rule_in_words(options: RunOptions) -> str:
+    """How lambda is chosen, for people."""
+    if options.training.flip_target > 0:
+        limit = f"at most {options.training.flip_target:.1%} of decisions flip"
+    elif options.training.gap_target == 0:
+        return f"lambda {options.train_config().taken:g}, the same for all data"
+    else:
+        limit = f"the gap is at most {options.training.gap_target:.0%} of the logit's spread"
+    return f"the smallest lambda at which, on validation records under the run's own edits, {limit}"

@@ -1,17 +1,17 @@
 """Each party signs the digest of the plan; a party starts only if all have signed the plan as it is now.
 
 Who holds what: a party's key is on its own host. An approval (place, digest, certificate, time, signature) is public
-and is handed to the others in any way; it lies in `approvals/` beside the session file. What is learned: that the
+and is handed to the others in any way; it lies in `approvals/` next to the session file. What is learned: that the
 holder of the pinned certificate agreed to this very plan at this time. It takes no rounds: nothing is connected yet.
 
 Why it holds: a signature covers place, digest, fingerprint and time, for the purpose "plan" alone. Its certificate
 must be the one that the plan pins, so neither another member nor the authority can sign for a party. Each party makes
-the plan anew from its own copies of session file, description, card and code. So a change of any of them after
+the plan again from its own copies of session file, description, card and code. So a change of any of them after
 approval, at any host, stops that host before it connects.
 
 The dealer does not approve. It sees no data and learns nothing of what is opened, so there is nothing for it to agree
 to. Its certificate is in the plan: the parties approve who it is. An approval holds for its plan however often all
-parties start it; what repeated runs may cost is bounded by the ledgers. Another `name` in the session file asks anew.
+parties start it; what repeated runs may cost is bounded by the ledgers. Another `name` needs new approvals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocols.net.enrolment import SHOWN
 from secure_sccvfl.runs.member.plan import Plan, canonical, digest_of, make_plan
 
 APPROVALS = "approvals"
-"""The folder of approvals, beside the session file."""
+"""The folder of approvals, next to the session file."""
 PURPOSE = "plan"
 SIGNED = ("place", "digest", "fingerprint", "time")
 FIELDS = (*SIGNED, "name", "digests", "certificate", "signature")
@@ -55,7 +55,7 @@ def approve(config: SessionConfig, plan: Plan, credentials: Credentials, rank: i
     """Sign the plan with this party's key; returns the file for the others."""
     check_own(config, credentials, rank)
     place, certificate = node_folder(rank, config.dealer), credentials.certificate.read_bytes()
-    made: dict[str, Any] = {
+    approval: dict[str, Any] = {
         "place": place,
         "digest": plan.digest,
         "fingerprint": fingerprint(certificate),
@@ -64,10 +64,10 @@ def approve(config: SessionConfig, plan: Plan, credentials: Credentials, rank: i
         "digests": plan.digests,
         "certificate": certificate.decode(),
     }
-    made["signature"] = sign(credentials, PURPOSE, _covered(made))
+    approval["signature"] = sign(credentials, PURPOSE, _covered(approval))
     folder.mkdir(exist_ok=True)
     path = folder / f"{place}.json"
-    path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(approval, indent=1) + "\n", encoding="utf-8")
     return path
 
 
@@ -77,10 +77,12 @@ def check_own(config: SessionConfig, credentials: Credentials, rank: int) -> Non
         raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {rank}: the parties approve")
     if not config.certificates:
         raise ConfigError("the session file pins no certificates: nobody could tell who approved (`certs pin`)")
-    own = fingerprint(credentials.certificate.read_bytes())
+    presented = fingerprint(credentials.certificate.read_bytes())
     pin = config.certificates[node_folder(rank, config.dealer)]
-    if own != pin:
-        raise ConfigError(f"{credentials.certificate} is {own[:SHOWN]}, but the session file pins {pin[:SHOWN]}")
+    if presented != pin:
+        raise ConfigError(
+            f"{credentials.certificate} is {presented[:SHOWN]}, but the session file pins {pin[:SHOWN]}"
+        )
 
 
 def check_approvals(config: SessionConfig, folder: Path, required: bool = False) -> list[dict[str, Any]]:
@@ -95,14 +97,14 @@ def check_approvals(config: SessionConfig, folder: Path, required: bool = False)
             raise ApprovalError(f"this host requires an approved plan, and the session file {says}: do not start it")
         return []
     plan = make_plan(config)
-    found = [judged(config, plan, folder, rank) for rank in range(config.dealer)]
+    verdicts = [judged(config, plan, folder, rank) for rank in range(config.dealer)]
     wrong: dict[str, list[str]] = {}
-    for rank, (problem, _) in enumerate(found):
+    for rank, (problem, _) in enumerate(verdicts):
         if problem:
             wrong.setdefault(problem, []).append(config.node_name(rank))
     if wrong:
         raise ApprovalError("; ".join(f"{', '.join(who)}: {problem}" for problem, who in wrong.items()))
-    return [approval for _, approval in found]
+    return [approval for _, approval in verdicts]
 
 
 def judged(config: SessionConfig, plan: Plan, folder: Path, rank: int) -> tuple[str, dict[str, Any]]:
@@ -131,13 +133,13 @@ def judged(config: SessionConfig, plan: Plan, folder: Path, rank: int) -> tuple[
 def _read(path: Path) -> dict[str, Any] | None:
     """The fields of an approval, of the right kinds; None if they are not there."""
     try:
-        made = json.loads(path.read_text(encoding="utf-8"))
-        known = {name: made[name] for name in FIELDS}
-        fingerprint(known["certificate"].encode())
+        content = json.loads(path.read_text(encoding="utf-8"))
+        fields = {name: content[name] for name in FIELDS}
+        fingerprint(fields["certificate"].encode())
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
         return None
-    texts = all(isinstance(known[name], str) for name in FIELDS if name != "digests")
-    return known if texts and isinstance(known["digests"], dict) else None
+    texts = all(isinstance(fields[name], str) for name in FIELDS if name != "digests")
+    return fields if texts and isinstance(fields["digests"], dict) else None
 
 
 def _changed(plan: Plan, approved: dict[str, str]) -> str:

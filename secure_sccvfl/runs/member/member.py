@@ -6,7 +6,7 @@ have on record (`reports.signed`). After the last one this party makes its repor
 To resume, the parties first meet in a short session and tell each other which jobs each has ended, and which
 statement was signed at the end. They are public. Jobs that all have ended are passed over: each is an empty session,
 so that the dealer, which is told nothing, keeps step. The first job that somebody has not ended is run by all:
-training goes on from the last common checkpoint if all have one; everything else starts anew, and what was there
+training goes on from the last common checkpoint if all have one; everything else starts again, and what was there
 before is set aside, with its releases on record. One round; 33 bytes for each job to each peer.
 """
 
@@ -92,8 +92,8 @@ class Member:
                     (out / session_config.job / HEADS).unlink(missing_ok=True)
                 else:
                     set_aside(out, session_config.job)
-                place, options = out / session_config.job, job_options(config, out, again)
-                code = self._job(session_config, place, listener, status, options)
+                folder, options = out / session_config.job, job_options(config, out, again)
+                code = self._job(session_config, folder, listener, status, options)
                 if code != OK:
                     return code
             listener = None
@@ -104,28 +104,28 @@ class Member:
         finished = (out / LOG).exists()
         if finished:
             keep_stopped(out)
-        place = unused_name(out / PREDICT)
+        folder = unused_name(out / PREDICT)
         options = {**prediction_options(config.options), "model": str(out.resolve()), **(self.predict or {})}
         if config.needs_approval:  # the number in the plan that all parties have approved
             options["predictions"] = RunOptions.of(config.options).privacy.predictions
-        code = self._job(config, place, listener, status, options)
-        if code == OK and (place / "predictions.csv").exists():
-            say(f"the predictions: {place / 'predictions.csv'}")
+        code = self._job(config, folder, listener, status, options)
+        if code == OK and (folder / "predictions.csv").exists():
+            say(f"the predictions: {folder / 'predictions.csv'}")
         if code == OK and finished:
-            made = [path for path in contents(out) if path.is_relative_to(place)]
+            made = [path for path in contents(out) if path.is_relative_to(folder)]
             say(f"seal, to be kept by every party: {record(out, PREDICT, {}, made)}")
         return code
 
     def _open_folder(self, config: SessionConfig) -> None:
         """A new folder with the session file in it, or that of the run that is resumed."""
         out, text = self.party.out, config.to_toml()
-        kept = out / "session.toml"
+        session_file = out / "session.toml"
         if not self.resume and out.exists() and any(out.iterdir()):
             raise ConfigError(f"{out} is not empty; choose a new folder for the run, or go on with --resume")
-        if self.resume and kept.exists() and kept.read_text(encoding="utf-8") != text:
-            raise ConfigError(f"{out} began with another session file: go on with that one ({kept})")
+        if self.resume and session_file.exists() and session_file.read_text(encoding="utf-8") != text:
+            raise ConfigError(f"{out} began with another session file: go on with that one ({session_file})")
         out.mkdir(parents=True, exist_ok=True)
-        kept.write_text(text, encoding="utf-8")
+        session_file.write_text(text, encoding="utf-8")
         (out / APPROVALS).write_text(json.dumps(list(self.approvals), indent=1) + "\n", encoding="utf-8")
 
     def _meet(self, config: SessionConfig, listener: socket.socket | None, status: Status) -> Session:
@@ -138,22 +138,22 @@ class Member:
     def _job(
         self,
         config: SessionConfig,
-        place: Path,
+        folder: Path,
         listener: socket.socket | None,
         status: Status,
         options: Mapping[str, Any],
     ) -> int:
         """One job in its folder, signed by all at its end."""
         transcript = self.party.transcript
-        party = replace(self.party, out=place, transcript=None if transcript is None else transcript / place.name)
+        party = replace(self.party, out=folder, transcript=None if transcript is None else transcript / folder.name)
         options = job_config(replace(config, options=dict(options)), config.job).options
-        with log_kept(unused_name(place / "party.log")) as log:
+        with log_kept(unused_name(folder / "party.log")) as log:
 
             def closing(session: Session) -> None:
                 close_log(log)  # what all sign is final
                 if config.jobs:
                     credentials = party.credentials(config)
-                    sign_job(session, config, self.party.out, place, credentials)
+                    sign_job(session, config, self.party.out, folder, credentials)
 
             return party.one_session(config, status, listener, options=options, closing=closing)
 
@@ -166,7 +166,7 @@ def check_jobs(config: SessionConfig) -> None:
         )
     for job in config.jobs:
         if job not in JOBS:
-            raise ConfigError(f"no such job: {job!r}; there is {', '.join(JOBS)}")
+            raise ConfigError(f"no such job: {job!r}; available: {', '.join(JOBS)}")
     if len(set(config.jobs)) < len(config.jobs):
         raise ConfigError(f"jobs must differ, not {', '.join(config.jobs)}")
     if PREDICT in config.jobs:
@@ -183,36 +183,36 @@ def job_options(config: SessionConfig, out: Path, goes_on: bool) -> dict[str, An
 
 def where_all_stand(session: Session, out: Path, jobs: Sequence[str]) -> tuple[int, bool]:
     """Run by all parties together: how many jobs all have ended, and whether all can go on with the next one."""
-    own = b"".join(bytes([_state(out / job)]) + statement_digest(out / job) for job in jobs)
-    told = session.swap_bytes("where each stands", own)
+    states_here = b"".join(bytes([_state(out / job)]) + statement_digest(out / job) for job in jobs)
+    states_of_all = session.swap_bytes("where each stands", states_here)
     for number, job in enumerate(jobs):
         at = number * (1 + DIGEST)
-        states = [text[at] for text in told]
+        states = [text[at] for text in states_of_all]
         if not all(state & ENDED for state in states):
             return number, all(state & CAN_GO_ON for state in states)
-        if len({text[at + 1 : at + 1 + DIGEST] for text in told}) > 1:
+        if len({text[at + 1 : at + 1 + DIGEST] for text in states_of_all}) > 1:
             raise ProtocolError(f"the parties' folders are of different runs: their ends of {job} differ")
     return len(jobs), False
 
 
-def _state(place: Path) -> int:
-    ended = ENDED if (place / HEADS).exists() else 0
-    return ended | (CAN_GO_ON if any(place.glob("checkpoints/*.npz")) else 0)
+def _state(folder: Path) -> int:
+    ended = ENDED if (folder / HEADS).exists() else 0
+    return ended | (CAN_GO_ON if any(folder.glob("checkpoints/*.npz")) else 0)
 
 
 def finish(out: Path) -> int:
     """Make the report of this party and seal its folder."""
     report = make_host_results(out)
     seal = seal_results(out, report)
-    say(f"the page: {out / 'report.html'}; everything else is beside it")
+    say(f"the page: {out / 'report.html'}; everything else is next to it")
     say(f"seal, to be kept by every party: {seal}")
     return OK
 
 
 def keep_stopped(out: Path) -> None:
     """Put predictions that were stopped on record in the run's log."""
-    known = recorded(read_log(out))
+    on_record = recorded(read_log(out))
     places = attempts(out, PREDICT)
-    left = [p for p in contents(out) if any(p.is_relative_to(place) for place in places)]
-    if new := [p for p in left if p.relative_to(out).as_posix() not in known]:
+    left = [p for p in contents(out) if any(p.is_relative_to(folder) for folder in places)]
+    if new := [p for p in left if p.relative_to(out).as_posix() not in on_record]:
         record(out, STOPPED, {}, new)

@@ -62,18 +62,18 @@ def _ledgers(plan: Plan, rank: int) -> dict[str, dict[str, Any]]:
     options = plan.options
     if options is None:
         return {}
-    place = lasting_folder(options.data.dataset, options.privacy.ledger, options.data.pooled, rank)
-    found, earlier = {}, dict[str, list[Event]]()
+    folder = lasting_folder(options.data.dataset, options.privacy.ledger, options.data.pooled, rank)
+    outlooks, earlier = {}, dict[str, list[Event]]()
     for job, spending in plan.spending.items():
         planned = earlier.setdefault(spending.ledger, [])
         planned += spending.events()
-        found[job] = _afterwards(place, spending, planned)
-    return found
+        outlooks[job] = _afterwards(folder, spending, planned)
+    return outlooks
 
 
-def _afterwards(place: Path | None, spending: Spending, events: list[Event]) -> dict[str, Any]:
+def _afterwards(folder: Path | None, spending: Spending, events: list[Event]) -> dict[str, Any]:
     """What the record that has spent most has spent, and will have spent at most after these events."""
-    path = None if place is None else place / spending.ledger
+    path = None if folder is None else folder / spending.ledger
     if path is None or not path.is_file():
         after = epsilon_of(events, spending.delta)
         return {"ledger": str(path or ""), "before": 0.0, "after": after, "fits": after <= spending.cap}
@@ -84,7 +84,7 @@ def _afterwards(place: Path | None, spending: Spending, events: list[Event]) -> 
     if (account.terms.epsilon, account.terms.delta) != (spending.cap, spending.delta):
         cap = f"its cap is epsilon {account.terms.epsilon:g} at delta {account.terms.delta:g}"
         return {"ledger": str(path), "fits": False, "problem": cap}
-    after = max(epsilon_of([*known, *events], spending.delta) for known in account.histories())
+    after = max(epsilon_of([*history, *events], spending.delta) for history in account.histories())
     before = account.most(epsilon_of)
     return {"ledger": str(path), "before": before, "after": after, "fits": after <= spending.cap}
 
@@ -92,8 +92,8 @@ def _afterwards(place: Path | None, spending: Spending, events: list[Event]) -> 
 def _estimates(config: SessionConfig, plan: Plan, rows: int, round_trip: float) -> dict[str, Any]:
     if plan.options is None or plan.schema is None:
         return {}
-    found = {job: estimate(job, plan.options, plan.schema, rows, round_trip) for job in jobs_of(config)}
-    return {job: figures for job, figures in found.items() if figures is not None}
+    estimates = {job: estimate(job, plan.options, plan.schema, rows, round_trip) for job in jobs_of(config)}
+    return {job: figures for job, figures in estimates.items() if figures is not None}
 
 
 COSTS: dict[str, dict[str, tuple[tuple[float, ...], float]]] = {

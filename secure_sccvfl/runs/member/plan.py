@@ -13,7 +13,7 @@
 Every section has a digest, and the plan's digest is over these. So a change can be named by its section. The digest
 is the same at every host: nothing of one party's records, ledgers or paths is in it. What is of this host alone is in
 `secure_sccvfl.runs.member.outlook`. Two things of a session file are left out, since they change nothing that is
-agreed: `job`, if `jobs` are given, and the option `resume`, which opens and charges nothing anew.
+agreed: `job`, if `jobs` are given, and the option `resume`, which opens and charges nothing again.
 """
 
 from __future__ import annotations
@@ -69,46 +69,50 @@ class Spending:
 
     def events(self) -> list[Event]:
         """The charges as events, for accountants; what a record moves is taken as 1."""
-        made = []
+        events = []
         for name, count, sampling in self.charges:
             if part_of(name) == HEAD_PART:
-                made.append(self._of_head(name, count))
+                events.append(self._of_head(name, count))
                 continue
             added = 1.0 if sampling == 1 else 0.5  # as `Sensitivity.of_any` prices a sampled step
             sigma = self.multiplier * COARSER.get(name, 1.0)
-            made.append(Event(name, 1.0, sigma, "planned", count=count, sampling=sampling, added=added))
-        return made
+            events.append(Event(name, 1.0, sigma, "planned", count=count, sampling=sampling, added=added))
+        return events
 
     def _of_head(self, name: str, count: int) -> Event:
         if self.head is None:
             raise ConfigError(f"{name}: a plan with a private head must say how much noise it has")
         if "output" in name:
             return Event(name, 1.0, self.head.output_multiplier, "planned", count=count)
-        found = self.head
+        head = self.head
         return Event(
             name,
             1.0,
-            found.head_multiplier,
+            head.head_multiplier,
             "planned",
             count=count,
             mechanism=self.mechanism,
-            curvature=found.curvature,
+            curvature=head.curvature,
         )
 
     def as_record(self) -> dict[str, Any]:
-        events, told = self.events(), []
+        events, charges = self.events(), []
         for number, event in enumerate(events):
             alone, after = (epsilon_of(part, self.delta) for part in ([event], events[: number + 1]))
-            told.append({"charge": event.name, "times": event.count, "alone": _up(alone), "after": _up(after)})
+            charges.append({"charge": event.name, "times": event.count, "alone": _up(alone), "after": _up(after)})
         terms = {name: getattr(self, name) for name in ("ledger", "cap", "delta", "multiplier")}
-        own = [
-            {"part": part, "times": sum(e.count for e in made), "alone": _up(epsilon_of(made, self.delta))}
-            for part, made in by_part(events, held_out=self.ledger == EVALUATIONS).items()
+        parts = [
+            {
+                "part": part,
+                "times": sum(e.count for e in part_events),
+                "alone": _up(epsilon_of(part_events, self.delta)),
+            }
+            for part, part_events in by_part(events, held_out=self.ledger == EVALUATIONS).items()
         ]
         head = {}
         if self.head is not None:  # a multiplier is infinite where a release is not made
             head = {"head": {"mechanism": self.mechanism, **{k: finite(v) for k, v in asdict(self.head).items()}}}
-        return {**terms, **head, "charges": told, "parts": own, "epsilon": told[-1]["after"]}
+        return {**terms, **head, "charges": charges, "parts": parts, "epsilon": charges[-1]["after"]}
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def make_plan(config: SessionConfig) -> Plan:
         card = options.policy(schema)
     plans = {job: public_plan(job_config(config, job)) for job in jobs}
     spending = {
-        job: found for job, plan in plans.items() if (found := _spending(job, plan, options, schema)) is not None
+        job: spent for job, plan in plans.items() if (spent := _spending(job, plan, options, schema)) is not None
     }
     sections = {
         "session": _session(config),
@@ -167,7 +171,7 @@ def make_plan(config: SessionConfig) -> Plan:
         "card": _card(card),
         "code": {"digest": code_digest().hex()},
         "openings": {job: [_opening(r, config) for r in plan.releases.values()] for job, plan in plans.items()},
-        "budget": {job: found.as_record() for job, found in spending.items()},
+        "budget": {job: spent.as_record() for job, spent in spending.items()},
         "predictions": _predictions(config, options, schema) if "train" in jobs or "predict" in jobs else None,
     }
     return Plan(sections, spending, options, schema)
@@ -194,7 +198,7 @@ def _session(config: SessionConfig) -> dict[str, Any]:
 def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] | None:
     if options is None or schema is None:
         return None
-    told = {
+    section = {
         "name": schema.name,
         "task": schema.task,
         "classes": list(schema.classes),
@@ -208,8 +212,8 @@ def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] |
         "schema": schema.digest(),
     }
     if not options.data.pooled:
-        told["description"] = digest_of(_without_files(read_description(Path(options.data.dataset))))
-    return told
+        section["description"] = digest_of(_without_files(read_description(Path(options.data.dataset))))
+    return section
 
 
 def _without_files(value: Any) -> Any:
@@ -222,8 +226,8 @@ def _without_files(value: Any) -> Any:
 def _card(card: PolicyCard | None) -> dict[str, Any] | None:
     if card is None:
         return None
-    told = {"version": card.version, "digest": card.digest(), "approved": card.approved_on}
-    return {**told, "roles": dict(card.roles.of), "rules": digest_of(card.rules())}
+    section = {"version": card.version, "digest": card.digest(), "approved": card.approved_on}
+    return {**section, "roles": dict(card.roles.of), "rules": digest_of(card.rules())}
 
 
 def _opening(release: Release, config: SessionConfig) -> dict[str, Any]:
@@ -273,12 +277,12 @@ def _spending(job: str, plan: ReleasePlan, options: RunOptions | None, schema: S
     of_steps = NOISY_GRADIENT.pays
     charges = [(event, 1, 1.0) for event in events if event not in (of_steps, *HEADS)]
     charges += [(event, count, sampling) for event in events if event == of_steps for sampling, count in steps]
-    given = (LEDGER, options.privacy.epsilon, options.privacy.delta, spread.multiplier)
+    terms = (LEDGER, options.privacy.epsilon, options.privacy.delta, spread.multiplier)
     if spread.heads is None:
-        return Spending(*given, tuple(charges))
+        return Spending(*terms, tuple(charges))
     heads, budget = spread.heads
     charges += [(event, heads.heads, 1.0) for event in events if event in HEADS]
-    return Spending(*given, tuple(charges), budget, heads.mechanism)
+    return Spending(*terms, tuple(charges), budget, heads.mechanism)
 
 
 def _up(epsilon: float) -> float:

@@ -66,17 +66,17 @@ def _settings(plan: Plan) -> Iterator[str]:
     usual = {f.name: f.default for f in fields(SessionConfig)}
     if any(one["certificate"] for one in session["people"]):
         usual["connect"] = CONNECT_BY_HAND
-    found = {name: (session[name], usual[name]) for name in SETTINGS if session[name] != usual[name]}
+    settings = {name: (session[name], usual[name]) for name in SETTINGS if session[name] != usual[name]}
     if options is None:
-        found |= {f"option {name}": (value, None) for name, value in session["options"].items()}
+        settings |= {f"option {name}": (value, None) for name, value in session["options"].items()}
     else:
         set_, plain = options.flat(), RunOptions.of({"dataset": options.data.dataset}).flat()
         differing = [o for o in OPTIONS if set_[o.wire] != plain[o.wire] and o.wire != "resume"]
-        found |= {f"option {o.path}": (set_[o.wire], plain[o.wire]) for o in differing}
-    yield "settings that are not the default:" if found else "all settings are the default"
-    for name, (value, default) in found.items():
-        told = "" if default in (None, "", ()) else f" (default {_shown(default)})"
-        yield f"  {name} = {_shown(value)}{told}"
+        settings |= {f"option {o.path}": (set_[o.wire], plain[o.wire]) for o in differing}
+    yield "settings that are not the default:" if settings else "all settings are the default"
+    for name, (value, default) in settings.items():
+        usual_text = "" if default in (None, "", ()) else f" (default {_shown(default)})"
+        yield f"  {name} = {_shown(value)}{usual_text}"
 
 
 def _shown(value: Any) -> str:
@@ -87,23 +87,23 @@ def _opened(plan: Plan) -> Iterator[str]:
     everybody = [one["place"] for one in plan.sections["session"]["people"]][:-1]
     for job, openings in plan.sections["openings"].items():
         yield f"{job} opens:"
-        alike: dict[tuple[str, str], tuple[list[str], int]] = {}
+        grouped: dict[tuple[str, str], tuple[list[str], int]] = {}
         for one in openings:
             to = "all" if one["to"] == everybody else ", ".join(one["to"])
-            names, times = alike.get((one["what"], REASONS[one["why"]]), ([], 0))
-            alike[one["what"], REASONS[one["why"]]] = (list(dict.fromkeys([*names, to])), times + one["times"])
-        for (what, why), (to_whom, times) in alike.items():
-            yield f"  to {', '.join(to_whom)}: {what} ({times} in all; {why})"
+            names, times = grouped.get((one["what"], REASONS[one["why"]]), ([], 0))
+            grouped[one["what"], REASONS[one["why"]]] = (list(dict.fromkeys([*names, to])), times + one["times"])
+        for (meaning, why), (to_whom, times) in grouped.items():
+            yield f"  to {', '.join(to_whom)}: {meaning} ({times} in all; {why})"
 
 
 def _predicted(plan: Plan) -> Iterator[str]:
-    told = plan.sections["predictions"]
-    if told is None:
+    predictions = plan.sections["predictions"]
+    if predictions is None:
         return
-    people = told["people"]
+    people = predictions["people"]
     limit = "no limit on public data" if isinstance(people, str) else f"for at most {people} people in all"
-    yield f"predictions: {told['what']} to {told['to']} alone, {limit}, once for each person"
-    yield f"  asked again: {told['again']}; more people need a new approval"
+    yield f"predictions: {predictions['what']} to {predictions['to']} alone, {limit}, once for each person"
+    yield f"  asked again: {predictions['again']}; more people need a new approval"
 
 
 def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
@@ -116,19 +116,19 @@ def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
         if job == "train" and plan.options is not None and plan.options.privacy.private_model:
             yield f"  epsilon where none is named: {EPSILON_RULE}"
         yield "  alone: " + ", ".join(f"{p['part']} {p['alone']:.2f} ({p['times']})" for p in budget["parts"])
-        own = here["ledgers"].get(job)
-        if own is None:
+        ledger = here["ledgers"].get(job)
+        if ledger is None:
             continue
-        if "problem" in own:
-            yield f"  here: {own['problem']}"
+        if "problem" in ledger:
+            yield f"  here: {ledger['problem']}"
             continue
-        verdict = "fits" if own["fits"] else "DOES NOT FIT: it would be refused, or end early"
-        yield f"  here: {own['before']:.2f} is spent, at most {own['after']:.2f} afterwards; {verdict}"
+        verdict = "fits" if ledger["fits"] else "DOES NOT FIT: it would be refused, or end early"
+        yield f"  here: {ledger['before']:.2f} is spent, at most {ledger['after']:.2f} afterwards; {verdict}"
 
 
 def _estimated(here: Mapping[str, Any]) -> Iterator[str]:
-    for job, told in here["estimates"].items():
-        total, off = told["total"], told["off"]
+    for job, estimate in here["estimates"].items():
+        total, off = estimate["total"], estimate["off"]
         yield (
             f"{job} takes about {total['rounds']:.0f} rounds, {total['bytes'] / 1e6:.1f} MB from a party to others "
             f"and {total['dealer_bytes'] / 1e6:.1f} MB with the dealer, {total['seconds']:.0f} s"

@@ -33,12 +33,12 @@ def write_decisions(
         writer = csv.writer(file)
         if schema.task == "regression":
             writer.writerow(["id", "prediction", *title])
-            told = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
-            writer.writerows([name, value, *note] for name, value in zip(ids, told, strict=True))
+            texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
+            writer.writerows([name, value, *note] for name, value in zip(ids, texts, strict=True))
             return
-        chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
+        codes = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
         logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
         writer.writerow(["id", "decision", *(logits if scores else []), *title])
-        for name, code, row, here in zip(ids, chosen.astype(int), opened, held, strict=True):
-            told = [f"{v:.5f}" if here else "" for v in row] if scores else []
-            writer.writerow([name, schema.classes[code] if here else UNDECIDED, *told, *note])
+        for name, code, row, here in zip(ids, codes.astype(int), opened, held, strict=True):
+            texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
+            writer.writerow([name, schema.classes[code] if here else UNDECIDED, *texts, *note])

@@ -1,4 +1,4 @@
-"""The figures of a model are opened once: they are kept beside the model, and returned again.
+"""The figures of a model are opened once: they are kept next to the model, and returned again.
 
 Two evaluations of the same records would tell more than one, and noise drawn twice is half of a noise. So a second
 call returns the recorded figures and opens nothing. The parties tell each other what they have on record. All
@@ -40,30 +40,30 @@ def recorded(
 
     took_part: whether this party paid for and released something under a name; None if figures are exact.
     """
-    own = _read(folder, about)
-    texts = session.swap_texts("recorded figures", own)
-    told = sorted({text for text in texts if text})
-    if not told:
+    record_here = _read(folder, about)
+    texts = session.swap_texts("recorded figures", record_here)
+    records = sorted({text for text in texts if text})
+    if not records:
         return None
-    if len(told) > 1:
+    if len(records) > 1:
         raise ProtocolError(
-            f"the parties have different figures of one evaluation on record ({FILE} beside the model)"
+            f"the parties have different figures of one evaluation on record ({FILE} next to the model)"
         )
     if all(texts):
-        return dict(json.loads(told[0]))
+        return dict(json.loads(records[0]))
     if took_part is None:
         return None
-    fits = bool(own) or _fits(folder, about, told[0], took_part)
+    fits = bool(record_here) or _fits(folder, about, records[0], took_part)
     states = session.tell_all("figures of an evaluation that this party took part in", int(fits))
     if not all(states):
         raise ProtocolError(
             f"party {states.index(0)} has no charge, or no line in its release log, for the figures that others have "
-            f"on record; nothing was opened or charged: remove {FILE} beside the model at the others if they made it "
-            "up, or copy it from a party that you trust"
+            f"on record; nothing was opened or charged: remove {FILE} next to the model at the others if they made "
+            "it up, or copy it from a party that you trust"
         )
-    if not own:
-        _write(folder, about, told[0])
-    return dict(json.loads(told[0]))
+    if not record_here:
+        _write(folder, about, records[0])
+    return dict(json.loads(records[0]))
 
 
 def begin(folder: Path, about: str, name: str) -> None:
@@ -121,7 +121,7 @@ def _kept(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, OSError):
-        raise ModelError(f"{FILE} beside the model cannot be read: bring back the copy of another party") from None
+        raise ModelError(f"{FILE} next to the model cannot be read: bring back the copy of another party") from None
 
 
 def _write(folder: Path, about: str, figures: bytes) -> None:

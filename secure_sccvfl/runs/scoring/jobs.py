@@ -1,4 +1,4 @@
-"""A trained model at work: evaluation of the test part, and prediction for new records, in secret.
+"""A trained model at work: evaluation of the test part, and prediction for new records, under MPC.
 
 Each party loads its own part of the model and its own columns; the parts must be of one run and unchanged.
 Evaluation opens figures of the test part to all. Prediction opens the decision (or, if asked for, the calibrated
@@ -41,22 +41,22 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
-from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_each_other, public_targets
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
+from secure_sccvfl.policy.entries import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.runs.costs import PhaseMeter
 from secure_sccvfl.runs.jobs import Progress
@@ -74,10 +74,10 @@ from secure_sccvfl.runs.scoring.plans import (
     prediction_plan,
     sums_of,
 )
-from secure_sccvfl.training.handles import SharedHead, SharedModule, SharedRows
 from secure_sccvfl.training.modes.aware import declared, in_time
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
 
 REFUSED = "refused"
 """In a record of figures: why none are told, though they were paid for."""
@@ -106,18 +106,18 @@ class _WithModel:
         aware: the declared use of s under which records are decided; it must be the same at all. policy: the card
         that records of decisions name.
         """
-        told = session.swap_bytes("model", model.public())
-        if len(set(told)) > 1:
+        descriptions = session.swap_bytes("model", model.public())
+        if len(set(descriptions)) > 1:
             raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
         if aware is not None:
-            own = hashlib.sha256(repr(aware).encode()).digest()
-            if len(set(session.swap_bytes("use of s", own))) > 1:
+            digest = hashlib.sha256(repr(aware).encode()).digest()
+            if len(set(session.swap_bytes("use of s", digest))) > 1:
                 raise ProtocolError("the parties declare different uses of s: give all the same policy card")
         if policy and len(set(session.swap_bytes("card", hashlib.sha256(policy.encode()).digest()))) > 1:
             raise ProtocolError("the parties decide under different policy cards: give all the same one")
 
     @staticmethod
-    def check_charged(session: Session, model: PartyModel, place: Path) -> None:
+    def check_charged(session: Session, model: PartyModel, ledgers: Path) -> None:
         """Run by all parties together: refuse a model whose head is not in every ledger, before anything is opened.
 
         On public data a model need not be private.
@@ -125,14 +125,14 @@ class _WithModel:
         if not model.charged and model.held_out.pooled:
             return
         try:
-            charges = [entry for entry in read_ledger(place / LEDGER)[0] if entry["kind"] == "charge"]
+            charges = [entry for entry in read_ledger(ledgers / LEDGER)[0] if entry["kind"] == "charge"]
             keys = {entry["key"] for entry in charges if entry["event"]["name"] == HEAD.charged_as()}
         except LedgerError:
             keys = set()
-        told = session.tell_all("charge of the model", int(model.charged in keys))
-        if not all(told):
+        answers = session.tell_all("charge of the model", int(model.charged in keys))
+        if not all(answers):
             raise ModelError(
-                f"the ledger of party {told.index(0)} has no charge of this model: use the ledger that it was "
+                f"the ledger of party {answers.index(0)} has no charge of this model: use the ledger that it was "
                 "trained with, or train again"
             )
 
@@ -150,7 +150,7 @@ class _WithModel:
 
     @staticmethod
     def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:
-        """A party's encodings; of a model that uses s, what s selects among them in secret."""
+        """A party's encodings; of a model that uses s, what s selects among them under MPC."""
         if model.aware is None:
             return {party.rank: model.encoder(party.inputs)}
         return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
@@ -177,9 +177,9 @@ def shuffled_anew(codes: AtHolder, present: np.ndarray | None = None) -> AtHolde
     if codes is None:
         return None
     rows = np.arange(len(codes)) if present is None else np.flatnonzero(present)
-    found, rng = codes.copy(), np.random.default_rng(np.frombuffer(fresh_key(), np.uint64))
-    found[rows] = rng.permutation(codes[rows])
-    return found
+    shuffled_codes, rng = codes.copy(), np.random.default_rng(np.frombuffer(fresh_key(), np.uint64))
+    shuffled_codes[rows] = rng.permutation(codes[rows])
+    return shuffled_codes
 
 
 def cooled(logits: Shared, temperature: float) -> Shared:
@@ -227,14 +227,14 @@ class EvaluateJob(_WithModel):
         return evaluation_plan(options, schema, [OWN], sums_of(options, schema))
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
-        """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
+        """Own columns of the edited records of each judge, from the files next to the model; targets at the holder.
 
         The holder of s gives their groups to a model that uses s: an edited record is one of its target group. Under
         the null control s itself does not change.
         """
-        found: dict[str, tuple[Party, AtHolder, Copies]] = {}
+        edited_records: dict[str, tuple[Party, AtHolder, Copies]] = {}
         if self.noisy:  # a judge is fitted on other records too, so one record may move more than is paid for
-            return found
+            return edited_records
         codes = self.test.protected[0].codes
         for path in sorted(model_folder(self.options.session.model, self.rank).parent.glob("judge-*.npz")):
             judge = path.stem.removeprefix("judge-")
@@ -246,8 +246,8 @@ class EvaluateJob(_WithModel):
                 if moved is None:
                     raise DataError(f"{path.name} has no groups of edited records, which a model that uses s needs")
                 groups = moved[copies.source]
-            found[judge] = (edited, groups, copies)
-        return found
+            edited_records[judge] = (edited, groups, copies)
+        return edited_records
 
     @property
     def judges(self) -> list[str]:
@@ -269,11 +269,11 @@ class EvaluateJob(_WithModel):
         """What a noisy evaluation opens."""
         schema = self.data.schema
         model = self.model
-        beside = BASELINES if model.held_out.controls != "none" else ()
-        known = tuple(name for name in beside if name == MAJORITY or model.control is not None)
+        baselines = BASELINES if model.held_out.controls != "none" else ()
+        controls = tuple(name for name in baselines if name == MAJORITY or model.control is not None)
         classes, groups = len(schema.classes), schema.group_counts[0]
         full, counted = model.held_out.controls == "full", self.options.data.align == "hidden"
-        return Sums(schema.task, groups, tuple(self.judges), known, classes, full, counted)
+        return Sums(schema.task, groups, tuple(self.judges), controls, classes, full, counted)
 
     def plan(self) -> ReleasePlan:
         return evaluation_plan(self.options, self.data.schema, self.judges, self.sums)
@@ -289,31 +289,31 @@ class EvaluateJob(_WithModel):
             progress("alignment", 0, 3)
             self.compare(session, model)
             folder = model_folder(self.options.session.model, self.rank)
-            place = self.options.ledger_folder(session, folder.parent)
-            key = record_key(session, place, data.schema.id_rule)
-            self.check_charged(session, model, place)
-            known = model.held_out
+            ledgers = self.options.ledger_folder(session, folder.parent)
+            key = record_key(session, ledgers, data.schema.id_rule)
+            self.check_charged(session, model, ledgers)
+            held_out = model.held_out
             if self.options.data.align == "revealed":
-                self._same_records(session, known.own in ("", key.tags(data.ids).digest))
+                self._same_records(session, held_out.own in ("", key.tags(data.ids).digest))
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
-            self._same_records(session, known.parts == {name: part.digest for name, part in parts.items()})
+            self._same_records(session, held_out.parts == {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation.kind} {' '.join(self.judges)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
-            paid = partial(took_part, place / EVALUATIONS, session.folder, parts["test"])
+            paid = partial(took_part, ledgers / EVALUATIONS, session.folder, parts["test"])
             figures = recorded(session, folder, about, paid if self.noisy else None)
             if figures is None or self._may_pass(figures):
-                figures = self._opened(session, place, parts["test"], progress, partial(begin, folder, about))
+                figures = self._opened(session, ledgers, parts["test"], progress, partial(begin, folder, about))
                 record(folder, about, figures)
             if REFUSED in figures:
                 raise AlignmentError(f"{figures[REFUSED]} (paid for once, and on record)")
             if self.noisy:  # what the own records have spent is not on the record that the parties compare
-                told = figures["evaluation"]
-                told |= spent_in(place / EVALUATIONS, told["noise"], [told.pop("charged", "")])
+                evaluation = figures["evaluation"]
+                evaluation |= spent_in(ledgers / EVALUATIONS, evaluation["noise"], [evaluation.pop("charged", "")])
                 if session.folder is not None:
-                    keep_copy(place / EVALUATIONS, session.folder)
-        made = {"cost": meter.costs, "crypten_operations": meter.operations}
-        return {"ok": True, "run": model.run, "align": self.options.data.align, **figures, **made}
+                    keep_copy(ledgers / EVALUATIONS, session.folder)
+        costs = {"cost": meter.costs, "crypten_operations": meter.operations}
+        return {"ok": True, "run": model.run, "align": self.options.data.align, **figures, **costs}
 
     def _may_pass(self, figures: Mapping[str, Any]) -> bool:
         """Whether figures that were paid for and not told may be told for another `min_group`, if paid for again."""
@@ -325,13 +325,13 @@ class EvaluateJob(_WithModel):
         if not all(session.tell_all("records of the model", int(same))):
             raise ModelError(
                 "the records are not those that the model was trained with and set aside: bring those back, or train "
-                "anew, which is charged anew"
+                "again, which is charged again"
             )
 
     def _opened(
-        self, session: Session, place: Path, test: RecordSet, progress: Progress, begin: Callable[[str], None]
+        self, session: Session, ledgers: Path, test: RecordSet, progress: Progress, begin: Callable[[str], None]
     ) -> dict[str, Any]:
-        """Score test records and their copies in secret, pay if figures are noisy, and open them.
+        """Score test records and their copies under MPC, pay if figures are noisy, and open them.
 
         begin: notes the name under which they are paid for.
         """
@@ -340,17 +340,17 @@ class EvaluateJob(_WithModel):
             common_records(session, options, self.data, progress)
         self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
-        beside = []
+        controls = []
         if model.control is not None:
-            beside = [engine.plain_head(*model.control, schema.task)]
+            controls = [engine.plain_head(*model.control, schema.task)]
 
         progress("scoring", 1, 3)
         party, codes = self._every_record()
         scored = cooled(
-            engine.shared_logits(head, self.rows(engine, model, party, codes), *beside), model.temperature
+            engine.shared_logits(head, self.rows(engine, model, party, codes), *controls), model.temperature
         )
         rows, outputs = self.test.rows, model.weight.size(1)
-        control = scored[:rows, outputs:] if beside else None
+        control = scored[:rows, outputs:] if controls else None
         plain, edited = scored[:rows, :outputs], scored[rows:, :outputs]
         parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.judged.values()])
         copies = {judge: (part, self.judged[judge][2]) for judge, part in zip(self.judged, parts, strict=True)}
@@ -360,7 +360,7 @@ class EvaluateJob(_WithModel):
             session, schema.task, schema.label_holder, schema.group_holders[0], options.evaluation.min_group
         )
         label, first = self.test.label, self.test.protected[0]
-        told: dict[str, Any] = {
+        result: dict[str, Any] = {
             "evaluation": {"kind": options.evaluation.kind, "min_group": options.evaluation.min_group}
         }
         if not self.noisy:
@@ -370,16 +370,16 @@ class EvaluateJob(_WithModel):
                 held = self.crossed.member(self.test, session.rank)
                 counts = secret_counts(secret, plain, label, first.codes, len(first.groups), held, self.crossed)
                 figures["slices"] = slice_table(counts, first.groups, self.crossed)
-            return {**told, **figures, "noise": {}}
+            return {**result, **figures, "noise": {}}
         cap, delta = options.evaluation.epsilon, options.evaluation.delta
-        raise_cap(session, place / EVALUATIONS, options.privacy.cap_decision, self.certificates)
-        budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
+        raise_cap(session, ledgers / EVALUATIONS, options.privacy.cap_decision, self.certificates)
+        budget, _ = open_budget(ledgers, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluation.planned)
         # New noise needs a new name in the ledger, whatever model it is about.
-        name, alike = agree_on_run(session, place), options.data.align != "hidden"
+        name, same_records = agree_on_run(session, ledgers), options.data.align != "hidden"
         begin(name)
-        told["evaluation"]["charged"] = name
-        charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=alike)
+        result["evaluation"]["charged"] = name
+        charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=same_records)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
@@ -387,11 +387,11 @@ class EvaluateJob(_WithModel):
         try:
             figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.evaluation.min_group)
         except AlignmentError as error:
-            return {**told, REFUSED: str(error)}
+            return {**result, REFUSED: str(error)}
         errors = self.sums.standard_errors(deviation, figures.get("records", self.test.rows))
-        told["evaluation"] |= {"noise": options.privacy.noise, "controls": options.evaluation.controls}
-        told["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
-        return {**told, **figures}
+        result["evaluation"] |= {"noise": options.privacy.noise, "controls": options.evaluation.controls}
+        result["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
+        return {**result, **figures}
 
     def _every_record(self) -> tuple[Party, AtHolder]:
         """Test records and, below them, the edited copies of all judges, which are scored together."""
@@ -400,13 +400,13 @@ class EvaluateJob(_WithModel):
             return party, codes
         edited = [one.inputs for one, _, _ in self.judged.values()]
         groups = [of for _, of, _ in self.judged.values() if of is not None]
-        known = None if codes is None or not groups else np.concatenate([codes, *groups])
-        return replace(party, inputs=np.concatenate([party.inputs, *edited])), known
+        every_code = None if codes is None or not groups else np.concatenate([codes, *groups])
+        return replace(party, inputs=np.concatenate([party.inputs, *edited])), every_code
 
     def _own_copies(
         self, session: Session, engine: SecureEngine, head: SharedHead | SharedModule, plain: Shared
     ) -> dict[str, tuple[Shared, Copies]]:
-        """Test records under the run's own generator, with tables as released and the direction chosen in secret.
+        """Test records under the run's own generator, with tables as released and the direction chosen under MPC.
 
         The null control is the same with tables of shuffled groups, which each owner draws itself, and groups that
         the holder of s shuffles over the records. Both are selected together: the control takes no round more.
@@ -418,13 +418,13 @@ class EvaluateJob(_WithModel):
         null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
         names = [name for name in (OWN, NULL + OWN) if name in self.judges]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
-        made = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
+        edits = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
         codes = [first.codes if name == OWN else shuffled_anew(first.codes, party.present) for name in names]
-        known = [one for one in codes if one is not None]
-        every = np.concatenate(known) if known else None
-        chosen = engine.selected(below_each_other(made), every, 0, self._moving())
+        held_codes = [one for one in codes if one is not None]
+        every = np.concatenate(held_codes) if held_codes else None
+        selection = engine.selected(below_each_other(edits), every, 0, self._moving())
         encodings = {party.rank: np.tile(model.encoder(party.inputs), (len(names), 1))}
-        shift = cooled(engine.shared_shift(head, chosen, encodings), model.temperature)
+        shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
         parts = split(shift.reshape(-1), [tuple(plain.size())] * len(names))
         rows = np.arange(len(party.inputs))
         targets = public_targets(len(rows), count, model.drawn_seed, 0)
@@ -447,8 +447,8 @@ class EvaluateJob(_WithModel):
             return AwareCounterfactuals(
                 (party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed
             )
-        own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedCounterfactuals((party,), groups, generator, own, encoded, 1, model.drawn_seed)
+        encoders, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
+        return EncodedCounterfactuals((party,), groups, generator, encoders, encoded, 1, model.drawn_seed)
 
 
 class PredictJob(_WithModel):
@@ -477,32 +477,32 @@ class PredictJob(_WithModel):
 
     def _declared(self) -> AwareEntry | None:
         """The declared use of s of a model that uses it. A card with a later review date may be given."""
-        known = self.model.aware
-        if known is None:
+        trained = self.model.aware
+        if trained is None:
             return None
         if self.options.session.scores and not self.model.held_out.pooled:
             raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
         if self.card is None:
-            in_time(known)
-            return known
-        given = declared(self.card)
-        if replace(given, review_due=known.review_due) != known:
+            in_time(trained)
+            return trained
+        entry = declared(self.card)
+        if replace(entry, review_due=trained.review_due) != trained:
             raise ConfigError(
                 "the card declares another use of s than the model was trained for: only its review date may be later"
             )
-        return given
+        return entry
 
     def _named(self) -> dict[str, str]:
         """What the record of every decision names: the card's version, the mask, and the date of approval.
 
         They are those of the training, or of a card with the same roles that was approved since.
         """
-        mask, known = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
+        mask, version = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
         if self.card is not None:
             if self.card.roles.digest() != mask:
                 raise ConfigError("the card has other roles than the model: give the card of its run")
-            known = {"version": self.card.version, "approved": self.card.approved_on}
-        return {"card": known.get("version") or "none", "mask": mask, "approved": known.get("approved") or "no"}
+            version = {"version": self.card.version, "approved": self.card.approved_on}
+        return {"card": version.get("version") or "none", "mask": mask, "approved": version.get("approved") or "no"}
 
     def plan(self) -> ReleasePlan:
         return prediction_plan(self.options, self.schema, len(self.new.ids))
@@ -512,10 +512,10 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
-            place = self.options.ledger_folder(session, model_folder(self.options.session.model, self.rank).parent)
-            key = record_key(session, place, self.schema.id_rule)
-            self.check_charged(session, self.model, place)
-            with open_log(place, self.model.released_in, key) as log:
+            ledgers = self.options.ledger_folder(session, model_folder(self.options.session.model, self.rank).parent)
+            key = record_key(session, ledgers, self.schema.id_rule)
+            self.check_charged(session, self.model, ledgers)
+            with open_log(ledgers, self.model.released_in, key) as log:
                 rows, refused = self._answered(session, log, progress)
                 used = len(log.decided)
         return {
@@ -538,15 +538,15 @@ class PredictJob(_WithModel):
         Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
         """
         new, options = self.new, self.options
-        asked = Asked.of(log, new, "scores" if options.session.scores and self.model.held_out.pooled else "")
-        shown = asked.readable & asked.fresh
+        requests = Asked.of(log, new, "scores" if options.session.scores and self.model.held_out.pooled else "")
+        requested = requests.readable & requests.fresh
         if options.data.align != "revealed":  # all own records are asked for
-            log.agree(session, int(shown.sum()), self.allowed)
+            log.agree(session, int(requested.sum()), self.allowed)
         data = common_records(session, options, new.data(self.schema), progress)
         part, table = placed(session, options, data, np.arange(len(data.ids)))
         at = new.places(data.ids)
         if options.data.align == "revealed":
-            log.agree(session, int(shown[at].sum()), self.allowed)
+            log.agree(session, int(requested[at].sum()), self.allowed)
         engine, head = self.engine(session, self.model, self.schema)
         progress("scoring", 1, 2)
         rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
@@ -555,31 +555,31 @@ class PredictJob(_WithModel):
             judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
             result = judge.decisions(result)
         readable, fresh = np.ones((2, part.rows), np.bool_)
-        readable[table.places], fresh[table.places] = asked.readable[at], asked.fresh[at]
+        readable[table.places], fresh[table.places] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
         if part.presence is not None:
             one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
-            kept = part.presence.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
-            values, marks = kept[:, :-1], kept[:, -1]
-        log.record(session, asked.people(at[shown[at]]))
-        wanted = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
-        opened, told = (None if one is None else np.asarray(one) for one in session.open_each(wanted))
-        if part.presence is not None and opened is not None and told is not None:
+            veiled = part.presence.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
+            values, marks = veiled[:, :-1], veiled[:, -1]
+        log.record(session, requests.people(at[requested[at]]))
+        openings = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
+        opened, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
+        if part.presence is not None and opened is not None and marks_opened is not None:
             mark = opened[:, -1]
-            opened, told = unveiled(opened, mark)[0], unveiled(told, mark)[0]
-        why = {CHANGED: asked.changed}
-        if opened is not None and told is not None:
-            found = np.zeros((len(new.ids), opened.shape[1]))
-            found[at] = opened[table.places]
+            opened, marks_opened = unveiled(opened, mark)[0], unveiled(marks_opened, mark)[0]
+        why = {CHANGED: requests.changed}
+        if opened is not None and marks_opened is not None:
+            values_of_own = np.zeros((len(new.ids), opened.shape[1]))
+            values_of_own[at] = opened[table.places]
             mark = np.full(len(new.ids), SHOWN)
-            mark[at] = told[table.places]
+            mark[at] = marks_opened[table.places]
             held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-            held[at] = True if part.presence is None else found[at, -1] > 0.5
-            answers = Answers(found if part.presence is None else found[:, :-1], held)
-            answers.settle(log, asked, shown, mark, options.session.scores or self.schema.task == "regression")
+            held[at] = True if part.presence is None else values_of_own[at, -1] > 0.5
+            answers = Answers(values_of_own if part.presence is None else values_of_own[:, :-1], held)
+            answers.settle(log, requests, requested, mark, options.session.scores or self.schema.task == "regression")
             why |= answers.why
             if session.folder is not None:
-                decided = asked.readable & ~np.any(list(answers.why.values()), axis=0)
+                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
                 self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
         if session.folder is not None:
             new.write(session.folder, why)
@@ -590,6 +590,6 @@ class PredictJob(_WithModel):
 
         A model that uses s says so in each.
         """
-        said = self.named | ({} if self.aware is None else {"note": USES_S})
+        notes = self.named | ({} if self.aware is None else {"note": USES_S})
         ids, scores = self.new.ids[decided], self.options.session.scores
-        write_decisions(path, self.schema, ids, opened[decided], held[decided], said, scores)
+        write_decisions(path, self.schema, ids, opened[decided], held[decided], notes, scores)

@@ -86,19 +86,19 @@ class Answers:
 
         shown: records that this party asked for now. marks: those of `protocols.steps.choice`.
         """
-        made = (marks == SHOWN) & self.held & shown
+        opened_now = (marks == SHOWN) & self.held & shown
         kind = [float(scores)]
         log.answer(
-            {asked.names[row]: [*kind, *self.values[row]] for row in np.flatnonzero(made)},
-            {asked.names[row] for row in np.flatnonzero(shown & ~made)},
+            {asked.names[row]: [*kind, *self.values[row]] for row in np.flatnonzero(opened_now)},
+            {asked.names[row] for row in np.flatnonzero(shown & ~opened_now)},
         )
-        lost, poor = np.zeros((2, len(marks)), np.bool_)
-        for row in np.flatnonzero(asked.readable & ~made & (marks != REFUSED)):
-            known = log.answers.get(asked.names[row])
-            if known is None:
-                lost[row] = marks[row] == REPEATED
-            elif scores and not known[0]:
+        unanswered, poor = np.zeros((2, len(marks)), np.bool_)
+        for row in np.flatnonzero(asked.readable & ~opened_now & (marks != REFUSED)):
+            earlier = log.answers.get(asked.names[row])
+            if earlier is None:
+                unanswered[row] = marks[row] == REPEATED
+            elif scores and not earlier[0]:
                 poor[row] = True
             else:
-                self.values[row], self.held[row] = known[1:], True
-        self.why = {ELSEWHERE: asked.readable & (marks == REFUSED), NO_SCORES: poor, LOST: lost}
+                self.values[row], self.held[row] = earlier[1:], True
+        self.why = {ELSEWHERE: asked.readable & (marks == REFUSED), NO_SCORES: poor, LOST: unanswered}

@@ -4,7 +4,7 @@ A record with a cell that does not fit the public description is refused by its 
 score the same rows, so a refused record keeps its place with values of the public range, and its result is withheld
 (protocols/steps/choice.py). That holds if it is the only record too: a party that stopped would tell all of it.
 This party's people find in `refused.csv` what is wrong with their own cells. The receiver of predictions also finds
-there which records another party refused, and not why. Where records overlap in secret, it is told nothing of a
+there which records another party refused, and not why. With hidden alignment it is told nothing of a
 record that not all parties hold.
 """
 
@@ -28,7 +28,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
-from secure_sccvfl.policy.aware_entry import USES_S
+from secure_sccvfl.policy.entries import USES_S
 
 REFUSED = "refused.csv"
 ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"
@@ -60,14 +60,14 @@ class NewRecords:
     def places(self, ids: np.ndarray) -> np.ndarray:
         """Where records of these ids are among the own ones."""
         order = np.argsort(self.ids)
-        found: np.ndarray = order[np.searchsorted(self.ids, ids, sorter=order)]
-        return found
+        rows: np.ndarray = order[np.searchsorted(self.ids, ids, sorter=order)]
+        return rows
 
     @property
     def columns(self) -> np.ndarray:
         """All that this party gives of each record: encoded columns, and s where the model uses it."""
-        own = self.party.inputs
-        return own if self.groups is None else np.column_stack([own, self.groups])
+        inputs = self.party.inputs
+        return inputs if self.groups is None else np.column_stack([inputs, self.groups])
 
     def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, str]]:
         """Id, column and reason of each refused cell of this party; then other reasons, by the records they concern.
@@ -97,19 +97,19 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     frame = read_table(path, schema.id_rule, owner).set_index(schema.id_rule.name).sort_index()
     refuse(owner, [absent(f.name, path.name, frame) for f in features if f.name not in frame], frame.index)
     looked = [feature.look(frame[feature.name]) for feature in features]
-    found = [odd for _, all_odd in looked for odd in all_odd]
+    problems = [problem for _, all_odd in looked for problem in all_odd]
     groups = None
     if uses_s and schema.group_holders[0] == rank:
-        groups, odd = _groups(frame, schema, path.name)
-        found += odd
-    refused = _refused(tuple(found), len(frame))
+        groups, problem = _groups(frame, schema, path.name)
+        problems += problem
+    refused = _refused(tuple(problems), len(frame))
     if refused.all():  # for people here alone: whoever stopped now would tell all others of these records
         warnings.warn(f"{owner}: no record of {path.name!r} can be read: see {REFUSED}", DataWarning, stacklevel=2)
     values = np.column_stack([values for values, _ in looked])
     values[refused] = [_any_value(feature) for feature in features]
     layout = Layout.of(features)
     return NewRecords(
-        frame.index.to_numpy(str), Party(rank, owner, layout, layout.encode(values)), groups, tuple(found)
+        frame.index.to_numpy(str), Party(rank, owner, layout, layout.encode(values)), groups, tuple(problems)
     )
 
 

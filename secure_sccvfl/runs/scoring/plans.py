@@ -8,9 +8,9 @@ from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.exact import exact_release
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, Sums, fewest, planned_deviation
+from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.releases.catalogue import COLUMNS, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
 from secure_sccvfl.releases.mechanisms import NoiseLevel
@@ -27,8 +27,8 @@ def facts_of(options: RunOptions, parties: int, **sizes: int) -> Facts:
 
 def common_releases(options: RunOptions, parties: int) -> list[Release]:
     """What every job on a model opens: alignment and the sizes of encodings."""
-    known = facts_of(options, parties)
-    return [*plan_of(known, "alignment"), *COLUMNS.releases(known)]
+    facts = facts_of(options, parties)
+    return [*plan_of(facts, "alignment"), *COLUMNS.releases(facts)]
 
 
 def crossed_of(options: RunOptions, schema: Schema) -> Crossed | None:
@@ -46,10 +46,10 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     config, controls = options.train_config(), options.evaluation.controls
     null = config.generator.kind != "masked" and options.training.mode != "aware"
     control = config.control and config.second_order and schema.outputs == 1
-    known = tuple(name for name in BASELINES if controls != "none" and (name == MAJORITY or control))
+    baselines = tuple(name for name in BASELINES if controls != "none" and (name == MAJORITY or control))
     judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
     full, counted = controls == "full", options.data.align == "hidden"
-    return Sums(schema.task, schema.group_counts[0], judges, known, len(schema.classes), full, counted)
+    return Sums(schema.task, schema.group_counts[0], judges, baselines, len(schema.classes), full, counted)
 
 
 def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
@@ -76,10 +76,10 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> 
     receiver = schema.label_holder if options.session.receiver < 0 else options.session.receiver
     if not 0 <= receiver < len(schema.parties):
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
-    what = "calibrated logits" if options.session.scores else "decisions"
+    detail = "calibrated logits" if options.session.scores else "decisions"
     if options.data.align == "hidden":
-        what += ", where all parties hold the record, and whether they do"
+        detail += ", where all parties hold the record, and whether they do"
     facts = facts_of(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
-    made = PREDICTIONS.releases(facts, receiver=receiver, detail=what)
+    predictions = PREDICTIONS.releases(facts, receiver=receiver, detail=detail)
     refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
-    return ReleasePlan([*common_releases(options, len(schema.parties)), *made, *refused])
+    return ReleasePlan([*common_releases(options, len(schema.parties)), *predictions, *refused])

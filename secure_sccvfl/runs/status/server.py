@@ -50,10 +50,10 @@ class StatusServer:
 
     def answers_to(self, host_header: str) -> bool:
         """Whether a Host header names this host: a local name, the address it listens on, or, on all, any address."""
-        found = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::\d+)?|([^\[\]:/@\s]+)(?::\d+)?", host_header)
-        if found is None:
+        parts = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](?::\d+)?|([^\[\]:/@\s]+)(?::\d+)?", host_header)
+        if parts is None:
             return False
-        name = (found[1] or found[2]).lower()
+        name = (parts[1] or parts[2]).lower()
         if name == self.host.lower() or (name in _LOCAL_NAMES and (self._everywhere or self.only_here)):
             return True
         return self._everywhere and _address(name) is not None
@@ -136,8 +136,8 @@ def _policy(page: str) -> str:
     """Only the style and the script of the page itself, and only its own data."""
 
     def digest(tag: str) -> str:
-        found = re.search(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-        text = found[1] if found else ""
+        content = re.search(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        text = content[1] if content else ""
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
     return (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModeEntry:
-    """Where a mode is, its words for people, and what its gradients tell. Reading it imports nothing.
+    """Import path of a mode, its description, and what its gradients reveal. Reading it imports nothing.
 
     labels, groups: of y and of s of training records, to a party that knows those of other records.
     lambdas: the weights of consistency that it tries unless they are named; empty: the common grid.
@@ -33,15 +33,15 @@ class ModeEntry:
 MODES: Registry[ModeEntry] = Registry(
     "mode",
     {
-        "sealed": ModeEntry("secure_sccvfl.training.modes.sealed:Sealed", "trained in secret", "hidden"),
+        "sealed": ModeEntry("secure_sccvfl.training.modes.sealed:Sealed", "trained under MPC", "hidden"),
         "split": ModeEntry(
             "secure_sccvfl.research.split.mode:Split", "split learning: gradients are shown", "shown", groups="shown"
         ),
         "aware": ModeEntry(
-            "secure_sccvfl.training.modes.aware:Aware", "trained in secret; this model uses s", "hidden", (0.1,)
+            "secure_sccvfl.training.modes.aware:Aware", "trained under MPC; this model uses s", "hidden", (0.1,)
         ),
         "dp": ModeEntry(
-            "secure_sccvfl.training.modes.dp:Dp", "trained in secret, encoders by noisy gradients", "noisy"
+            "secure_sccvfl.training.modes.dp:Dp", "trained under MPC, encoders by noisy gradients", "noisy"
         ),
     },
 )

@@ -96,7 +96,7 @@ class GradientMode(Protocol):
         ...
 
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
-        """(sampling, number) of charged releases besides the statistics of s."""
+        """(sampling, number) of charged releases other than the statistics of s."""
         ...
 
     def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
@@ -206,7 +206,7 @@ def planned_spread(
     fresh run, the plan is that of a fresh run, and the ledger refuses it. cached: statistics that were paid for
     before; then only heads are planned. One round of 8 bytes to each peer.
 
-    The parties tell each other one number, how much noise they need, and take the largest, so that no ledger is
+    The parties send each other one number, how much noise they need, and take the largest, so that no ledger is
     charged with more noise than is drawn. Everything else of the plan follows from that number and from public
     things, and each party computes it: another party can ask for more noise, and for nothing else. Figures that no
     honest party can need are refused.
@@ -222,11 +222,11 @@ def planned_spread(
     if found > factor * least and cached is not None:
         raise BudgetError(NOTHING_LEFT)
     mine = found if found <= factor * least else least
-    told = [struct.unpack("<d", one)[0] for one in session.swap_bytes("planned noise", struct.pack("<d", mine))]
-    for rank, value in enumerate(told):
+    wanted = [struct.unpack("<d", one)[0] for one in session.swap_bytes("planned noise", struct.pack("<d", mine))]
+    for rank, value in enumerate(wanted):
         if not 0 < value <= factor * least:
             raise ProtocolError(f"party {rank} plans with noise that no run has; nothing was opened or charged")
-    most = max(least, *told)
+    most = max(least, *wanted)
     made = _at_noise(fresh, most)
     return made if cached is None else replace(made, multiplier=cached.multiplier)
 

@@ -78,7 +78,7 @@ from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.modes.base import Trained, Workplace, check_budget
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.sealed import sealed_releases
-from secure_sccvfl.training.sharing import share_label, side_by_side
+from secure_sccvfl.training.shared import share_label, side_by_side
 from secure_sccvfl.training.trainer import Hooks, State
 
 

@@ -83,11 +83,11 @@ class RunOptions(Config):
 
     @property
     def trains_control(self) -> bool:
-        """Whether a head without mediators is trained beside the others, where the task allows it."""
-        wanted = (
+        """Whether a head without mediators is trained next to the others, where the task allows it."""
+        useful = (
             self.evaluation.kind == "noisy" and self.evaluation.controls != "none" and not self.privacy.private_model
         )
-        return wanted and self.training.mode == "sealed" and self.model.encoder == "plain"
+        return useful and self.training.mode == "sealed" and self.model.encoder == "plain"
 
     @property
     def drawn_seed(self) -> int:
@@ -113,10 +113,10 @@ class RunOptions(Config):
 
         The ledger is part of it: another one would not know what the run has spent.
         """
-        own = {name: str(value) for name, value in self.flat().items() if name not in NO_STATE}
+        settings = {name: str(value) for name, value in self.flat().items() if name not in NO_STATE}
         card = self.policy()
         roles = hashlib.sha256(("None" if card is None else card.rules()).encode()).hexdigest()
-        return {**own, "description": description, "records": records, "card": roles}
+        return {**settings, "description": description, "records": records, "card": roles}
 
     def policy(self, schema: Schema | None = None) -> PolicyCard | None:
         """The policy card, if there is one; it must fit the schema, if that is given."""
@@ -164,14 +164,14 @@ class RunOptions(Config):
 
     def schema(self, parties: int) -> Schema:
         """The public description of the data set."""
-        made = (
+        schema = (
             benchmark_schema(pooled(self.data.dataset, parties))
             if self.data.pooled
             else own_schema(Path(self.data.dataset))
         )
-        if len(made.parties) != parties:
-            raise ConfigError(f"{self.data.dataset} has {len(made.parties)} parties, the session {parties}")
-        return made
+        if len(schema.parties) != parties:
+            raise ConfigError(f"{self.data.dataset} has {len(schema.parties)} parties, the session {parties}")
+        return schema
 
     def load(self, rank: int, parties: int) -> PartyData:
         """What this process holds of the data set."""
@@ -189,5 +189,5 @@ def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
     The log of predictions is next to the ledger. How many are allowed is in the model.
     """
     names = ("dataset", "split", "seed", "pooled", "align_bounds", "ledger")
-    kept = {k: v for k, v in options.items() if k in names}
-    return {**kept, "align": RunOptions.of(options).data.align}
+    taken_over = {k: v for k, v in options.items() if k in names}
+    return {**taken_over, "align": RunOptions.of(options).data.align}

@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
-from accounting.ledger import SETS, FileLedger, LedgerError, LedgerFull, MemorySets, chained, read_ledger
-from accounting.records import RecordSet, memberships
+from accounting.ledger import SETS, LedgerError, LedgerFull, MemorySets, chained, read_ledger
+from accounting.records import RecordSet
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
@@ -63,14 +62,6 @@ def test_the_cap_has_no_tolerance():
         if not fits:
             with pytest.raises(BudgetError):
                 budget.charge(event(multiplier=multiplier), "k", RECORDS)
-
-
-def test_asking_writes_nothing_and_says_what_charging_does(ledger):
-    budget, before = open_budget(ledger), ledger.read_bytes()
-    asked = budget.ask(event(3), RECORDS)
-    assert asked.allowed and ledger.read_bytes() == before
-    assert budget.charge(event(3), "run/3", RECORDS) == asked
-    assert not budget.ask(event(9, multiplier=0.3), RECORDS).allowed
 
 
 def test_a_key_pays_once_and_for_one_release(ledger):
@@ -324,37 +315,6 @@ def test_no_sequence_of_requests_spends_more_than_the_cap(requests, cap, data):
     assert epsilon_of(paid, DELTA) <= cap
 
 
-def test_threads_that_charge_at_once_never_spend_more_than_the_cap(tmp_path):
-    path, paid, refused = tmp_path / "ledger.jsonl", [], []
-
-    def spend(name):
-        budget = open_budget(path)
-        for i in range(4):
-            try:
-                budget.charge(event(i), f"{name}/{i}", RECORDS)
-                paid.append((name, i))
-            except BudgetError:
-                refused.append((name, i))
-
-    threads = [threading.Thread(target=spend, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(paid) == 5 and len(refused) == 11
-    assert epsilon_of(open_budget(path).events, DELTA) <= CAP
-
-
-def test_a_ledger_of_another_version_says_so_and_is_left_alone(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    with FileLedger(path).locked() as book:
-        book.append({"kind": "terms", "version": 1, "records": "digest", "epsilon": CAP, "delta": DELTA})
-    before = path.read_text()
-    with pytest.raises(LedgerError, match="version 1, which counted one set of records"):
-        open_budget(path)
-    assert path.read_text() == before
-
-
 def numbered(*tags):
     return RecordSet(np.array(tags, np.uint64))
 
@@ -381,18 +341,6 @@ def test_one_record_more_or_less_resets_nothing(ledger):
     assert budget.ask(event(9, records=late), late).before == pytest.approx(budget.spent_on(numbered(8)).renyi)
     assert budget.spent_on(numbered(300)).renyi == 0.0 and budget.spent_on(late).renyi < budget.spent.renyi
     assert budget.spent == budget.spent_on(numbered(3)) and budget.paid("next/1") and not budget.paid("next/2")
-
-
-def test_sets_without_a_common_record_do_not_add_up(ledger):
-    budget = open_budget(ledger)
-    alone = budget.spent.renyi
-    for i in range(5):
-        budget.charge(event(i, records=OTHERS), f"others/{i}", OTHERS)
-    assert budget.spent_on(RECORDS).renyi == alone < budget.spent_on(OTHERS).renyi == budget.spent.renyi <= CAP
-    both = RecordSet.union([RECORDS, OTHERS])
-    with pytest.raises(BudgetError):
-        budget.charge(event(9, records=both), "both", both)
-    assert budget.charge(event(3), "run/3", RECORDS).allowed, "theirs is not spent"
 
 
 @settings(max_examples=60, deadline=None)
@@ -424,12 +372,6 @@ def test_what_a_set_has_spent_is_what_its_dearest_record_has(charged, asked):
     everyone = set().union(*(tags for tags, *_ in charged)) or {0}
     for reading in (epsilon_of, epsilon_added, epsilon_against_dealer):
         assert budget.account.most(reading) == dearest(everyone, reading)
-
-
-def test_memberships_are_counted_by_kind():
-    first, second, third = numbered(1, 2, 3), numbered(2, 3, 4), numbered(3, 9)
-    found = memberships(numbered(1, 2, 3, 5), [[first, second], [third]])
-    assert found.tolist() == [[0, 0], [1, 0], [2, 0], [2, 1]]
 
 
 DAMAGED_SET = {

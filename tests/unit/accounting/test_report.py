@@ -13,7 +13,7 @@ import pytest
 from accounting.accountant import OpacusAccountant, epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from accounting.charts import cost_chart, running_chart, spent_chart
+from accounting.charts import running_chart
 from accounting.events import Event, Sensitivity
 from accounting.objective import split_budget
 from accounting.records import RecordSet
@@ -22,7 +22,7 @@ from launch.privacy_report import main
 from secure_sccvfl.releases.ledgers import EVALUATIONS, spent_figures, spent_in
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.reports.privacy_report import budget_reports
-from secure_sccvfl.reports.results import Uncharged, write
+from secure_sccvfl.reports.results import Release, write
 from tests.unit.reports import literal
 
 CAP, DELTA = 8.0, 1e-5
@@ -48,9 +48,7 @@ def made(tmp_path_factory):
     run = tmp_path_factory.mktemp("runs") / "run"
     for k in range(3):
         fill(run / f"party-{k}" / "ledger.jsonl")
-    uncharged = (Uncharged("accuracy", "to <judge> the model"),)
-    report = literal.report()
-    write(run, replace(report, privacy=replace(report.privacy, uncharged=uncharged)))
+    write(run, literal.report(releases=(Release("accuracy", (0,), (1,), "to <judge> the model", None, 1),)))
     assert main([str(run), "--quiet", "--out", str(run)]) == 0
     return run
 
@@ -73,13 +71,6 @@ def test_the_figures_are_those_of_the_ledger(made):
     assert {"name", "refresh", "sensitivity", "sigma", "epsilon_after"} <= set(last)
     assert last["epsilon_after"] == spent.renyi and last["epsilon_pld_after"] == spent.pld < spent.renyi
     assert sum(r["cost"] for r in report["releases"]) == pytest.approx(spent.renyi)
-
-
-def test_what_if_says_what_fits(made):
-    what_if = json.loads((made / "privacy_budget.json").read_text())["what_if"]
-    assert what_if["more_at_this_noise"] == 1
-    assert [c["releases_at_this_noise"] for c in what_if["caps"]] == [0, 1, 5]
-    assert [c["noise_for_as_many"] > 1 for c in what_if["caps"]] == [True, True, False]
 
 
 def test_the_papers_formula_is_marked_where_it_is_too_small(made):
@@ -121,7 +112,7 @@ def test_the_page_stands_alone_and_says_what_is_covered_and_what_not(made):
     reader = Balance()
     reader.feed(page)
     assert not reader.open and not reader.links and "<script" not in page and "@import" not in page
-    assert page.count("<svg") == 3 and "prefers-color-scheme: dark" in page and "width=device-width" in page
+    assert page.count("<svg") == 1 and "prefers-color-scheme: dark" in page and "width=device-width" in page
     for words in (page, (made / "privacy_budget.md").read_text()):
         for said in (
             "What it does not cover",
@@ -150,15 +141,10 @@ def test_a_report_of_nothing_and_one_of_other_releases():
 
 @pytest.mark.parametrize("count", [0, 1, 60])
 def test_plots_hold_any_number_of_releases(count):
-    releases = [
-        {"name": f"r{i}", "cost": 0.1, "epsilon_after": i / 10, "epsilon_pld_after": i / 11} for i in range(count)
-    ]
-    report = {"releases": releases, "cap": 8.0, "epsilon_rdp": count / 10, "remaining": 8 - count / 10}
-    assert cost_chart(report).count("<rect") == count
-    assert running_chart(report).count("<circle") == 2 * count
-    numbers = [float(x) for x in re.findall(r'(?:\bc?[xy])="(-?[\d.]+)"', cost_chart(report) + running_chart(report))]
-    assert all(0 <= x <= 360 for x in numbers)
-    assert f"spent {count / 10:.3f}" in spent_chart(report)
+    releases = [{"epsilon_after": i / 10, "epsilon_pld_after": i / 11} for i in range(count)]
+    chart = running_chart({"releases": releases, "cap": 8.0})
+    assert chart.count("<circle") == 2 * count
+    assert all(0 <= float(x) <= 360 for x in re.findall(r'(?:\bc?[xy])="(-?[\d.]+)"', chart))
 
 
 def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, capsys):
@@ -168,7 +154,7 @@ def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, 
     assert f"sets/{RECORDS.digest[:12]}: is missing" in capsys.readouterr().err
     shutil.copytree(run / "party-1" / "sets", tmp_path / "sets")
     assert main([str(copy), "--out", str(tmp_path / "out"), "--quiet"]) == 0
-    assert "no .head beside the ledger" in capsys.readouterr().err
+    assert "no .head next to the ledger" in capsys.readouterr().err
     assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".json", ".md", ".html"}
 
 
@@ -258,8 +244,7 @@ def test_releases_about_other_records_add_nothing_to_those_who_were_in_none():
     report = build_report(budget.account)
     costs = [r["cost"] for r in report["releases"]]
     assert costs[0] > 0 and costs[1] == 0 and costs[2] > 0
-    assert report["epsilon_rdp"] == budget.spent.renyi and report["what_if"]["made"] == 2
-    assert report["what_if"]["more_at_this_noise"] == 3
+    assert report["epsilon_rdp"] == budget.spent.renyi and report["room"]["count"] == 3
 
 
 def charged_with_heads(budget):
@@ -300,26 +285,17 @@ def test_one_total_is_split_into_tables_and_heads():
     assert report["epsilon_dealer"] is None, "the dealer made the only noise of the heads"
     for text in (to_markdown(report), to_html(report)):
         assert "training records" in text and "further evaluations reveal nothing more about training records" in text
-        assert "not listed here as a head" in text and "could take its noise off again" in text
+        assert "not listed here as a head" in text and "could subtract its noise" in text
         assert "depend on the records through more than these statistics" not in text
         assert "objective perturbation, curvature" in text
     assert f"| head | 4 | {head['epsilon_rdp']:.3f} |" in to_markdown(report)
     assert f"| **total** | 6 | **{report['epsilon_rdp']:.3f}** |" in to_markdown(report)
 
 
-def test_what_if_with_heads_scales_all_noise_together():
-    budget = charged_with_heads(Budget.in_memory(CAP, DELTA))
-    report = build_report(budget.account)
-    assert report["what_if"]["like"] == "sketch-1" and report["what_if"]["more_at_this_noise"] == 0
+def test_heads_leave_less_room_for_tables():
+    report = build_report(charged_with_heads(Budget.in_memory(CAP, DELTA)).account)
+    assert report["room"] == {"like": "sketch-1", "count": 0}
     assert report["paper"]["tables"] == 19 and report["paper"]["releases"] == 2, "heads are no tables"
-    for cap in report["what_if"]["caps"]:
-        scaled = [replace(event, sigma=event.sigma * cap["noise_for_as_many"]) for event in budget.events]
-        assert cap["cap"] * (1 - 1e-3) <= epsilon_of(scaled, DELTA) <= cap["cap"]
-    sharp = Budget.in_memory(20.0, DELTA)
-    sharp.charge(Event("head", 6.0, 60.0, RECORDS.digest, mechanism="objective", curvature=200.0), "k", RECORDS)
-    report = build_report(sharp.account)
-    assert report["what_if"]["caps"][0]["noise_for_as_many"] is None, "its curvature alone costs more than 2"
-    assert "no noise is enough" in to_markdown(report) and "no noise is enough" in to_html(report)
 
 
 def test_without_a_head_the_model_is_not_covered(made):

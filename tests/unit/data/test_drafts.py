@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launch.cli import main
-from protocols.config import SessionConfig
 from secure_sccvfl.api.frames import to_frames
+from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.drafts import draft
 from secure_sccvfl.data.drafts.check import check
@@ -66,7 +66,7 @@ def test_drafts_of_real_tables_are_a_description_that_needs_no_edit(
     assert [main(words) for words in parties.values()] == [0] * len(parties)
     drafts = [f"draft-{party}.toml" for party in parties]
     assert main(["init", "--merge", *drafts, "--name", name, "--session", "session.toml"]) == 0
-    session = SessionConfig.load(here / "session.toml")
+    session = load_session(here / "session.toml")
     assert session.names == tuple(parties) and session.jobs == ("selftest", "train", "evaluate")
     assert session.options == {"dataset": f"{name}.toml"}
     for party in parties:

@@ -47,7 +47,6 @@ def test_every_entry_of_a_table_exists_in_its_package(module: str, name: str) ->
     """Import paths in text are imports too: they go to the package of the table, or to research."""
     table: Registry[object] = getattr(import_module(module), name)
     packages = (".".join(module.split(".")[:2]) + ".", "secure_sccvfl.research.")
-    for entry, found in table.items():
-        places = [v for v in (table.entries[entry], *vars(found).values()) if str(v).startswith("secure_sccvfl.")]
-        assert places and all(place.startswith(packages) for place in places)
-        assert all(import_module(place.partition(":")[0]) for place in places)
+    for entry, value in table.items():
+        paths = [v for v in (table.entries[entry], *vars(value).values()) if str(v).startswith("secure_sccvfl.")]
+        assert all(path.startswith(packages) and import_module(path.partition(":")[0]) for path in paths)

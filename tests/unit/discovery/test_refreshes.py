@@ -17,16 +17,13 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.evidence import Evidence
-from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.statistics import GroupSums
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.discovery import WIDTH
 
 DATA = load("german")
 PARTIES = make_parties(DATA)
@@ -55,56 +52,6 @@ def discovery(noise, **settings):
 
 
 # refused before anything is charged
-
-
-def bad_columns(kind):
-    rows = 20
-    columns = {"a": np.eye(2)[np.arange(rows) % 2], "b": np.eye(3)[np.arange(rows) % 3]}
-    groups, noise = np.arange(rows) % 2, GaussianNoise(SpendingPlan(), 0)
-    if kind == "NaN":
-        columns["a"][2, 0] = np.nan
-    elif kind == "not a whole number":
-        columns["a"][2, 0] = 0.25
-    elif kind == "a negative number":
-        columns["b"][2] = -columns["b"][2]
-    elif kind == "too long a row":
-        columns["b"][2] = 1.0
-    elif kind == "too few rows":
-        columns["b"] = columns["b"][1:]
-    elif kind == "an unknown group":
-        groups = groups + 1
-    elif kind == "no s":
-        groups = None
-    elif kind == "s is not whole":
-        groups = groups.astype(float)
-    elif kind == "a delta above 1/n":
-        noise = GaussianNoise(SpendingPlan(delta=0.06), 0)
-    return columns, groups, noise
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "NaN",
-        "not a whole number",
-        "a negative number",
-        "too long a row",
-        "too few rows",
-        "an unknown group",
-        "no s",
-        "s is not whole",
-        "a delta above 1/n",
-    ],
-)
-def test_bad_input_is_refused_and_nothing_is_charged(kind):
-    columns, groups, noise = bad_columns(kind)
-    with pytest.raises(ValueError, match=r"record|NaN|whole|negative|delta|holder|group"):
-        PlainStatistics(noise).release(GroupSums("sketch-0", np.sqrt(2)), columns, [groups], [2])
-    assert not noise.charges and not noise.account.events
-    if kind not in ("not a whole number", "a negative number"):
-        with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
-            PlainStatistics(noise).release(ResidualDependence("residuals", WIDTH), columns, [groups], [2])
-        assert not noise.account.events
 
 
 @pytest.mark.parametrize("edges", ["quantiles", ["median", 3], [0, "max"]])

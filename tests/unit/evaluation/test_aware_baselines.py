@@ -13,7 +13,15 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.baselines import aware_of, erm
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of, net_flips, s_held, stability
+from secure_sccvfl.evaluation.metrics import (
+    AwarePredictor,
+    evaluate,
+    flat,
+    logits_of,
+    net_flips,
+    stability,
+    with_s_fixed,
+)
 from secure_sccvfl.evaluation.prepared import own_rows, prepare
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import PolicyCard
@@ -122,7 +130,7 @@ def test_edited_records_are_judged_as_members_of_their_target_group():
     predict = AwarePredictor(lambda u, g: g[:, None] - 0.5)
     scored = {s.metric: s.value for s in stability(predict, inputs, edited, "binary", "x", codes)}
     assert scored["fr"] == 1.0
-    held = {s.metric: s.value for s in stability(predict, inputs, s_held(edited, codes), "binary", "x", codes)}
+    held = {s.metric: s.value for s in stability(predict, inputs, with_s_fixed(edited, codes), "binary", "x", codes)}
     assert held["fr"] == 0.0
     found = flat(evaluate(predict, inputs, codes, codes, "binary", {"x": edited}, {"x": edited}))
     assert found["acc"] == 1.0 and found["fr_x"] == 1.0

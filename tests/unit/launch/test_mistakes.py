@@ -43,6 +43,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("full").mkdir()
     Path("full/something").touch()
     Path("run").mkdir()
+    Path("selftest.toml").write_text('parties = ["127.0.0.1:1", "127.0.0.1:2"]')
+    Path("old").mkdir()
+    Path("old/releases.jsonl").touch()
     return tmp_path
 
 
@@ -62,7 +65,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("dance", "no command 'dance'; there is run,"),
+        ("dance", "no command 'dance'; available: run,"),
         ("run --partys 3", "no option --partys; did you mean --parties?"),
         ("run --parties 1", "at least 2"),
         ("run --parties 50", "2 to that many parties, not 50"),
@@ -91,6 +94,8 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("party --rank 7 --config session.toml --out out", "no party 7"),
         ("party --rank 0 --config session.toml --out out", "needs certificates"),
         ("party --rank 0 --config session.toml --out out --certs full", "no certificate file"),
+        ("party --rank 0 --config selftest.toml --out old", "is there already"),
+        ("dealer --config absent.toml", "cannot read the session file absent.toml"),
         ("report full", "full is not the folder of a finished run: it has no report.json"),
         ("audit verify full", "full is not the folder of a finished run"),
         ("privacy full", "neither a ledger nor a folder with party-K/ledger.jsonl"),
@@ -159,7 +164,7 @@ def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: st
             "unknown option 'datset'; did you mean 'dataset'? available: align",
         ),
         ("session.toml", "[options]", "[options", "session.toml is not valid TOML"),
-        ("session.toml", '"train"', '"dance"', "no such job: 'dance'; there is"),
+        ("session.toml", '"train"', '"dance"', "no such job: 'dance'; available"),
         ("session.toml", 'dataset = "loans.toml"', 'mode = "open"', "no mode 'open'; available: sealed"),
         ("session.toml", "[options]", '[options]\npooled = "no"', "pooled must be true or false, not 'no'"),
         ("session.toml", "[options]", "[options]\nseed = 1.5", "seed must be a whole number, not 1.5"),

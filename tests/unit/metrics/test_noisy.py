@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.noisy import Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.rates import Copies
 
 LAYOUT = Sums("binary", 2, ("own",))
 ROWS = 1000

@@ -14,7 +14,6 @@ from secure_sccvfl.models.encoders import (
     public_encoder,
     public_radius,
     public_reach,
-    shortened,
 )
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.models.table_gram import sampled_gram, table_gram, table_movement
@@ -81,13 +80,6 @@ def test_a_feature_that_is_not_edited_has_no_part_in_it():
     assert set(moved) == {"pay", "job"} and min(moved.values()) > 0
 
 
-def test_tables_that_are_alike_move_nothing():
-    same = {f.name: np.full((f.bins, 2), 50.0) for f in FEATURES}
-    made = make_generator(LAYOUT, same, 0.5, ROLES, GeneratorConfig(), 0, np.zeros((1, LAYOUT.width)))
-    assert not table_gram(LAYOUT, made, public_encoder(LAYOUT), ROLES.edited, 2).energy.any()
-    assert set(table_movement(LAYOUT, made, ROLES.edited, 2).values()) == {0.0}
-
-
 def test_an_encoder_that_mixes_features_takes_records_drawn_from_the_tables():
     made = make_generator(LAYOUT, tables(2), 0.5, ROLES, GeneratorConfig(), 0, np.zeros((1, LAYOUT.width)))
     plain, none = public_encoder(LAYOUT), np.zeros((plain_encoding(LAYOUT, np.zeros((1, LAYOUT.width))).shape[1], 2))
@@ -134,8 +126,3 @@ def test_a_record_moves_no_row_but_its_own():
     # Broken on purpose: around a mean of the records every row moves.
     mean = plain_encoding(party.layout, other).mean(axis=0) - plain_encoding(party.layout, party.inputs).mean(axis=0)
     assert mean.any() and public_centre(party.layout).shape == mean.shape
-
-
-def test_longer_rows_are_scaled_to_the_radius():
-    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    assert shortened(rows, 1.0) == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))

@@ -12,9 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from launch.cli import main
-from secure_sccvfl.policy.approvals import approved, make_key, read_key, signed_bytes, unapproved, verdicts
+from secure_sccvfl.policy.approvals import approved, concerns, make_key, read_key, signed_bytes, unapproved, verdicts
 from secure_sccvfl.policy.card import Approval, PolicyCard, shipped_card
-from secure_sccvfl.policy.concerns import concerns
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.roles import PolicyError
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
-from secure_sccvfl.policy.approvals import approved
+from secure_sccvfl.policy.approvals import approved, concerns
 from secure_sccvfl.policy.card import PolicyCard, shipped_card
-from secure_sccvfl.policy.concerns import concerns
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.reviews import Found, Review, deltas, next_version, reviewed
 from secure_sccvfl.policy.roles import PolicyError

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from accounting.account import Raised
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
-from accounting.caps import Raised
 from accounting.events import Event, Sensitivity
 from accounting.ledger import LedgerError
 from accounting.records import RecordSet
@@ -29,7 +29,7 @@ from secure_sccvfl.releases.caps import draft, signed_by
 from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import keep_copy, open_budget
-from secure_sccvfl.releases.record_tags import record_key
+from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.reports.results import write
 from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions

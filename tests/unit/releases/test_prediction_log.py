@@ -11,7 +11,7 @@ import pytest
 from protocols.alignment.ids import IdRule
 from protocols.errors import LedgerError, LocalError
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
-from secure_sccvfl.releases.record_tags import RecordKey
+from secure_sccvfl.releases.record_key import RecordKey
 
 KEY = RecordKey(bytes(range(32)))
 COLUMNS = np.array([[0.0, 1.0], [0.5, 0.25]])
@@ -160,7 +160,7 @@ def test_a_key_of_records_is_not_made_anew_while_a_log_was_written_with_it(tmp_p
     from types import SimpleNamespace
 
     from protocols.errors import ProtocolError
-    from secure_sccvfl.releases.record_tags import LOST, record_key
+    from secure_sccvfl.releases.record_key import LOST, record_key
 
     filled(tmp_path)
     told: list[int] = []

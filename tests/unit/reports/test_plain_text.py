@@ -133,7 +133,7 @@ def test_every_markdown_file_holds_names_as_words(name: str, budget: dict[str, A
 
 
 def report_of(name: str) -> Report:
-    noisy = Evaluation("noisy", epsilon_rdp=1.0, cap=8.0, delta=1e-5)
+    noisy = Evaluation(kind="noisy", epsilon_rdp=1.0, cap=8.0, delta=1e-5)
     names = {"dataset": name, "baselines": {name: {"acc": 0.5}}, "roles": {name: "M"}, "warnings": (name,)}
     return literal.report(metrics={"acc": 0.5}, evaluation=noisy, noise={"acc": 0.1}, **names)
 

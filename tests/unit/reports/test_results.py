@@ -36,7 +36,7 @@ def test_reports_of_version_1_are_read() -> None:
     )
     for version in ({}, {"version": 1}):
         report = parse(json.dumps({**old, **version}))
-        assert report.evaluation is None and report.information["edu"].mi == 0.1
+        assert report.evaluation is None and report.information["edu"]["mi"] == 0.1
         assert report.frontier is not None and report.frontier.points[0].figures["acc"].low == 0.6
         assert report.frontier.points[0].lam == 4.0 and parse(json.dumps(to_json(report))) == report
 
@@ -46,7 +46,7 @@ def test_reports_of_version_1_are_read() -> None:
     [
         ({"gone": 1}, "unknown field gone"),
         ({"version": 3}, "version 3; this program reads 1 and 2"),
-        ({"rows": {"train": 1, "validation": 2}}, "no field rows.test"),
+        ({"privacy": {}}, "no field privacy.epsilon_pld"),
         ({"rows": {"train": 1, "validation": 2, "test": "3"}}, "rows.test is not of the expected type"),
         ({"pooled": 1}, "pooled is not of the expected type"),
         ({"seed": True}, "seed is not of the expected type"),

@@ -29,6 +29,8 @@ def test_the_plan_answers_every_table_of_the_paper_with_figures():
     ours = {"main", "sensitivity", "letter", "private", "heads"}
     assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - ours
     assert len({part.folder for part in plan(INCOME)}) == len(plan(INCOME))
+    assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}
+    assert {len(part.seeds) for part in plan(most=2)} == {2}
 
 
 def test_seeds_are_as_many_as_the_papers_or_the_reason_is_stated():
@@ -48,10 +50,6 @@ def test_the_main_table_has_every_method_of_the_papers_and_stands_beside_its_fig
             assert part.experiment == "tabular" and paper_figure("tabular", data, "iid", "paper", "acc") is not None
 
 
-def test_without_the_file_the_tables_of_income_are_left_out():
-    assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}
-
-
 @pytest.mark.parametrize("part", plan(INCOME), ids=lambda part: part.folder)
 def test_each_part_is_one_command(part, monkeypatch):
     """The program makes of it what the plan makes; the folder of a file is of one machine and left out."""
@@ -66,10 +64,6 @@ def test_each_part_is_one_command(part, monkeypatch):
     assert out.as_posix() == f"results/paper/{part.folder}" and len(made.datasets) == len(part.datasets)
 
 
-def test_a_first_look_takes_fewer_seeds():
-    assert {len(part.seeds) for part in plan(most=2)} == {2}
-
-
 @pytest.fixture
 def fast(monkeypatch):
     few = {name: METHODS.get(name) for name in ("erm", "scc")}
@@ -78,7 +72,7 @@ def fast(monkeypatch):
 
 def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
     told = []
-    run_plan(TINY, tmp_path, 1, "local", lambda *at: told.append(at))
+    run_plan(TINY, tmp_path, 1, lambda *at: told.append(at))
     assert told == [("one", 0, 4), ("one", 1, 4), ("one", 2, 4), ("two", 2, 4), ("two", 3, 4), ("two", 4, 4)]
     made = json.loads((tmp_path / "two" / "results.json").read_text())
     assert made["note"] == "One seed." and made["seeds"] == [0] and made["date"] and "folktables" in made["command"]
@@ -86,7 +80,7 @@ def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkey
     assert "[one](one/results.md)" in (tmp_path / "README.md").read_text()
     (next((tmp_path / "two" / "seeds").glob("*-shift-*"))).unlink()
     again = []
-    run_plan(TINY, tmp_path, 1, "local", lambda *at: again.append(at))
+    run_plan(TINY, tmp_path, 1, lambda *at: again.append(at))
     assert again == [("one", 2, 4), ("two", 3, 4), ("two", 4, 4)], "only what is missing is run"
 
 

@@ -29,7 +29,6 @@ from secure_sccvfl.research.qualitative import (
     HeldOut,
     Represented,
     Subject,
-    agreement,
     analyse,
     cases,
     chosen,
@@ -38,8 +37,6 @@ from secure_sccvfl.research.qualitative import (
     mixing,
     read_s,
     recourse,
-    sizes,
-    used_by,
 )
 from secure_sccvfl.research.qualitative_tables import write_qualitative
 from secure_sccvfl.training.config import TrainConfig
@@ -101,15 +98,6 @@ def test_information_stands_beside_its_null(ready):
     assert sum(f["mi"] > f["null_high"] for f in null.values()) < 8
 
 
-def test_agreement_of_scores_with_information():
-    known = {f"c{k}": {"mi": k / 10} for k in range(12)}
-    same = agreement({name: found["mi"] ** 2 for name, found in known.items()}, known, 0)
-    assert same["rank_correlation"] == pytest.approx(1.0) and same["null_high"] < 0.9
-    turned = agreement({name: -found["mi"] for name, found in known.items()}, known, 0)
-    assert turned["rank_correlation"] == pytest.approx(-1.0)
-    assert agreement(dict.fromkeys(known, 0.0), known, 0)["rank_correlation"] == 0.0
-
-
 def drawn(shift: float) -> Represented:
     """Five columns of noise, the first moved by the group."""
     rng = np.random.default_rng(0)
@@ -137,16 +125,6 @@ def test_components_are_where_the_variance_is():
     view = mixing(Represented(z, z, np.arange(400) % 2, np.arange(400) % 2), 0)
     assert len(view["points"]) == len(view["groups"]) == 400 and view["width"] == 4
     json.dumps(view)
-
-
-def test_contributions_of_a_sealed_model_add_up(ready, subjects):
-    """The model is additive in the columns, so a mean record and all contributions give the logit."""
-    predict, rows = subjects["plaintext_scc"].predict, SPLIT.test[:20]
-    mean = ready.inputs[SPLIT.train].mean(axis=0)
-    used = used_by(predict, LAYOUT, ready.inputs[rows], CODES[rows], mean)
-    assert used.shape == (20, len(DATA.features))
-    whole = predict(mean[None])[0, 0] + used.sum(axis=1)
-    assert whole == pytest.approx(predict(ready.inputs[rows])[:, 0], abs=1e-9)
 
 
 def test_sizes_of_edits_by_hand():
@@ -194,9 +172,7 @@ def test_own_edits_leave_everything_else_alone(held_out, subjects):
     assert [p["before"]["decision"] for p in people] == ["0", "1"]
     for person in people:
         assert person["size"] > 0 == person["size_others"] and set(person["fixed"]) == set(ROLES.named("N"))
-    assert recourse(held_out, subjects["erm"]) == [] and sizes(held_out, subjects["erm"]) == {}
-    everyone = sizes(held_out, subjects["plaintext_scc"])
-    assert everyone["mediators"] > 0 == everyone["others"]
+    assert recourse(held_out, subjects["erm"]) == []
 
 
 def test_a_generator_that_moves_a_fixed_column_is_seen(held_out, subjects):
@@ -205,16 +181,14 @@ def test_a_generator_that_moves_a_fixed_column_is_seen(held_out, subjects):
     bad = ours.own.copy()
     bad[:, LAYOUT.columns(["purpose"])] = np.roll(bad[:, LAYOUT.columns(["purpose"])], 1, axis=1)
     moved = Subject(ours.predict, bad, ours.toward)
-    assert sizes(held_out, moved)["others"] == pytest.approx(1.0)
     assert all(p["size_others"] == 1.0 and "purpose" not in p["fixed"] for p in recourse(held_out, moved))
 
 
 def test_the_analysis_is_data(ready):
     result = analyse(ready, ("erm", "scc"))
     assert json.loads(json.dumps(result)) == result
-    views = [(m["method"], m["space"]) for m in result["mixing"]]
-    assert views == [("erm", "fused"), ("scc", "fused"), ("erm", "used"), ("scc", "used")]
-    assert len(result["cases"]) == 3 and len(result["recourse"]) == 2 and set(result["edits"]) == {"scc"}
+    assert [m["method"] for m in result["mixing"]] == ["erm", "scc"]
+    assert len(result["cases"]) == 3 and len(result["recourse"]) == 2
 
 
 def test_one_person_explained(ready):
@@ -275,17 +249,12 @@ def result() -> dict[str, Any]:
             "housing": {"mi": 0.05, "null": 0.002, "null_high": 0.004},
             "amount": {"mi": 0.001, "null": 0.002, "null_high": 0.004},
         },
-        "agreement": {"rank_correlation": 1.0, "null_high": 0.9, "columns": 2},
         "groups": ["0", "1"],
-        "mixing": [
-            {"method": "scc", "space": "fused", **view},
-            {"method": "scc", "space": "used", **view, "logits": reading(0.5)},
-        ],
+        "mixing": [{"method": "scc", **view}],
         "history": {"paper": epochs},
         "trials": [trial],
         "lambda": 3.0,
         "methods": {"erm_network": {"acc": 0.73, "fr_all": 0.1, "fr_null_all": 0.0}, "scc": {"acc": 0.72}},
-        "edits": {"scc": {"mediators": 1.2, "others": 0.0, "flips": 0.01, "gap": 0.03}},
         "cases": [
             {"case": "ambiguous", "rule": "nearest 50 %", "id": "g1", "label": "0", "groups": ["1", "0"], **edit}
             | {"methods": methods}
@@ -298,7 +267,7 @@ def test_tables_and_plots(tmp_path: Path) -> None:
     text = write_qualitative(tmp_path, result(), WORDS, "a command")
     assert json.loads((tmp_path / "results.json").read_text())["command"] == "a command"
     assert (tmp_path / "results.md").read_text() == text
-    for picture in ("roles", "representations_fused", "representations_used", "training"):
+    for picture in ("roles", "representations", "training"):
         assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
     assert "| housing | 0.0500 | 0.0020 | 0.0040 | 0.200 | mediator (M) |" in text
     assert "0.520 (0.420 to 0.620); permuted up to 0.580" in text, "no AUC without its control"

@@ -8,8 +8,8 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.config.sections import BY_WIRE
 from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.training.handles import SharedHead, Weights
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.shared import SharedHead, Weights
 from secure_sccvfl.training.trainer import State
 from tests.support.harness import run_session
 

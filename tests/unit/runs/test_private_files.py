@@ -27,19 +27,18 @@ from secure_sccvfl.runs.scoring.decisions import UNDECIDED
 from secure_sccvfl.runs.scoring.jobs import PredictJob
 from secure_sccvfl.runs.scoring.new_records import CHANGED, ELSEWHERE, read_new_records
 from secure_sccvfl.training.engine import Step
-from secure_sccvfl.training.handles import (
-    SharedBatch,
-    SharedChoices,
-    SharedDescent,
-    SharedEdits,
-    SharedGrid,
-    SharedHead,
-    SharedPenalty,
-    Weights,
-)
 from secure_sccvfl.training.modes import base
 from secure_sccvfl.training.modes.dp import DpSeen
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.shared import (
+    SharedBatch,
+    SharedDraws,
+    SharedGrid,
+    SharedHead,
+    SharedOptimizer,
+    SharedPenalty,
+    Weights,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -133,16 +132,15 @@ def test_handles_with_shares_show_nothing_when_printed():
     share, row = (tensor_of(np.full(shape, 123456789, np.int64), 24) for shape in ((1, 1), (1,)))
     weights = Weights(share, row, share, row)
     own = np.full((1, 1), 0.987654321)
-    chosen = SharedChoices((share,), np.zeros(1, int))
+    chosen = SharedDraws((share,), np.zeros(1, int))
     handles = [
         weights,
         chosen,
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
-        SharedEdits(chosen, share),
         Presence(np.full(1, 123456789, np.int64), 1),
         SharedPenalty(chosen, share, (own[0],)),
-        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
+        SharedOptimizer(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
         SharedGrid(
             *(1, 1, SharedBatch(own, own[0], share)),
             Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, (1.5,), 1.0, 0.2, (1.5,)),

@@ -150,13 +150,13 @@ class Watched(PlainEngine):
         self.seen.append(name)
         return super().total(name, values, present)
 
-    def prepare(self, *given):
+    def first_order(self, *given):
         self.seen.append("steps before a refresh")
-        return super().prepare(*given)
+        return super().first_order(*given)
 
-    def prepare_grid(self, batch, penalty, grid, bounds, noise=None):
+    def second_order(self, batch, penalty, grid, bounds, noise=None):
         self.seen.append("noise" if noise is not None else "no noise")
-        return super().prepare_grid(batch, penalty, grid, bounds, noise)
+        return super().second_order(batch, penalty, grid, bounds, noise)
 
     def finish(self, head, descent):
         self.seen.append("finished head")
@@ -259,13 +259,13 @@ class Penalised(PlainEngine):
         self.penalties: list[tuple[str, object]] = []
         self.moved: list[float] = []
 
-    def prepare(self, batch, penalty, step, bounds):
+    def first_order(self, batch, penalty, step, bounds):
         self.penalties.append(("warm-up", penalty))
-        return super().prepare(batch, penalty, step, bounds)
+        return super().first_order(batch, penalty, step, bounds)
 
-    def prepare_grid(self, batch, penalty, grid, bounds, noise=None):
+    def second_order(self, batch, penalty, grid, bounds, noise=None):
         self.penalties.append(("joint training", penalty))
-        return super().prepare_grid(batch, penalty, grid, bounds, noise)
+        return super().second_order(batch, penalty, grid, bounds, noise)
 
     def steps(self, head, descent, count, **named):
         after = super().steps(head, descent, count, **named)

@@ -110,17 +110,13 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
 """By attack, what breaks its attacker: it guesses as a coin would, or does nothing."""
 
 
-def test_every_attack_is_broken_below() -> None:
-    assert set(BROKEN) == set(ATTACKS.names)
-
-
 @pytest.mark.parametrize("name", ATTACKS.names)
 def test_the_control_notices_a_broken_attacker(
     name: str, views: dict[str, Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack = ATTACKS.get(name)
     held = next(iter(views[attack.takes].values()))
-    where, what, broken = BROKEN[name]
+    where, what, broken = BROKEN[name]  # a new attack must be broken on purpose here
     monkeypatch.setattr(where, what, broken)
     assert not attack.succeeds(attack.control(held, 0)[-1])
 
@@ -236,12 +232,6 @@ def test_one_answer_per_person_leaves_most_of_the_columns_open(views: dict[str, 
     assert held.weight.shape[1] == 1, "one answer for each person"
 
 
-def test_answers_are_what_the_bins_add_up_to(views: dict[str, Mapping[str, Any]]) -> None:
-    """For categories exactly; a number within a bin differs from the bin's mean."""
-    held = views["answers"]["scores"]
-    assert np.corrcoef((held.indicators @ held.weight)[:, 0], held.answers[:, 0])[0, 1] > 0.98
-
-
 def test_both_ways_of_inversion_beat_chance_where_one_column_decides() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 3, (500, 2))
@@ -326,13 +316,6 @@ def test_pgd_reaches_feasible_records_only() -> None:
     for k in range(3):
         best = np.minimum(best, sign * (fixed + w[k]))
     assert perturbation.subspace_pgd(target, 0.1).rate == pytest.approx((best < 0).mean(), abs=2 / n)
-
-
-def test_restarts_do_not_make_the_attack_weaker(ready: Prepared) -> None:
-    fitted = METHODS.get("erm")(ready)
-    held = views_of(ready, fitted, brief=True)["white box"]["model"]
-    once, more = (perturbation.subspace_pgd(held, 0.2, 0, restarts).rate for restarts in (1, 3))
-    assert more >= once > 0
 
 
 @pytest.mark.parametrize(("part", "one_hot"), [("CATEGORY_MOVES", True), ("STEPS", False)])

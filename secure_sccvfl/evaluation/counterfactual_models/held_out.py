@@ -1,6 +1,7 @@
-"""The first judge, `ot`: exact optimal transport between the records of the groups.
+"""The models `ot` (exact optimal transport) and `cvae` (conditional VAE with MMD), fitted on held-out records.
 
-A record takes the mediators of the records that it is coupled with, weighted by the plan.
+Both change records even where nothing depends on s, so they fail the permutation baseline; they stay in the tables
+for comparison.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import numpy as np
 import ot
 
-from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.evaluation.counterfactual_models import MIN_GROUP, Case, CounterfactualError, Counterfactuals
+from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 
 # A pair should agree on unedited columns where possible: those count a fifth of a mediator.
 CONTEXT_WEIGHT = 0.2
 OT_ROWS = 1500
 
 
-def edit(case: Case) -> Counterfactuals:
+def by_transport(case: Case) -> Counterfactuals:
+    """A record takes the mediators of the records that it is coupled with, weighted by the plan."""
     inputs, codes, target, layout = case.inputs, case.codes, case.target, case.layout
     columns = layout.columns(case.edited)
     weight = np.full(layout.width, np.sqrt(CONTEXT_WEIGHT))
@@ -45,3 +48,11 @@ def edit(case: Case) -> Counterfactuals:
     moved = inputs[source].copy()
     moved[:, columns] = inputs[matched][:, columns]
     return Counterfactuals("ot", source, moved, share, codes[matched])
+
+
+def by_autoencoder(case: Case) -> Counterfactuals:
+    model = Cvae(case.layout, case.edited, case.groups, CvaeConfig())
+    model.fit(case.inputs, case.codes, torch_seed(case.seed, "judge", "cvae"))
+    source = case.movable
+    moved = model.edit(case.inputs[source], case.codes[source], case.target[source])
+    return Counterfactuals("cvae", source, moved, np.ones(len(source)), case.target[source])

@@ -15,9 +15,8 @@ from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS
 from protocols.steps.second_order import Shared, bounded_slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.leak import group_weights
-from secure_sccvfl.training.sharing import decisions, share_groups, share_held
+from secure_sccvfl.training.shared import SharedPenalty, decisions, share_groups, share_held
 
 _TEMPERED_ROWS = 1 << 14
 """How many logits are tried at several temperatures at a time."""
@@ -33,8 +32,8 @@ def variance(logits: Shared) -> Shared:
 def gap_and_spread(session: Session, gap: Shared, logits: Shared, presence: Presence | None) -> tuple[Shared, Shared]:
     """A mean squared gap and the variance of the logits, WIDE_BITS: only their ratio means something.
 
-    Where rows are counted in secret, both are over all rows, and times the square of the share of those that count.
-    Logits and edits of the others are zero.
+    Where the number of records is secret, both are over all rows, and times the square of the share of those that
+    count. Logits and counterfactuals of the others are zero.
     """
     if presence is None:
         return gap, variance(logits)
@@ -71,13 +70,20 @@ def residual_of(logits: Shared, label: Shared, task: Task) -> Shared:
 
 
 def gap_squared(session: Session, penalty: SharedPenalty | None, weight: Shared, heads: int) -> Shared:
-    """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w; 0 without edits."""
+    """Mean squared shift of the logits of each head under counterfactuals, WIDE_BITS: w^T G w; 0 without any."""
     if penalty is None:
         return session.public(np.zeros(heads), WIDE_BITS)
     if penalty.masked_gram is None:
         penalty.masked_gram = penalty.gram.pinned()
     pulled = (penalty.masked_gram @ weight).rescale(HEAD_BITS, sliced=True)
     return (pulled * weight).rescale(WIDE_BITS).reshape(weight.size(0), heads, -1).sum((0, 2))
+
+
+def mean_square(shifts: Sequence[Shared], heads: int) -> Shared:
+    """Mean squared shift of the logits of each head, over records and draws; WIDE_BITS. shifts: rows x heads."""
+    rows = len(shifts) * shifts[0].size(0)
+    every = crypten.cat(list(shifts))
+    return every.exact().square().reshape(rows, heads, -1).sum((0, 2)) / rows
 
 
 def loss_sums(session: Session, logits: Shared, label: Shared, task: Task, bound: float) -> Shared:

@@ -9,7 +9,7 @@ from accounting.budget import Budget
 from accounting.events import Event
 from protocols.alignment.ids import IdRule, canonical
 from protocols.errors import LocalError, ProtocolError
-from secure_sccvfl.releases.record_tags import NAME, RecordKey, record_key
+from secure_sccvfl.releases.record_key import NAME, RecordKey, record_key
 from tests.support.harness import run_session
 
 IDS = np.array([f"customer {number}" for number in range(30)])
@@ -57,12 +57,6 @@ def test_another_consortium_has_other_tags_so_ids_cannot_be_tried(spent, tmp_pat
     assert RecordKey.throw_away().tags(IDS) != RecordKey.throw_away().tags(IDS)
 
 
-def test_one_id_more_is_one_tag_more(spent):
-    folder, records = spent
-    more = sets_of(folder, ids=np.append(IDS, "late"))[0]
-    assert len(more) == len(IDS) + 1 and records.inside(more).all() and more.inside(records).sum() == len(IDS)
-
-
 @pytest.mark.parametrize("lost", [[0], [1, 2], [0, 1, 2]])
 def test_a_lost_key_is_refused_by_all_in_one_line(spent, lost):
     folder, _ = spent
@@ -100,7 +94,7 @@ def test_a_key_that_nothing_was_charged_under_is_made_anew(tmp_path):
 
 
 def test_two_first_sessions_at_once_do_not_overwrite_each_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("secure_sccvfl.releases.record_tags._read", lambda path: None)
+    monkeypatch.setattr("secure_sccvfl.releases.record_key._read", lambda path: None)
     sets_of(tmp_path)
     kept = [(tmp_path / f"party-{rank}" / NAME).read_bytes() for rank in range(3)]
     with pytest.raises(ExceptionGroup) as caught:

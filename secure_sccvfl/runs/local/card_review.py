@@ -1,4 +1,10 @@
-"""Is the review of a run's card due? By its date, an appeal, another schema, or a shift of a party's own columns."""
+"""The review of a run's card: whether one is due, and discovery again on new records.
+
+A review is due by its date, an appeal, another schema, or a shift of a party's own columns. Discovery is the job
+`discovery` on this machine, with the settings of the run. What it releases is charged to the ledgers of the run's
+consortium, under the same cap. Public benchmark data have nothing to protect: there the ledger is in the session's
+folder.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +16,62 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
+from protocols.errors import ProtocolError
+from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark, load
 from secure_sccvfl.data.dataset import PartyTable
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import Reader
-from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.party_data import own_schema, pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.shift import LEVEL, Shift, new_records, shifts
-from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.policy.reviews import Found
+from secure_sccvfl.policy.shift import Shift, new_records, shifts
+from secure_sccvfl.reports.folders import RunFolder, result_of
+from secure_sccvfl.runs.console import OK
+from secure_sccvfl.runs.local.processes import run_job, session_config
+from secure_sccvfl.runs.local.whole_run import natural_parties
 from secure_sccvfl.training.modes.options import RunOptions
+
+REVIEWS = "reviews"
+NOT_OURS = ("dataset", "card", "resume", "source")
+"""Options of a training that a discovery does not take over."""
+
+
+def discover_again(run: Path, dataset: str, number: str) -> tuple[Found, list[Path]]:
+    """Run discovery on a data set for review `number` of a run; returns what it found and the files that it made."""
+    folder, beside = run / REVIEWS / number, unused_name(run.parent / f"{run.name}-review")
+    parties, settings = _settings(run, dataset)
+    ending = run_job(session_config(beside, "discovery", parties, settings), beside)
+    if ending.code != OK:  # a session that was refused or stopped is no part of the run
+        raise ProtocolError(f"{ending.cause} (logs are in {beside / 'logs'})")
+    folder.parent.mkdir(exist_ok=True)
+    beside.rename(folder)
+    found = Found.of(result_of(folder, 0), f"{REVIEWS}/{number}")
+    return found, sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+
+
+def _settings(run: Path, dataset: str) -> tuple[int, dict[str, Any]]:
+    """Number of parties and options of the session: those of the run, on another data set, with the same ledgers."""
+    folder = RunFolder.of(run)
+    folder.must_hold_all("run the job discovery at every host, then review with --discovery")
+    known = folder.session()
+    settings = {k: v for k, v in known.options.items() if k not in NOT_OURS} | {"dataset": dataset}
+    before = str(known.options["dataset"])
+    if not is_benchmark(before) and "ledger" not in settings:
+        settings["ledger"] = str(Path(before).parent / "sccvfl-ledgers")
+    return len(known.parties) if is_benchmark(dataset) else natural_parties(dataset), settings
+
+
+def discovered(folder: Path) -> Found:
+    """What a discovery session in a folder found: on this machine, or at this party of a session by hand."""
+    for place in (folder / "result.json", folder / "party-0" / "result.json"):
+        if place.exists():
+            try:
+                return Found.of(json.loads(place.read_text(encoding="utf-8")), str(folder))
+            except ValueError:
+                break
+    raise ConfigError(f"{folder} is not the folder of a finished discovery session")
 
 
 def due_by_card(card: PolicyCard, today: datetime.date) -> list[str]:
@@ -36,8 +88,6 @@ def changed_schema(run: Path, card: PolicyCard, dataset: str) -> list[str]:
     if is_benchmark(dataset):
         schema = RunOptions.of({**options, "dataset": dataset}).schema(len(known.parties))
     else:
-        from secure_sccvfl.data.party_data import own_schema
-
         schema = own_schema(Path(dataset))
     models = [folder.part(rank) / "model" / "model.json" for rank in folder.ranks(len(known.parties))]
     trained = {json.loads(path.read_text(encoding="utf-8")).get("scheme") for path in models if path.exists()}
@@ -75,9 +125,3 @@ def _own_table(dataset: str, party: int, parties: int) -> tuple[PartyTable, np.n
     if party >= len(names):
         raise DataError(f"{dataset} has {len(names)} parties, so there is no party {party}")
     return reader.table(names[party]), reader.id_array
-
-
-def shift_record(name: str, found: list[Shift]) -> dict[str, Any]:
-    """For `--json`: each column's move, and the stated rate of false alarms."""
-    columns = {s.column: {"distance": s.distance, "by_chance": s.by_chance, "alarm": s.alarm} for s in found}
-    return {"party": name, "false_alarm_rate": LEVEL, "columns": columns}

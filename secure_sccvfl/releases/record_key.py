@@ -2,8 +2,8 @@
 
 A ledger knows records by tags: keyed hashes of their ids. Without the key, a reader of a ledger or a report cannot
 try ids against them. All parties know the key, since they make the same tags. The dealer does not, and the key is
-in no log. It lies as `records.key` beside each party's ledger, readable by its owner alone, and lives as long as
-the ledger. Under another key the same records would be strangers to the ledger and start anew, so that is refused.
+in no log. It lies as `records.key` next to each party's ledger, readable by its owner alone, and lives as long as
+the ledger. Under another key the same records would be strangers to the ledger and start again, so that is refused.
 
 A tag is made from one canonical form of an id (`protocols.alignment.ids.canonical`), whatever the file or the id rule
 says about case, spaces or Unicode. What else an id rule changes (which columns, leading zeros, numbers) would make
@@ -127,7 +127,7 @@ class RecordKey:
 
 
 def record_key(session: Session, folder: Path, rule: IdRule) -> RecordKey:
-    """Run by all parties together: the key beside this party's ledger, made now if nothing was ever charged.
+    """Run by all parties together: the key next to this party's ledger, made now if nothing was ever charged.
 
     rule: how the description of this session makes ids. All refuse if a key was used with another one.
     """
