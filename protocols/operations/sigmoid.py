@@ -54,9 +54,7 @@ from protocols.ring import RingArray
 BOUND = 22.0
 """Beyond this the answer is wrong."""
 FINE_BOUND = 46.0
-"""Up to this magnitude `fine_sigmoid` is precise."""
-FINE_ERROR = 2.0**-23
-"""Largest error of `fine_sigmoid`: of the series 4e-8, of the neighbouring periods 2e-8, of rounding 4e-9."""
+"""Up to this magnitude `fine_sigmoid` is precise to 2^-23: series 4e-8, neighbouring periods 2e-8, rounding 4e-9."""
 CAP = 0.75
 """Largest slope of the loss of a private head: CAP sigmoid(CAP_STEEPNESS z + CAP_SHIFT) where the label is 0."""
 CAP_STEEPNESS = 1.5

@@ -240,15 +240,6 @@ class Session:
         """Send what waits for a round."""
         self.openings.flush()
 
-    @contextmanager
-    def round(self) -> Iterator[None]:
-        """Send what is written inside in one round, which this ensures: raises if it took more."""
-        before = self.total_cost.rounds
-        yield
-        self.flush()
-        if self.total_cost.rounds > before + 1:
-            raise ProtocolError(f"{self.total_cost.rounds - before} rounds where one was meant")
-
     def open(
         self, value: Any, release: Release, receipt: Receipt | None = None, *, among: Collection[int] | None = None
     ) -> torch.Tensor | None:

@@ -21,7 +21,7 @@ from tests.support.harness import run_session
 
 RUNS = 40
 STANDARD_ERRORS = 6.3
-"""A normal value is further off than this with chance 3e-10."""
+"""A normal value is further off than this with probability 3e-10."""
 
 RANDOM = random.Random(7)
 BOTH = sorted(RANDOM.sample(range(100000, 1000000), 200))

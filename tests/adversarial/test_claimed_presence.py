@@ -116,7 +116,7 @@ def shift_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "ask", shifted)
 
 
-@pytest.mark.chance(1e-12)  # 50 places, and a uniform word is 0 or 1 with chance 2^-63
+@pytest.mark.chance(1e-12)  # 50 places, and a uniform word is 0 or 1 with probability 2^-63
 def test_a_receiver_that_shifts_its_share_sees_uniform_words_elsewhere(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,7 +187,7 @@ def product_with(victims: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.chance(1e-12)
 def test_without_the_comparison_the_error_is_another_partys_secret_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The opened product is off by party 2's share of the mask of y: a word below 2^20 with chance 2^-43."""
+    """The opened product is off by party 2's share of the mask of y: a word below 2^20 with probability 2^-43."""
     monkeypatch.setattr(Heard, "add", lambda self, said: None)
     off = product_with((2,))
     assert abs(int(off[0])) > 1 << 20 and not off[1:].any()

@@ -1,8 +1,8 @@
 """A party tells the dealer something else than the others ask for: it reads nothing, and the run stops unopened.
 
 Two guards stand one behind the other, and a third before every release. Each is broken here on purpose: without the
-first two the attack reads every secret; with the binding of words alone it reads at chance; with all of them the
-dealer says who differs, and no share of a release is sent.
+first two the attack reads every secret; with the binding of ring elements alone it guesses; with all of
+them the dealer says who differs, and no share of a release is sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.harness import credentials, in_threads, local_config, results
 
 ROWS = 2000
 STANDARD_ERRORS = 6.3
-"""A normal value is further off than this with chance 3e-10."""
+"""A normal value is further off than this with probability 3e-10."""
 Change = Callable[[dict[str, Any]], None]
 """What a liar does to its order before the dealer gets it."""
 DIFFERS = "sent another request than party 0"
@@ -54,7 +54,7 @@ def words_by_counter_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 class Misrequesting(TupleSource):
-    """Party 0 calls a tuple noise of deviation .001 and receives the others' words as its correction."""
+    """Party 0 calls a tuple noise of deviation .001 and receives the others' ring elements as its correction."""
 
     kind: str
     words: Array | None = None
@@ -319,7 +319,7 @@ def test_without_guards_the_noise_is_gone(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.chance(1e-12)
 def test_bound_words_turn_removed_noise_into_words_without_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
     obeys_party_0(monkeypatch)
-    assert (np.abs(noisy()) > 2.0**50).mean() > 0.9  # 1 - 2^-13 of uniform words are as large
+    assert (np.abs(noisy()) > 2.0**50).mean() > 0.9  # 1 - 2^-13 of uniform ring elements are as large
 
 
 def test_removed_noise_stops_the_run_unopened() -> None:

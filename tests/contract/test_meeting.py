@@ -127,12 +127,12 @@ def test_a_process_with_a_wrong_clock_does_not_begin_to_connect(monkeypatch: pyt
 
 
 def place(config: SessionConfig, listeners: list[Any], node: int) -> str:
-    """What a process hears that wants to take part."""
+    """What a process receives that wants to take part."""
     try:
         transport = connect(config, node, credentials(node, 2), listeners[node] if node < 2 else None)
-        try:  # the last to connect hears it in the first step
+        try:  # the last to connect receives it in the first step
             agree_on_keys(transport, config)
-        except PeerError as stopped:  # and passes on what it heard, as every process does
+        except PeerError as stopped:  # and passes on what it received, as every process does
             transport.abort(reason_for_peers(stopped))
             raise
         transport.abort("over")

@@ -1,4 +1,4 @@
-"""Rows that count in secret: training on a union of records gives what training on the common ones gives."""
+"""Rows that count under MPC: training on a union of records gives what training on the common ones gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A head and a temperature chosen in secret are those that the rule picks in the clear, and nothing is opened."""
+"""A head and a temperature chosen under MPC are those that the rule picks in the clear, and nothing is opened."""
 
 import shutil
 from dataclasses import replace

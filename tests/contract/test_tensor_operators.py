@@ -131,8 +131,7 @@ def look_operators(s: Session, places: Sequence[int] = PLACES) -> Sequence[Any]:
     tall, stack = fused(s).pinned(), tensor(s, MATRICES, 28).pinned()
     heads = tensor(s, HEADS, 24)
     logits, pulls = tall @ heads, stack[list(places)].each(heads)
-    with s.round():
-        pass
+    s.flush()
     return [logits, pulls]
 
 
@@ -276,19 +275,6 @@ def test_what_nobody_needs_is_not_sent_at_the_end() -> None:
         assert run_session(lambda session: job(session, used)) == [int(used)] * 3  # noqa: B023
 
 
-def test_a_round_that_takes_two_raises() -> None:
-    def job(session: Session) -> None:
-        x = tensor(session, X, 20)
-        with session.round():
-            kept = [x * x, x.square()]
-        before = session.total_cost.rounds
-        assert [share_of(one).shape for one in kept] == [X.shape] * 2 and session.total_cost.rounds == before
-        with pytest.raises(ProtocolError, match="2 rounds where one was meant"), session.round():
-            (x * x).rescale(20)
-
-    run_session(job)
-
-
 def test_what_a_pass_of_a_loop_has_written_is_sent_in_that_pass() -> None:
     def job(session: Session) -> list[int]:
         x, seen, start = tensor(session, X, 20), [], session.total_cost.rounds
@@ -354,7 +340,7 @@ def test_what_cannot_be_right_raises(way: Callable[[Session], Any], message: str
 
 
 def test_a_pinned_matrix_is_a_tensor_like_any_other() -> None:
-    """A usual operand gives a usual product; its shares are there for what is no product; masks can be dropped."""
+    """A regular operand gives a regular product; its shares serve other operations; masks can be dropped."""
 
     def job(session: Session) -> None:
         release, whole = results(3)[2], np.concatenate(BLOCKS, axis=1)

@@ -177,7 +177,7 @@ def test_a_party_that_never_starts(impatient: ByHand) -> None:
 
 
 def answer_to_stranger(address: str, context: ssl.SSLContext | None) -> bytes:
-    """What a caller with this context hears, beyond a TLS alert; without one it speaks plain HTTP."""
+    """What a caller with this context receives, beyond a TLS alert; without one it speaks plain HTTP."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=LONG) as raw:
         try:

@@ -21,7 +21,7 @@ TOTAL = Release("total", (0, 1, 2), (ANY,), "test", times=2)
 
 
 class Watched:
-    """Keeps what party 0 hears from party 1 in the round of masked vectors."""
+    """Keeps what party 0 receives from party 1 in the round of masked vectors."""
 
     def __init__(self, transport: Transport, heard: list[np.ndarray]) -> None:
         self._inner, self._heard = transport, heard
@@ -37,7 +37,7 @@ class Watched:
 
 
 def views(value: float, absent: int | None = None, times: int = 1) -> list[np.ndarray]:
-    """What party 0 hears from party 1, whose vector is `value` throughout; another party adds to the sum."""
+    """What party 0 receives from party 1, whose vector is `value` throughout; another party adds to the sum."""
     heard: list[np.ndarray] = []
 
     def job(session: Session) -> None:
@@ -57,7 +57,9 @@ def tells(absent: int | None) -> bool:
 @pytest.mark.chance(1e-9)  # three checks
 @pytest.mark.parametrize("absent", [None, 2])
 def test_a_masked_vector_tells_nothing(absent: int | None) -> None:
-    """With party 2 absent the sum tells party 0 the vector, as it says; the words that it hears still do not."""
+    """With party 2 absent the sum tells party 0 the vector, as it says; the ring elements that it receives still do
+    not.
+    """
     assert not tells(absent)
 
 
@@ -72,7 +74,9 @@ def difference_of_two_openings() -> np.ndarray:
 
 
 def test_a_mask_serves_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same vector twice: all words differ. With a mask that is used again they are equal, and this sees it."""
+    """The same vector twice: all ring elements differ. With a mask that is used again they are equal, and this sees
+    it.
+    """
     assert difference_of_two_openings().all()
     honest = Party.zero_share
     known: dict[Any, Any] = {}

@@ -3,11 +3,11 @@
 Hidden, three parties: what comes to party 0 in two worlds. In one both others hold the first half of its records, in
 the other only one of them holds any, the second half. The union has the same size. Its places must be a random
 choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. Its shares
-of presence must be uniform words. The same of parties 0 and 1 together, whatever party 2 holds.
+of presence must be uniform ring elements. The same of parties 0 and 1 together, whatever party 2 holds.
 
-Revealed: what party 0 compares, beside the order in which it sent its list, tells nothing about which of its records
-single others hold. The bits that pass through party 1 tell nothing about where common records are in a list. Elements
-are uniform bytes.
+Revealed: what party 0 compares, next to the order in which it sent its list, reveals nothing about which of its
+records single others hold. The bits that pass through party 1 reveal nothing about where common records are in a
+list. Elements are uniform bytes.
 
 Each check has a control in which the protection is taken away, and fires.
 """
@@ -69,7 +69,7 @@ def normal(deviation: float) -> bool:
 
 
 def unordered(values: np.ndarray) -> bool:
-    """Whether as many neighbours rise as chance has it: n/2, deviation sqrt(n/12)."""
+    """Whether as many neighbours rise as expected by chance: n/2, deviation sqrt(n/12)."""
     rising = int((np.diff(values) > 0).sum())
     return normal((rising - (len(values) - 1) / 2) / np.sqrt((len(values) + 1) / 12))
 

@@ -1,6 +1,6 @@
 """What others see of withheld records is the same whether a party withholds none or all.
 
-Every word that reaches parties 0 and 1 while marks are multiplied in secret is kept. Party 2 can read all records in
+Every word that reaches parties 0 and 1 while marks are multiplied under MPC is kept. Party 2 can read all records in
 one world and none in the other; or has answered for nobody, or for everybody. Without masks the check fires.
 """
 

@@ -97,7 +97,7 @@ def test_a_missing_mask_is_noticed(monkeypatch):
 
 
 def _only(draw, field, kind):
-    """Random words of one type; masks of another are left out."""
+    """Random ring elements of one type; masks of another are left out."""
     return draw.words(field.shape, field.dtype) if kind in field.dtype else np.zeros(field.shape, field.dtype)
 
 

@@ -33,7 +33,7 @@ def seen(secret: float, watch: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarr
         totals = honest(self, step, shares, how)
         if self.rank == 1:
             for total in totals:
-                # The series opens words below 2^21: their low 16 bits are the uniform ones.
+                # The series opens ring elements below 2^21: their low 16 bits are the uniform ones.
                 kept.append(total.astype(np.uint16).view(np.uint8) if total.dtype == np.uint32 else total)
         return totals
 
@@ -103,7 +103,7 @@ def test_a_missing_mask_is_noticed(
 def neighbours_read_a_summand() -> bool:
     """Five parties add up their parts. Parties 1 and 4 take from party 0's share all that their keys tell.
 
-    What is left must not be party 0's part, however the words are signed. With zero shares
+    What is left must not be party 0's part, however the ring elements are signed. With zero shares
     between neighbours only, as CrypTen has them, it is.
     """
     parts = [3.0, 5.0, 7.0, 11.0, 13.0]

@@ -17,7 +17,7 @@ CHUNK = 500_000
 
 @pytest.mark.parametrize("parties", [2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_no_product_is_garbage(parties: int) -> None:
-    """Whole words of the ring are multiplied, so what each product should be is known exactly."""
+    """Ring elements are multiplied, so what each product should be is known exactly."""
 
     def job(session: Session) -> int:
         rng = np.random.default_rng(parties)

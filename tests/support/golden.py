@@ -5,7 +5,6 @@ rounds with the same bytes. A change that computes something else, or costs less
 
     python -m tests.support.golden            # print which digests would change
     python -m tests.support.golden --write    # regenerate the file
-    python -m tests.support.golden --split --file /some/file.json --write    # mode split too, see UNPORTABLE
 
 | name | shares of |
 |---|---|
@@ -19,7 +18,7 @@ rounds with the same bytes. A change that computes something else, or costs less
 CrypTen draws an empty share of zero whenever it makes an empty tensor. Here such a draw takes nothing from a stream,
 so that the number of tensors does not matter.
 
-The digests are of one test's fixed randomness alone: they tell nothing about a share of a real session. Rounds are
+The digests are of one test's fixed randomness alone: they reveal nothing about a share of a real session. Rounds are
 counted by job and phase. Bytes are those of the arrays that a party sends to the others; names of steps, which are
 part of a message, are not counted.
 """
@@ -64,7 +63,6 @@ from tests.support.randomness import drawn_from
 FILE = Path(__file__).resolve().parents[1] / "contract" / "golden.json"
 ROOMY = {"epsilon": 60.0, "lambdas": [1.0], "take_lambda": 1.0, "evaluation_epsilon": 60.0}
 """Little noise: Heart is small."""
-SPLIT_PAPER = {"mode": "split", "method": "paper", "evaluation": "exact", "warmup": 3, "steps": 3, "leak": True}
 TABLES, SCORES = ("sketch", "moments", "residuals", "risk gains"), ("hsic", "group sizes")
 
 
@@ -317,18 +315,12 @@ CASES: dict[str, Callable[[Recorder, Path], None]] = {
     "mode split": mode("split"),
 }
 
-UNPORTABLE: dict[str, Callable[[Recorder, Path], None]] = {
-    "german, mode split": german(3, mode="split", warmup=3, steps=3, lambdas=[3.0]),
-    "german, mode split, early stopping": german(3, **SPLIT_PAPER),
-}
-"""Torch trains the encoders of these, and its results depend on the processor: they are not in the file."""
-
 
 def computed(name: str, folder: Path) -> dict[str, Any]:
     """A case, under its own fixed randomness."""
     recorder = Recorder()
     with drawn_from(f"golden {name}"), recorder.watching():
-        (CASES | UNPORTABLE)[name](recorder, folder)
+        CASES[name](recorder, folder)
     return recorder.result()
 
 
@@ -336,11 +328,10 @@ def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compare shares, rounds and bytes with a file, or write it.")
     parser.add_argument("--write", action="store_true", help="write what is computed now")
     parser.add_argument("--file", type=Path, default=FILE, help="another file, for two versions on one machine")
-    parser.add_argument("--split", action="store_true", help="mode split too, which needs a file of the same machine")
     asked = parser.parse_args(given)
     known = json.loads(asked.file.read_text()) if asked.file.exists() else {}
     found: dict[str, Any] = {}
-    for name in [*CASES, *(UNPORTABLE if asked.split else ())]:
+    for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
             found[name] = computed(name, Path(folder))
         print(f"{name}: {'as it was' if found[name] == known.get(name) else 'changed'}", flush=True)

@@ -71,7 +71,7 @@ def test_three_steps_less_break_the_bound(rows, bins, groups):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_record_moves_scaled_tables_by_more_than_is_charged(data):
-    """Replaced and removed records of small tables, in fixed point as in secret."""
+    """Replaced and removed records of small tables, in fixed point as under MPC."""
     cells = data.draw(st.integers(2, 8))
     counts = data.draw(
         st.lists(st.integers(0, 9), min_size=2 * cells, max_size=2 * cells).filter(lambda c: sum(c) > 7)

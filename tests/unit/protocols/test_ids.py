@@ -1,4 +1,4 @@
-"""Ids by a declared rule: the same text for the same id, and what is wrong is told by rows, to this party alone."""
+"""Ids by a declared rule: the same text for the same id, and errors name rows, to this party alone."""
 
 from decimal import Decimal
 

@@ -95,7 +95,7 @@ def test_a_caller_that_the_authority_made_is_turned_away_and_the_session_goes_on
     turned_away = threading.Event()
 
     def middle() -> bytes:
-        """The authority as party 1, towards party 0. It is told nothing at all."""
+        """The authority as party 1, towards party 0. It is sent nothing at all."""
         try:
             raw = socket.create_connection(split_address(config.parties[0]), timeout=LONG)
             with consortium.forged(1).context(server=False).wrap_socket(raw) as sock:

@@ -121,7 +121,7 @@ def test_only_receivers_are_sent_a_share(tmp_path: Any) -> None:
 
 
 def crossings(folder: Path, size: int, way: str) -> set[tuple[int, int]]:
-    """(sender, receiver) of every array of so many words that these parties say they sent, or got."""
+    """(sender, receiver) of every array of so many ring elements that these parties say they sent, or got."""
     found = set()
     for rank in range(3):
         for frame in read_transcript(folder / f"party-{rank}" / "transcript"):

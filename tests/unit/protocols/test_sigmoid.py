@@ -1,4 +1,4 @@
-"""The sigmoid by small words: its error, its price, and what happens without the parts that make it right."""
+"""The sigmoid on 32-bit shares: its error, its price, and what happens without the parts that make it right."""
 
 import numpy as np
 import pytest
