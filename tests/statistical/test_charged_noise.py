@@ -72,7 +72,9 @@ def of_heads() -> np.ndarray:
         (weights, *_) = in_secret(test_private_head.problem_of("binary", 1), script)
         noises = -test_private_head.gradients(weights, "binary", 1).T / noise.sigma
     correlations = np.corrcoef(noises)[np.triu_indices(len(noises), 1)]
-    assert np.abs(correlations).max() < 0.999, "no two heads share their noise"
+    degrees = noises.shape[1] - 2
+    largest = stats.t.isf(LEVEL / 2 / len(correlations), degrees)
+    assert np.abs(correlations).max() < largest / np.hypot(largest, degrees**0.5), "no two heads share their noise"
     together = scale_test(noises.sum(axis=0), noises.std() * len(noises) ** 0.5, LEVEL)
     assert together.holds, "nor do all of them share a part"
     return noises.reshape(-1)
