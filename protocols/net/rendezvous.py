@@ -304,10 +304,11 @@ class Rendezvous:
             sock.close()
 
     def _start(self, handshake: Callable[..., None], *given: Any) -> None:
-        """Run a handshake in a thread of its own."""
-        self.handshakes = [thread for thread in self.handshakes if thread.is_alive()]
-        self.handshakes.append(threading.Thread(target=handshake, args=given, daemon=True))
-        self.handshakes[-1].start()
+        """Run a handshake in a separate thread. `_give_up` in another thread sees it only once it has started."""
+        thread = threading.Thread(target=handshake, args=given, daemon=True)
+        with self.giving:
+            thread.start()
+            self.handshakes = [thread, *(other for other in self.handshakes if other.is_alive())]
 
     def _give_up(self, reason: str) -> None:
         """Stop, and tell the reason to peers that have connected but were not taken from the queue yet.
@@ -317,8 +318,9 @@ class Rendezvous:
         with self.giving:
             self.reason = reason
             self.stop.set()
+            handshakes = self.handshakes
         end = time.monotonic() + _STRANGER_SECONDS
-        for thread in list(self.handshakes):
+        for thread in handshakes:
             thread.join(max(0.0, end - time.monotonic()))
         while not self.found.empty():
             if isinstance(late := self.found.get(), tuple):
