@@ -34,9 +34,9 @@ LEAST_SECONDS = 120.0
 """How long tests may take at least before they count as hung: a busy machine is slow at times."""
 PATIENCE = 4.0
 """How many times as long as on the unchanged code."""
-LEFT_BEHIND = shutil.ignore_patterns(
-    ".git", ".venv", "__pycache__", ".*_cache", "*.egg-info", "runs", "build", "dist"
-)
+NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "*.egg-info")
+OUTPUTS = {"runs", "build", "dist"}
+"""Folders of results, at the top of the tree only: `secure_sccvfl/runs` is source."""
 PACKAGES = ("protocols", "accounting", "secure_sccvfl", "launch", "tests")
 
 
@@ -63,12 +63,17 @@ class Verdict:
     told: str
 
 
+def left_behind(folder: str, names: list[str]) -> set[str]:
+    """What a copy of the tree does without, in one folder."""
+    return NOT_SOURCE(folder, names) | (OUTPUTS & {*names} if Path(folder) == ROOT else set())
+
+
 class Workshop:
     """One copy of the tree, in which code is changed and tests run."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
-        shutil.copytree(ROOT, self.root, ignore=LEFT_BEHIND)
+        shutil.copytree(ROOT, self.root, ignore=left_behind)
         # No byte code: it is told from its source by whole seconds and length, and a mutation may change neither.
         self._environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         self._check_imports(folder)
