@@ -67,6 +67,30 @@ def test_members_that_say_the_truth_meet() -> None:
     assert meet(hello=lambda config: _HELLO.pack(_MAGIC, ODD, 2, config.digest(), code_digest())) == ["met"] * 3
 
 
+def test_giving_up_waits_for_a_handshake_that_is_about_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that has not started cannot be joined: the caller would learn that, not why its peer stopped."""
+    config, listeners = local_config(2)
+    meeting, created, given_up = Rendezvous(config, 0, credentials(0, 2), listeners[0]), threading.Event(), []
+
+    class SlowToStart(threading.Thread):
+        def start(self) -> None:
+            created.set()
+            threading.Event().wait(0.5)
+            super().start()
+
+    monkeypatch.setattr("protocols.net.rendezvous.threading.Thread", SlowToStart)
+
+    def give_up() -> None:
+        assert created.wait(60)
+        meeting._give_up("a reason")
+        given_up.append(meeting.reason)
+
+    in_threads([lambda: meeting._start(lambda: None), give_up])
+    for listener in listeners:
+        listener.close()
+    assert given_up == ["a reason"]
+
+
 def test_a_certificate_of_another_place() -> None:
     """Whoever meets it refuses it; the other may find that it has gone by then."""
     told = meet(odd=0, shown=Credentials.of(CERTIFICATES, "party-1"))
