@@ -41,6 +41,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from secure_sccvfl.runs.scoring.evaluate import EvaluateJob
+from secure_sccvfl.runs.scoring.predict import PredictJob
 
 from protocols.config import SessionConfig
 from protocols.dealing.party import Party
@@ -51,7 +53,6 @@ from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support import mode_jobs
 from tests.support.discovery import WIDTH, Consortium
