@@ -14,6 +14,7 @@ from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract.engines import Problem, releases
+from tests.support.discovery import membership_shares
 from tests.support.harness import run_session
 
 WIDTHS, ROWS = (3, 2, 4), 200
