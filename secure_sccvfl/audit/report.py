@@ -1,4 +1,4 @@
-"""From rows to security.json and security.md. The page of the run draws the pictures (`reports/attacks.py`)."""
+"""From rows to security.json and security.md. The page of the run draws the pictures (`reports/sections.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from secure_sccvfl.audit.bounds import Audit
 from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
 from secure_sccvfl.audit.evaluation import CONTROL, ERROR, LEAKS, NOT_KEPT, OURS, PRECISE, ROUGH, VERDICT, Row
 from secure_sccvfl.audit.finished_run import FinishedRun
-from secure_sccvfl.reports.attacks import NOT_AUDITED, audits_of
+from secure_sccvfl.reports.sections import NOT_AUDITED, audits_of
 from secure_sccvfl.reports.tables import paper_figures
 
 RADIUS = 0.2

@@ -33,12 +33,10 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.collect import APPROVALS, POOLED, build
+from secure_sccvfl.reports.collect import APPROVALS, POOLED, build, make_host_results, notes_of, sealed_facts
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
-from secure_sccvfl.reports.making import make_host_results, sealed_facts
 from secure_sccvfl.reports.page import PAGE, made_on, write_page
 from secure_sccvfl.reports.policy_card import CARD, write_card
-from secure_sccvfl.reports.privacy_report import notes_of
 from secure_sccvfl.reports.results import Report, encode, read
 from secure_sccvfl.reports.run_log import (
     FINISHED,
