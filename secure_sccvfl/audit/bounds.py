@@ -1,28 +1,22 @@
-"""Lower bounds on epsilon from samples of a mechanism on two neighbouring data sets, and a test of its noise.
+"""Lower bounds on epsilon from samples of a mechanism on two neighbouring data sets, and tests of its noise.
 
 Counts at a threshold give Clopper-Pearson bounds on false and true positives. There are two thresholds. The first
 lies half-way between the two means, where the sum of both errors is least. It gives `epsilon_low`: the epsilon at
 delta of the weakest Gaussian mechanism that the counts allow (it uses that the noise is Gaussian, so few releases
-suffice). A mechanism without noise is distinguished there too, whatever the number of releases. The second lies
-further out, where it would serve best if the claim were true. Both thresholds give `epsilon_low_any`, ln((tpr -
-delta) / fpr), for any mechanism. No threshold depends on the samples, and each has half of the error: all bounds
-hold together with the stated confidence.
+suffice). The second lies further out, where it would serve best if the claim were true. Both give `epsilon_low_any`,
+ln((tpr - delta) / fpr), for any mechanism. No threshold depends on the samples, and each has half of the error: all
+bounds hold together with the stated confidence.
 
 `scale_test` compares the deviation of recomputed noise with the charged one. It is exact for Gaussian noise,
 two-sided, and raises a false alarm with probability `LEVEL`. Discrete Gaussian noise of two steps or more agrees with
 that to 1e-8.
 
-The noise that a private head carries, recomputed in the clear, and the trainer that its canary uses.
-
-A private head w minimises
+`head_noise` recomputes the noise of a private head w, which minimises
 
     sum_i l(z_i, y_i) + n/2 w'Pw + ridge/2 |w|^2 + b.w,    z = Xw,    b from N(0, sigma^2 I), drawn under MPC.
 
-At the minimum the gradient is zero, so whoever has the records can recompute the noise:
-
-    b = -sum_i l'(z_i, y_i) x_i - (n P + ridge I) w.
-
-This needs all records in one place: it is for constructed or public data.
+At the minimum the gradient is zero, so b = -sum_i l'(z_i, y_i) x_i - (n P + ridge I) w for whoever has all records:
+it is for constructed or public data.
 """
 
 from __future__ import annotations
@@ -49,7 +43,7 @@ Rate = np.ndarray | float
 
 @dataclass(frozen=True)
 class NoiseTest:
-    """ratio: the deviation that was found over the right one."""
+    """ratio: the measured deviation over the right one."""
 
     values: int
     ratio: float
@@ -71,7 +65,7 @@ def scale_test(noise: np.ndarray, deviation: float = 1.0, level: float = LEVEL) 
 
 
 def scale_limit(values: int, level: float = LEVEL) -> float:
-    """How far the found deviation may be from the right one, as a share of it, before there is an alarm."""
+    """How far the measured deviation may be from the right one, as a share of it, before there is an alarm."""
     ends = np.sqrt(np.array([stats.chi2.ppf(level / 2, values), stats.chi2.isf(level / 2, values)]) / values)
     return float(np.abs(ends - 1).max())
 
@@ -131,8 +125,7 @@ def audit(
     """Bounds from one statistic per sample: around 0 if the canary was kept, around 1 if it was changed.
 
     multiplier: as claimed. The deviation of the statistic is that over `reach`. noise: all that was drawn, over its
-    charged deviation; if it is not given, what the statistics have of it. accounted: the epsilon of a release that is
-    not a Gaussian one, which the accountant says.
+    charged deviation; default: what the statistics have of it. accounted: epsilon of a release that is not Gaussian.
     """
     sizes = (len(kept), len(changed))
     claimed = _claimed(multiplier, delta) if accounted is None else Epsilons(accounted, accounted, accounted)
@@ -280,10 +273,7 @@ def head_noise(head: np.ndarray, records: Records, penalty: np.ndarray, ridge: f
 
 
 def train(records: Records, penalty: np.ndarray, ridge: float, noise: np.ndarray, loss: Loss) -> Rows:
-    """The heads with these noises (heads x columns), in the clear, by Newton's method with step halving.
-
-    penalty: n P.
-    """
+    """The heads with these noises (heads x columns), in the clear, by Newton steps with halving. penalty: n P."""
     rows, labels, times = records.rows, records.labels, records.weights
     quadratic = penalty + ridge * np.eye(rows.shape[1])
     heads = -np.linalg.solve(quadratic, noise.T).T

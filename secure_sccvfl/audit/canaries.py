@@ -1,10 +1,16 @@
-"""Canaries of the DP audit: for every charged release of the catalogue a worst-case pair of neighbouring data sets.
+"""The DP audit: an empirical lower bound on the epsilon of each kind of release, next to the accountant's upper one.
 
-A `Kind` of the catalogue names its canary, a class of this module; a charged kind without one cannot be built. Each
-canary constructs two small data sets, which differ in one replaced record, and makes the release with the code of a
-run: the same charge, the same noise and the same computation under MPC. The data are public and the same at every
-process, so the adversary knows every other record. `exact` is what would be opened without noise, computed in the
-clear and independently of the protocol.
+A charged `Kind` of the catalogue names its canary, a class of this module; one without cannot be built. Each canary
+constructs two small data sets that differ in one replaced record, and makes the release with the code of a run: the
+same charge, the same noise and the same computation under MPC. Every kind that a run is charged for is released many
+times from each data set, each time as the only release of its own budget. The adversary knows all records and decides
+only which of the two data sets it sees: it takes the sum of what was opened along the direction in which the canary
+moves it, the likelihood-ratio test for Gaussian noise. Noise is the dealer's alone. All records are constructed, so
+no record of a user is involved and no ledger is charged.
+
+`bounds.py` turns the samples into lower bounds. From a few hundred releases these are far below the accounted
+epsilon, so noise that is too small by a third may pass. The audit therefore also recomputes the noise that was drawn,
+as what was opened minus the exact value, and tests its deviation against the charged one.
 
 | release | how the record differs | share of the charged movement |
 |---|---|---|
@@ -19,19 +25,6 @@ clear and independently of the protocol.
 | `head` | trains in the clear (`HeadCanary`), since trainings under MPC are too slow for an audit | nearly all |
 
 `Audit.reach` reports this share. No number of releases shows a larger epsilon than that of the share.
-
-An empirical lower bound on the epsilon of each kind of release of a run, next to the accountant's upper bound.
-
-Two data sets differ in one record, the canary. All parties know who is in the data, so a release must hide what the
-record is. Every kind that the run is charged for (`canaries.py`) is released many times from each data set, through
-the real protocol. Each release is the only one of its own budget, since one release is audited. The adversary knows
-all records and decides only which of the two data sets it sees: it takes the sum of what was opened along the
-direction in which the canary moves it, the likelihood-ratio test for Gaussian noise. Noise is the dealer's alone.
-
-`bounds.py` turns the samples into lower bounds. Bounds from a few hundred releases are far below the accounted
-epsilon, so noise that is too small by a third may pass them. The audit therefore also recomputes the noise that was
-drawn, as what was opened minus the exact value, and tests its deviation against the charged one (`noise_tests.py`).
-All records are constructed, so no record of a user is involved and no ledger is charged.
 """
 
 from __future__ import annotations
@@ -101,12 +94,10 @@ class Canary:
 
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> Canary:
-        """The canary for a run with these options on such data."""
         return cls()
 
     @property
     def name(self) -> str:
-        """Its name in results and reports."""
         return self.kind.name
 
     def terms(self, options: RunOptions) -> tuple[float, float]:
@@ -118,7 +109,6 @@ class Canary:
         return planned
 
     def plan(self, parties: int, times: int) -> list[Release]:
-        """What a session that releases so often opens."""
         raise NotImplementedError
 
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
@@ -129,7 +119,6 @@ class Canary:
         raise NotImplementedError
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
-        """The values opened to a party, without noise."""
         raise NotImplementedError
 
 
@@ -221,7 +210,6 @@ class ClippedCanary(TableCanary):
 
     @classmethod
     def of_length(cls, length: float) -> ClippedCanary:
-        """Of the fewest records that the length allows."""
         least = clipping_of((cls.width,), (GROUPS,), 1 << 20, length).least
         return cls(rows=max(2, math.ceil(length / math.sqrt(least))), length=length)
 
@@ -263,8 +251,8 @@ class GainsCanary(TableCanary):
 class ResidualsCanary(_GroupCanary):
     """HSIC of kernel features: -1 in the smaller group (.35 of the records), 1 in the other.
 
-    The record has -1 and moves from the smaller group to the other. That moves H by 2.37 / N, more than any other
-    replacement of these two values, where 3.9 / N is charged.
+    The record has -1 and moves to the other group. That moves H by 2.37 / N, more than any other replacement of these
+    two values, where 3.9 / N is charged.
     """
 
     kind: ClassVar[Kind] = catalogue.RESIDUALS
@@ -320,10 +308,7 @@ class FirstCountCanary(_GroupCanary):
 
 @dataclass(frozen=True)
 class GramCanary(_GroupCanary):
-    """The sum of squares of changes: the record's change has the full length, along one column or along another.
-
-    No party knows its noise, whatever the kind.
-    """
+    """The sum of squares of changes: the record's change has the full length, along one column or along another."""
 
     kind: ClassVar[Kind] = catalogue.GRAM
     holders: int = 0
@@ -359,10 +344,7 @@ class GramCanary(_GroupCanary):
 
 @dataclass(frozen=True)
 class GradientCanary(Canary):
-    """A step of mode `dp`: the record's gradient has the clipped length at every party, its residual is -1 or 1.
-
-    It is audited without sampling, which only hides more.
-    """
+    """A step of mode `dp`, without sampling: the gradient has the clipped length, the residual is -1 or 1."""
 
     kind: ClassVar[Kind] = catalogue.NOISY_GRADIENT
     rows: int = 2
@@ -395,10 +377,7 @@ class GradientCanary(Canary):
 
 @dataclass(frozen=True)
 class OutputCanary(Canary):
-    """Noise on finished weights of a private head, which are off by half of the bound to one side or to the other.
-
-    The dealer alone makes it, whatever the kind of noise. moved: between the two. multiplier: of a run.
-    """
+    """The dealer's noise on finished weights of a private head, which are off by half of the bound to either side."""
 
     kind: ClassVar[Kind] = catalogue.HEAD_OUTPUT
     rows: int = 2
@@ -440,8 +419,7 @@ class OutputCanary(Canary):
 class EvaluationCanary(Canary):
     """Noisy figures of two test records. The first is right and its copy flips, or it is wrong in another group.
 
-    Of a number: the label is 1, and prediction and copy are far beyond the public range, where each counts 1 at most;
-    or all of them are 0.
+    Regression: the label is 1, prediction and copy are far beyond the public range (each counts 1 at most); or all 0.
     """
 
     kind: ClassVar[Kind] = catalogue.EVALUATION
@@ -622,11 +600,7 @@ RELEASES = 1000
 
 @dataclass(frozen=True)
 class Opened:
-    """What one party saw of many releases, and the noise that was charged for.
-
-    values: releases x numbers, empty for parties that see only what the first sees. deviation: of all noise
-    contributions to a number together.
-    """
+    """What one party saw of many releases (releases x numbers; empty if the first sees it), and the charged noise."""
 
     values: np.ndarray
     multiplier: float
@@ -644,10 +618,7 @@ def release_often(
     kind: NoiseKind = "dealer",
     report: Callable[[str, int, int], None] = lambda *step: None,
 ) -> Opened:
-    """Run by all parties together: releases of one data set, each with a budget of its own in memory.
-
-    planned: the noise multiplier that a run with these options plans for its statistics.
-    """
+    """Run by all parties together: releases of one data set, each with a separate budget in memory."""
     records = RecordSet(np.arange(canary.rows, dtype=np.uint64))
     multiplier, values = canary.multiplier_of(options, planned), []
     for number in range(times):
@@ -664,7 +635,7 @@ def release_often(
 class CanaryAudit:
     """Job "canary-audit": `releases` of each kind from each data set; other options as for a run.
 
-    everything: audit every charged kind of the catalogue, not only what a run with these options releases.
+    everything: every charged kind of the catalogue, not only those of a run with these options.
     """
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
@@ -684,7 +655,6 @@ class CanaryAudit:
         return ReleasePlan([release for canary in self.canaries for release in canary.plan(self.parties, times)])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        """Bounds are for `of_results`, which sees all parties' parts."""
         return {"ok": True, "audited": {c.name: self._audited(session, c, progress) for c in self.canaries}}
 
     def _audited(self, session: Session, canary: Canary, progress: Progress) -> dict[str, Any]:

@@ -18,11 +18,10 @@ mean over groups and the smaller one may have 45 records. Then the mean over mod
 on the plaintext engine with the run's settings and noise, and the run's own rate misses only if its interval lies
 above the limit (`ROUGH`).
 
-Attacks on what a run gives out: its model, answers of the model, and released tables.
-
-The white box is put together from the shares of all parties: nobody in the consortium has it. An attack that gains
-nothing with it gains nothing with less. Every attack of the registry that is not about transcripts runs here, on
-every view of the kind that it takes, with its positive control; those that do not apply are listed with the reason.
+`on_model` attacks what a run gives out: its model, answers of the model, and released tables. The white box is put
+together from the shares of all parties: nobody in the consortium has it. An attack that gains nothing with it gains
+nothing with less. Every attack of the registry that is not about transcripts runs there, on every view of the kind
+that it takes, with its positive control; those that do not apply are listed with the reason.
 """
 
 from __future__ import annotations
@@ -65,8 +64,7 @@ BASELINES = ("erm", "logreg", "drop_m", "paper")
 OURS = "white box of this run"
 PLAIN_SERVER = "plaintext server: z of this model"
 PLANTED = 0.3
-"""How far the attack on a planted column must get: its best possible balanced rate is .84 for two groups, .68 of the
-way."""
+"""How far from chance to certainty the attack on a planted column must get; at best .68 of the way for two groups."""
 LEAKS, NOT_KEPT = "leaks by design", "not kept"
 """Promises for a view besides those of the registry: that it reveals the secret, or that it may: there is a verdict,
 and either is what the mode declares."""
@@ -203,7 +201,6 @@ class ViewAttacks:
         self._kept[attack, view] = Inference(truth, guess, {}), Inference(truth, control, {})
 
     def every_view(self, progress: Progress = lambda view: None) -> None:
-        """Parties, coalitions, dealer and network, for s and y."""
         run, mode = self.run, MODES.get(self.run.options.training.mode)
         reveals: Mapping[Target, str] = {"y": mode.labels, "s": mode.groups}
         others = {"dealer": run.seen_by_dealer(), "network": run.seen_by_network()}
@@ -226,7 +223,6 @@ class ViewAttacks:
         return ("s",) if self.run.data.task == "regression" else ("s", "y")
 
     def join(self, other: ViewAttacks) -> None:
-        """Add the rows of another process."""
         self.rows += other.rows
         self._kept |= other._kept
 
@@ -257,7 +253,6 @@ def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> N
 
 
 def logits_limit(truth: np.ndarray) -> float:
-    """The highest rate at which logits may reveal these groups."""
     chance = 1 / len(np.unique(truth))
     return chance + LOGITS_LIMIT * (1 - chance)
 
@@ -369,7 +364,6 @@ Views = dict[str, Mapping[str, Any]]
 
 
 def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
-    """The run's model as a head on the parties' encoders, with the tables that were released to all of them."""
     parts, (weight, bias) = list(run.models()), run.head()
     config, sketch = run.options.train_config(), parts[0].sketches[0]
     multiplier = noise_multiplier_of(run.options, run.options.schema(len(run.parties)))

@@ -1,20 +1,17 @@
-"""What each place of a finished run held about the training records: before the run, and after it.
+"""What each process of a finished run held about the training records: before the run, and after it.
 
 Before: own columns, and the label or s if the party is its holder. After: what its transcript holds by record, the
 gradients of its own activations in all steps of mode `split`, and the noisy tables that were released to it, as
-evidence for s of its own records. Nothing is read from a process
-except what it wrote down of its own links and releases. Attacks are judged by the truth from the pooled benchmark
-data.
+evidence for s of its own records. Of a process, only what it recorded of its own links and releases is read. The
+truth comes from the pooled benchmark data.
 
-From transcripts and tapped bytes to columns: what an adversary holds about each record.
-
-An array with one axis as long as the records says something about each of them, in order: masked openings, shares,
-corrections, releases. Where a party sent the same kind of array to all others and received theirs, it also knows the
-sum (what was opened) and the exclusive or. Every ring element gives two columns: its value, and its low 16 bits
-(where fractions are). Sources with many arrays of one kind (one for each step of training) also give their mean, in
-case masks were biased. Data without rows (the dealer's requests) are cut into as many pieces as there are records.
-`MOST_WORDS` bounds the columns; every source is served in turn. Releases have a separate bound, so that what was
-opened to somebody does not give way to masked elements, of which there are far more.
+*Transcripts.* An array with one axis as long as the records says something about each of them, in order: masked
+openings, shares, corrections, releases. Where a party sent the same kind of array to all others and received theirs,
+it also knows the sum (what was opened) and the exclusive or. Every ring element gives two columns: its value, and its
+low 16 bits (where fractions are). Sources with many arrays of one kind (one for each step of training) also give
+their mean, in case masks were biased. Data without rows (the dealer's requests) are cut into as many pieces as there
+are records. `MOST_WORDS` bounds the columns; every source is served in turn. Releases have a separate bound, so that
+what was opened to somebody does not give way to masked elements, of which there are far more.
 
 *The network* sees TLS records. The protocol is public, so anyone who taps the wire knows which frame comes when and
 how long it is. TLS 1.3 adds 22 bytes to each record and keeps the order. So the position of every encrypted element
@@ -87,7 +84,6 @@ class FinishedRun:
 
     @property
     def trained(self) -> np.ndarray:
-        """The rows of the records that the model was trained with."""
         return self.options.train_config().training_rows(self.split)
 
     @property
@@ -153,12 +149,11 @@ class FinishedRun:
         return as_columns(seen_by_network(self.folder / "network", paths, self.records), self.rows)
 
     def models(self) -> Iterator[PartyModel]:
-        """The parties' parts of the model."""
         for party in self.parties:
             yield load_model(self.folder / f"party-{party.rank}" / "model", party.layout)
 
     def white_box(self) -> TorchLogits:
-        """The model as nobody in the consortium has it: the harness combines the shares of all."""
+        """The model as nobody in the consortium has it, from the shares of all."""
         return white_box_of(*self.head(), {part.rank: part.encoder for part in self.models()}, self.parties)
 
     def check_white_box(self, answers: np.ndarray, tolerance: float = 0.05) -> None:
@@ -174,7 +169,6 @@ class FinishedRun:
             )
 
     def head(self) -> tuple[np.ndarray, np.ndarray]:
-        """Calibrated weight and bias, from the shares of all parties."""
         parts = list(self.models())
         weight, bias = (
             combined([getattr(part, name) for part in parts]) / parts[0].temperature for name in ("weight", "bias")
@@ -216,7 +210,6 @@ class FinishedRun:
 def white_box_of(
     weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: Sequence[Party]
 ) -> TorchLogits:
-    """A head on the parties' encoders, differentiable in the input space of all of them."""
     widths = [party.layout.width for party in parties]
     encode = [_in_torch(encoders[party.rank], party) for party in parties]
 
@@ -228,7 +221,6 @@ def white_box_of(
 
 
 def _in_torch(encoder: Encoder, party: Party) -> TorchLogits:
-    """One party's encoder as a differentiable function of its input space."""
     if isinstance(encoder, NetworkEncoder):
         network = encoder
         return lambda x: network.activations(x.float()).double()
@@ -245,10 +237,7 @@ def _in_torch(encoder: Encoder, party: Party) -> TorchLogits:
 
 
 def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:
-    """Records of all parties as the file that a prediction reads: the id column, every feature, and s.
-
-    Its holder alone reads s, and only if the model uses it.
-    """
+    """Records of all parties as the file that a prediction reads; of s, only its holder reads the column."""
     frame = pd.DataFrame({"id": data.ids[rows]})
     for feature, values in zip(data.features, data.values[rows].T, strict=True):
         frame[feature.name] = [feature.text(value) for value in values]

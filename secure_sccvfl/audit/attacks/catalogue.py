@@ -7,7 +7,7 @@ positive control, on every view of the kind that it takes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from secure_sccvfl.data.registry import Registry, imported
@@ -34,16 +34,15 @@ class Attack:
     to be found (`found` says where). The control's lower bound must reach `least` of the way from chance to
     certainty; otherwise the attacker is broken.
 
-    title, strength: the attack and what makes it stronger, in reports. guessed: what it guesses, as a heading;
-    secret: the same in a sentence. Tables over seeds name its figures after `stem`:
-    `metric` is one rate of one view, `main` the figure of the main table, `columns` those of the table of attacks.
+    title, strength: the attack and what makes it stronger, in charts. guessed: what it guesses, as a heading; secret:
+    the same in a sentence. Tables over seeds name its figures after `stem`: `metric` is one rate of one view, `main`
+    the figure of the main table, `columns` those of the table of attacks.
 
-    The rest is for `security_eval`. on_transcripts: it runs on everything that each party saw (`evaluation.py`).
-    promise: what must hold for its rate: "no gain" over the guesses of the same adversary without the view, which
-    `paired` returns with its own; "target", at most `limit`; "within its bound", at most what `bound` says of the
-    view and the rate; "shown", nothing. hidden: property of the mode that must be "hidden" for the promise.
-    own_first: its first rate is the control, of own columns. needs: what a run needs for it. paper_only: it is for
-    comparison with the paper's tables.
+    The rest is for `security_eval`. on_transcripts: it runs on everything that each party saw. promise: what must
+    hold for its rate: "no gain" over the guesses of the same adversary without the view, which `paired` returns with
+    its own; "target", at most `limit`; "within its bound", at most what `bound` says of the view and the rate;
+    "shown", nothing. hidden: property of the mode that must be "hidden" for the promise. own_first: its first rate is
+    the control, of own columns. needs: what a run needs for it. paper_only: for comparison with the paper's tables.
     """
 
     takes: str
@@ -52,8 +51,8 @@ class Attack:
     found: str
     least: float
     title: str
-    strength: str
     stem: str
+    strength: str = ""
     metric: str = ""
     main: str = ""
     columns: tuple[str, ...] = ()
@@ -78,8 +77,7 @@ class Attack:
 
     def control(self, view: Any, seed: int) -> list[Rate]:
         """Run the positive control."""
-        rates: list[Rate] = _function(self.positive)(view, seed)
-        return rates
+        return replace(self, function=self.positive).run(view, seed)
 
     def guesses(self, view: Any, seed: int) -> tuple[Any, Any, Any]:
         """Of a paired attack: guesses, those of the same adversary without the view, and the truth."""
@@ -131,7 +129,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="columns",
             function="columns:feature_inference",
             title="Guessing columns of another party",
-            strength="what is shown",
             stem="features",
             positive="columns:shown_columns",
             found="the column itself is shown",
@@ -186,7 +183,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="candidates",
             function="training_data:membership_inference",
             title="Telling training records from others by predictions",
-            strength="attacker",
             stem="mia",
             positive="training_data:memorising",
             found="a head that fits every label",
@@ -201,7 +197,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="retrained heads",
             function="training_data:retraining_attack",
             title="Guessing the protected attribute from many trainings",
-            strength="number of trainings",
             stem="retraining",
             positive="training_data:undefended",
             found="a penalty built from records, heads without noise",
@@ -217,7 +212,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="part of a model",
             function="labels:model_completion",
             title="Guessing the label by completing a party's part of the model",
-            strength="attacker",
             stem="completion",
             metric="completion_{view}_{way}",
             positive="labels:trained_on_labels",
@@ -233,7 +227,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="answers",
             function="columns:feature_inversion",
             title="Guessing columns of another party from one answer per person",
-            strength="attacker",
             stem="inversion",
             positive="columns:unmetered",
             found="as many answers per person as unknowns",
@@ -247,7 +240,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="opened gradients",
             function="columns:gradient_reconstruction",
             title="Guessing columns of another party from opened gradients",
-            strength="what is shown",
             stem="reconstruction",
             positive="columns:summed_gradients",
             found="gradients of the others' first layer are opened as sums over batches",
@@ -261,7 +253,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="tables",
             function="training_data:property_inference",
             title="Telling by released tables how many records are in a group",
-            strength="number of records that differ",
             stem="property",
             positive="training_data:exact_tables",
             found="tables without noise",

@@ -1,27 +1,20 @@
-"""Inference of another party's columns: from what a view shows, and from opened gradients.
+"""Inference of another party's columns: from what a view shows, from opened gradients, and from answers of the model.
 
 The attacker is a party. It knows its own columns of every record, and the others' columns of some (a leaked file). Of
 the other records it holds what the view shows. It guesses each column by regression on its categories or bins. The
 control is the same attacker without the view: columns of different parties depend on each other anyway.
 
 *Opened gradients* (as CAFE, Jin et al. 2021). A party of a `split` run is shown the gradient in its own activations,
-a number for each record and step. These follow from the scores of the joint model, so they depend on the others'
-columns. The positive control is what CAFE is about: a server that is also sent the gradient of another party's first
-layer, summed over a batch. With the numbers of each record known, these sums are linear in the records, and as many
-steps as records in the batch give every value.
+a number for each record and step. The positive control is what CAFE is about: a server that is also sent the gradient
+of another party's first layer, summed over a batch. With the numbers of each record known, these sums are linear in
+the records, and as many steps as records in the batch give every value.
 
-Feature inference from answers of the joint model (Luo et al. 2021): columns of another party from scores.
-
-The adversary receives predictions, knows its own columns, and in the worst case, assumed here, the whole model and
-the distribution of every column. It subtracts what its own columns add to a score. What is left is a known linear
-function of the others' columns: for one answer per person, one equation for many unknowns.
-
-`equations` takes the solution nearest to the distribution (ESA, by the pseudo-inverse). `generative` trains a network
-from own columns and answer to a distribution over the others' columns whose scores must fit (GRN). The better one is
-chosen on half of the people and tested on the other half. Numbers are guessed by their bins.
-
-The positive control is a receiver without a meter: for every person it gets as many answers, each of another model,
-as there are unknowns. The equations then have one solution.
+*Answers* (Luo et al. 2021). The adversary receives predictions, knows its own columns and, in the worst case assumed
+here, the whole model and the distribution of every column. What is left of a score without its own columns' part is a
+known linear function of the others' columns: one equation for many unknowns. `by_equations` takes the solution
+nearest to the distribution (ESA, by the pseudo-inverse). `by_generator` trains a network from own columns and answer
+to a distribution over the others' columns whose scores must fit (GRN). The better one is chosen on other people. The
+positive control gets as many answers per person, each of another model, as there are unknowns.
 """
 
 from __future__ import annotations
@@ -46,10 +39,7 @@ def _guess(known: np.ndarray, codes: np.ndarray, unknown: np.ndarray) -> np.ndar
 
 
 def feature_inference(view: Columns, seed: int) -> list[Rate]:
-    """Balanced hit rate, averaged over the others' columns: of own columns alone, then with the view.
-
-    A ridge has nothing random in it, so the seed has no effect.
-    """
+    """Balanced hit rate, averaged over the others' columns: of own columns alone, then with the view."""
     found: dict[str, list[Rate]] = {"own": [], view.holder: []}
     for known_codes, truth in view.targets.values():
         for name, rates in found.items():
@@ -132,7 +122,6 @@ class Answers:
 
     @property
     def indicators(self) -> np.ndarray:
-        """The truth as one column for each bin."""
         return np.hstack([np.eye(k)[self.codes[:, j]] for j, k in enumerate(self.bins)])
 
     @property

@@ -1,22 +1,16 @@
-"""Inference from gradients: labels from gradients that a server returns, and labels and s from those of a run.
+"""Inference of labels: from gradients (of a server, or of a run, which also reveal s), and by model completion.
 
-A residual is negative exactly where the label is 1. Every gradient is a residual times something that the party
-knows or can find. Sealed runs return no gradient, so there is nothing to attack.
+A residual is negative exactly where the label is 1. Every gradient is a residual times something that the party knows
+or can find. Sealed runs return no gradient, so there is nothing to attack. A gradient of `split` is one number (for
+several classes: one for each) of every record times a direction. In the warm-up the number is the residual, so its
+sign is the label. With consistency it also holds lambda times the shift of the record's logit by the counterfactual
+change of its own group, which reveals s once steps are combined: `signals_of` gives the numbers of all passes side by
+side, for an attacker that learns the combination from records whose s it knows (`audit/inference.py`).
 
-A gradient of `split` is one number (for several classes: one for each) of every record times a direction. In the
-warm-up the number is the residual, so its sign is the label. With consistency it also holds lambda times the shift of
-the record's logit by the counterfactual change of its own group, which reveals s once steps are combined.
-`signals_of` gives the numbers of all passes side by side, for an attacker that learns the combination from records
-whose s it knows (`audit/inference.py`).
-
-Label inference by model completion (Fu et al. 2022): a party puts a head of its own on its part of the model.
-
-The party has the encodings of its own columns and the labels of a few records. It trains a classifier on these, also
-with its most certain guesses as further labels (self-training), and keeps what does best on the known ones. If labels
-took part in training the encoder, its encodings reveal more of them than the columns do. The control is the same
-attack on the party's own columns.
-
-The positive control is an encoder one of whose directions follows the label, as in split learning.
+*Completion* (Fu et al. 2022): a party has the encodings of its own columns and the labels of a few records. It trains
+a classifier on these, also with its most certain guesses as further labels (self-training), and keeps what does best
+on the known ones. If labels took part in training the encoder, its encodings reveal more of them than the columns do:
+the control is the same attack on the party's own columns. In the positive control, one direction follows the label.
 """
 
 from __future__ import annotations
@@ -55,16 +49,13 @@ def from_example_gradients(gradients: np.ndarray, label: np.ndarray) -> Rate:
 
 
 def from_batch_gradient(name: str, jacobian: np.ndarray, total: np.ndarray, label: np.ndarray) -> Rate:
-    """From one gradient of the party's parameters, summed over a batch.
-
-    The sum is linear in the residuals, and with at least as many parameters as records it can be solved.
-    """
+    """From one gradient of the party's parameters, summed over a batch: linear in the residuals."""
     solved = np.linalg.lstsq(jacobian.T, total, rcond=1e-6)[0]
     return rate_of_residuals(name, solved, label)
 
 
 def label_inference(seen: Gradients, seed: int) -> list[Rate]:
-    """From the gradients of single records, then from every sum. Nothing is random, so the seed has no effect."""
+    """From the gradients of single records, then from every sum."""
     sums = [from_batch_gradient(name, seen.jacobian, total, seen.label) for name, total in seen.sums.items()]
     return [from_example_gradients(seen.example, seen.label), *sums]
 
@@ -99,10 +90,7 @@ def passes_of(seen: Sequence[Seen]) -> list[list[Seen]]:
 
 
 def signals_of(seen: Sequence[Seen], records: int) -> np.ndarray:
-    """Signals of all records (records x columns), those of each pass side by side.
-
-    A record that is not in a pass has the mean of the others.
-    """
+    """Signals (records x columns), pass by pass; a record that is not in a pass has the mean of the others."""
     passes = passes_of(aligned(seen))
     kept = np.unique(np.linspace(0, len(passes) - 1, min(len(passes), MOST_PASSES)).round().astype(int))
     columns = []
@@ -122,11 +110,7 @@ def labels_from_split(seen: Sequence[Seen], label: np.ndarray) -> Rate:
 
 
 def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
-    """From noisy sums: each is linear in the residuals, with factors that the party knows.
-
-    It is solved from the first step alone and from all steps together (residuals change little); the better result
-    counts.
-    """
+    """From noisy sums, each linear in the residuals: the first step alone or all steps (residuals change little)."""
     rates = []
     for steps in (seen[:1], seen):
         factors = np.concatenate([step.gradients.T for step in steps])
@@ -237,10 +221,7 @@ def model_completion(view: Completion, seed: int) -> list[Rate]:
 
 
 def trained_on_labels(view: Completion, seed: int) -> list[Rate]:
-    """Positive control: one direction of the encodings follows the label, as in an encoder that learnt from it.
-
-    Given the label it is a unit normal, its means two apart: the best possible balanced rate is .84 for two classes.
-    """
+    """Positive control: given the label, a direction is a unit normal, means two apart: .84 is the best rate."""
     rng, classes = stream(seed, "completion control"), int(view.label.max()) + 1
     informative = 2.0 * np.eye(classes)[view.label] / np.sqrt(2.0) + rng.normal(size=(len(view.label), classes))
     irrelevant = rng.normal(size=(len(view.label), classes))

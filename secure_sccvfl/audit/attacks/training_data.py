@@ -1,48 +1,28 @@
-"""The trained head as a function of the records: the optimum that the plaintext engine steps towards.
+"""Attacks on the training set: from models, their answers, and released tables.
 
-Attackers use it in two ways: as shadow models (membership inference), and because an optimum is a set of equations
-about the records that it was trained on (retraining). The objective is
-    mean of log(1 + exp(-(2 y - 1) (x . w + b)))  +  w^T P w / 2  +  (noise . (w, b)) / n.
-`noise` is that of objective perturbation, for sums over records; None for a head without it.
+*Heads.* The trained head is a function of the records, the optimum of
+    mean of log(1 + exp(-(2 y - 1) (x . w + b)))  +  w^T P w / 2  +  (noise . (w, b)) / n
+with the noise of objective perturbation. Attackers use it for shadow models, and as equations about the records.
 
-Membership inference: was this record used in training? From one answer of the model for each candidate.
+*Membership.* The adversary knows features and label of every candidate, half of which are members, and gets one
+answer of the model for each. `confidence` looks at the margin of the true class, `per class` does so within each
+class, `lira` compares it with those of shadow models (Carlini et al. 2022), trained on random halves of the
+candidates. Thresholds and the choice among the three are made on candidates whose membership the adversary knows. The
+positive control is a head that memorises: so many random features that it fits every label.
 
-The adversary knows features and label of every candidate, and gets the model's answer for it. `confidence` looks at
-the margin of the true class. `per class` does so within each class. `lira` compares the margin with those of shadow
-models (Carlini et al. 2022): heads trained on random halves of the candidates, so that each candidate is in about
-half of them. Thresholds and the choice among the three are made on candidates whose membership the adversary knows,
-and tested on the others. Half of the candidates are members: chance is 1/2.
-
-The positive control is a head that memorises: so many random features that it fits every label.
-
-The retraining attack: s of training records from many heads that were trained on them.
-
-A head at its optimum satisfies, in the columns that counterfactuals move,
+*Retraining.* A head at its optimum satisfies, in the columns that counterfactuals move,
     slope of the loss + ridge w + lambda / n * sum over records and draws of D_i(s_i) (D_i(s_i) . w) / draws = 0
 where D_i(g) is the change of record i's encoding if it was in group g. If the consistency penalty is built from
 records, this is linear in the indicators of s. Cached tables make another training free, and another seed of the
-generators gives other D: enough trainings give s of every record.
+generators gives other D: enough trainings give s of every record. The attack is idealised in the adversary's favour:
+it knows x and y of every record and each head exactly. The control is what it could guess without any head, from x
+and the tables. The positive control is a training without noise whose penalty is built from the records.
 
-The attack is idealised in the adversary's favour: it knows x and y of every record and each head exactly. `tables`
-is the Gram matrix that the penalty of the attacked training is built from if it follows from released tables; None
-means that it is built from the records, with the counterfactual of each one's own group. `sigma` is the deviation of
-objective perturbation. The adversary solves the same equations in either case. What it could guess without any
-head, from x and the tables, is the control: a head must add nothing to that.
-
-The positive control is a training without either defence: the attack then finds s of all records.
-
-Property inference on released tables: how many training records belong to a group, or have a value within it.
-
-The adversary holds all noisy tables of a run and knows two training sets that may have been used: they differ in the
-group of k records. `share` uses the sizes of the groups alone, which every table reveals. `cells` knows which records
-these are, and weighs exactly the cells that they move: the strongest test. The chance is 1/2. What differential
-privacy allows is Phi(k mu / 2), where mu is the accounted ratio of a record's movement to the noise of all tables
-together (group privacy of a Gaussian release).
-
-The noise is that of the run: released tables minus exact ones, which only the evaluation has. The interval is of its
-deviation, from the number of cells.
-
-The positive control is a release without noise.
+*Properties.* The adversary holds all noisy tables of a run and knows two training sets that differ in the group of k
+records. `share` uses the sizes of the groups alone; `cells` weighs exactly the cells that these records move, the
+strongest test. Differential privacy allows Phi(k mu / 2), where mu is the accounted ratio of a record's movement to
+the noise of all tables together (group privacy of a Gaussian release). The noise is that of the run: released tables
+minus exact ones, which only the evaluation has; the interval is of its deviation.
 """
 
 from __future__ import annotations
@@ -61,7 +41,6 @@ from secure_sccvfl.releases.mechanisms import released_root
 
 
 def with_bias(rows: np.ndarray) -> np.ndarray:
-    """The rows with a column of ones behind them."""
     return np.column_stack([rows, np.ones(len(rows))])
 
 
@@ -75,8 +54,7 @@ def fit_head(
 ) -> np.ndarray:
     """Weights and, last, the bias: Newton steps until the objective no longer falls.
 
-    The ridge of the bias only keeps it finite where all labels are the same. A head with noise needs more: without a
-    ridge in every direction, noise moves a head without bound.
+    The ridge of the bias keeps it finite where all labels are the same; a head with noise needs a ridge everywhere.
     """
     x, n = with_bias(rows), len(rows)
     pull = np.zeros(x.shape[1]) if noise is None else noise / n
@@ -213,9 +191,10 @@ class Retraining:
     """A training set, how its heads are trained, and the counterfactuals that each seed of the generators makes.
 
     guard: the part of the penalty that does not depend on s per record (weights included). ridge: of each column.
-    known: guesses of s that need no head, from x and the released tables: what the heads are compared with.
-    heads: weights and bias of real trainings by seed, instead of the optimum of this objective. gram_noise: deviation
-    of the noise on an entry of the mean Gram matrix of records, where that is a charged release.
+    known: guesses of s that need no head. tables: the Gram matrix of the penalty if it follows from released tables;
+    None: it is built from the records. sigma: deviation of objective perturbation. heads: weights and bias of real
+    trainings by seed, instead of the optimum. gram_noise: deviation of the noise on an entry of a released mean Gram
+    matrix of records.
     """
 
     holder: str
@@ -234,7 +213,6 @@ class Retraining:
     gram_noise: float = 0.0
 
     def head(self, edits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """What one training releases."""
         gram = record_gram(edits, self.groups) if self.tables is None else self.tables
         if self.gram_noise > 0:
             moving = np.diag(gram) > 0
@@ -250,7 +228,6 @@ class Retraining:
 
     @property
     def bias_ridge(self) -> float:
-        """A head with noise has a ridge on its bias, too."""
         return self.ridge if self.sigma > 0 else 1e-9
 
     @property
@@ -370,7 +347,6 @@ def allowed(mu: float, moved: int) -> float:
 
 
 def allowed_rate(view: Tables, rate: Rate) -> float:
-    """The bound of a rate of `property_inference`."""
     return allowed(view.mu, next(k for k in MOVED if rate.attack.endswith(f" of {k}")))
 
 
@@ -383,10 +359,7 @@ def separation(view: Tables, attack: str) -> float:
 
 
 def property_inference(view: Tables, seed: int) -> list[Rate]:
-    """For each number of records: by group sizes, then by the cells that these records move. The strongest is last.
-
-    Nothing is random, so the seed has no effect.
-    """
+    """For each number of records: by group sizes, then by the cells that these records move, the strongest."""
     noise = view.noise
     square, cells = float((noise**2).sum()), noise.size
     deviations = [math.sqrt(square / d) for d in (cells, *(chi2.ppf(p, cells) for p in (LEVEL / 2, 1 - LEVEL / 2)))]
