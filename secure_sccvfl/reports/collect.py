@@ -38,7 +38,7 @@ from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.policy_card import card_of_run, write_card
 from secure_sccvfl.reports.results import REPORT, Cost, Release, Report, decode, encode, read, write
 from secure_sccvfl.reports.run_log import seal
-from secure_sccvfl.runs.audit_log import read_audit, sessions_of
+from secure_sccvfl.runs.files import read_audit, sessions_of
 from secure_sccvfl.training.modes import MODES
 
 APPROVALS = "approvals.json"

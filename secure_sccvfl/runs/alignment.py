@@ -36,8 +36,7 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import PartyData, public_split
 from secure_sccvfl.data.splits import PARTS, SHARES
 from secure_sccvfl.releases.catalogue import plan_of
-from secure_sccvfl.runs.costs import PhaseMeter
-from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.training.modes.base import facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 

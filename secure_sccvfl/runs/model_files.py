@@ -30,7 +30,7 @@ from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, Plai
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
-from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
+from secure_sccvfl.runs.files import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import Shared

@@ -15,7 +15,7 @@ import pytest
 from protocols.alignment.seam import Aligned
 from protocols.dealing import matching
 from protocols.session.runtime import Session
-from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import OPTIONS, people, run_two, write, write_data
 

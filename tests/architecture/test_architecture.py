@@ -25,7 +25,6 @@ LAYERS = {
         *("data", "releases", "policy", "discovery", "models", "metrics", "training", "config"),
         *(
             "training.modes",
-            "runs.status",
             "runs",
             "audit.attacks",
             "evaluation",

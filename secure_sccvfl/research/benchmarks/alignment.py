@@ -26,7 +26,7 @@ from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.research.benchmarks.measuring import Result, Row, Tell, run_ours
 from secure_sccvfl.runs.jobs import Progress
-from secure_sccvfl.runs.local.forked import same_imports
+from secure_sccvfl.runs.local.processes import same_imports
 
 MODES = ("hidden", "revealed")
 SIZES = (10_000, 100_000, 1_000_000)
