@@ -36,7 +36,18 @@ from secure_sccvfl.reports.figures import check_warnings, interval
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in, own_heads
 from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.policy_card import card_of_run, write_card
-from secure_sccvfl.reports.results import REPORT, Cost, Release, Report, decode, encode, read, write
+from secure_sccvfl.reports.results import (
+    REPORT,
+    Cost,
+    Refresh,
+    Release,
+    Report,
+    decode,
+    encode,
+    known_fields,
+    read,
+    write,
+)
 from secure_sccvfl.reports.run_log import seal
 from secure_sccvfl.runs.files import read_audit, sessions_of
 from secure_sccvfl.training.modes import MODES
@@ -52,7 +63,7 @@ def release_table(logs: Iterable[Path]) -> list[Release]:
     table: dict[str, Release] = {}
     for entry in (entry for log in logs for entry in read_chain(log)):
         name = entry["release"]
-        table.setdefault(name, decode(Release, {**entry, "name": name, "times": 0}))
+        table.setdefault(name, decode(Release, known_fields(Release, {**entry, "name": name, "times": 0})))
         table[name] = replace(table[name], times=table[name].times + 1)
     return list(table.values())
 
@@ -79,14 +90,17 @@ def refreshes_of(part: Path) -> list[dict[str, Any]]:
     for number, entry in sorted(last.items()):
         position = charged.get(SKETCH.charged_as(number))
         epsilon = None if position is None else account.until(position).most(epsilon_of)
-        refreshes.append({**entry, "epsilon": epsilon})
+        refreshes.append(known_fields(Refresh, {**entry, "epsilon": epsilon}))
     return refreshes
 
 
-def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any = None) -> Report:
+def build(
+    folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any = None, *, strict: bool = True
+) -> Report:
     """The report of a finished run, from the folders of all parties or of one.
 
     pooled: by the names in `POOLED`, as JSON data. data: the description, for runs of versions that did not keep it.
+    strict: refuse a nested field that the tree of `results` does not have; runs of other versions may have such.
     """
     pooled = pooled or {}
     trained = folder.result()
@@ -100,11 +114,12 @@ def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any 
     total = {key: sum(phase[key] for phase in cost.values()) for key in Cost.__dataclass_fields__}
     rows = {**trained["rows"], **({"test": evaluated["records"]} if "records" in evaluated else {})}
     epsilon = tight_epsilon(folder.part() / LEDGER, trained["privacy"]["delta"])
-    released = ("evaluation", "metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
+    released = ("metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
     report = {
         **{"data": data, "tables": None},
         **trained,
         **{name: evaluated[name] for name in released if name in evaluated},
+        "evaluation": without_charge(evaluated.get("evaluation")),
         **pooled,
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
@@ -120,8 +135,13 @@ def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any 
     }
     if folder.host is not None:
         report |= {"host": folder.host, "approvals": _approvals(folder.run)}
-    tree = decode(Report, report)
+    tree = decode(Report, known_fields(Report, report), strict=strict)
     return replace(tree, warnings=tuple(find_warnings(tree)))
+
+
+def without_charge(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """How test figures were released, without the name of the charge, which the ledger has."""
+    return None if evaluation is None else {k: v for k, v in evaluation.items() if k != "charged"}
 
 
 def _approvals(run: Path) -> list[dict[str, Any]]:

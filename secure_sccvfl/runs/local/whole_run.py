@@ -161,7 +161,11 @@ class WholeRun:
         rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
         label = data.label.values[rows]
         rates = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
-        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(rates) if rate is not None]
+        return [
+            {"party": rank, "rate": rate.rate, "low": rate.low, "high": rate.high, "chance": rate.chance}
+            for rank, rate in enumerate(rates)
+            if rate is not None
+        ]
 
 
 def natural_parties(dataset: str) -> int:
