@@ -336,7 +336,6 @@ def _only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:
 
 def over_all_columns(session: Session, square: Shared, columns: np.ndarray, width: int) -> Shared:
     """A matrix over some columns as one over all, 0 elsewhere."""
-    whole = session.public(np.zeros((width, width)), session.fraction(square))
-    places = torch.from_numpy(columns)
-    whole[places[:, None], places[None]] = square
-    return whole
+    index, bits = torch.from_numpy(columns), session.fraction(square)
+    rows = session.public(np.zeros((len(columns), width)), bits).index_add(1, index, square)
+    return session.public(np.zeros((width, width)), bits).index_add(0, index, rows)
