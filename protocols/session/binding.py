@@ -236,7 +236,13 @@ def _replace_attributes(Base: Any) -> None:
 
 def without_gradient() -> frozenset[str]:
     """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
-    return (FUNCTIONS | METHODS) - set(_crypten.gradients.FUNCTION_REGISTRY) | {"cat", "cumsum", "max", "pad", "stack"}
+    return (FUNCTIONS | METHODS) - set(_crypten.gradients.FUNCTION_REGISTRY) | {
+        "cat",
+        "cumsum",
+        "max",
+        "pad",
+        "stack",
+    }
 
 
 def _owned(function: Callable[..., None]) -> Any:

@@ -26,7 +26,7 @@ from protocols.errors import ProtocolError, RangeError, Unavailable
 from protocols.operations import arithmetic, banded
 from protocols.ring import FRACTION_BITS, RingArray
 from protocols.session import tensors
-from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
+from protocols.session.tensors import Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
 
 _Shared: Any = None
 _Tensor: Any = None
@@ -142,11 +142,11 @@ def _install_handles(crypten: Any) -> None:
         "group_sums": lambda self, one_hot, bound: of(tensors.group_sums(value_of(self), value_of(one_hot), bound)),
         "sampled": lambda self, most: of(_a(Pinned, self, "only a pinned matrix can be sampled").sampled(most)),
         "selected": lambda self, one_hot: of(tensors.selected(value_of(self), value_of(one_hot))),
-        "sigmoid_and_slope": lambda self: tuple(of(one) for one in tensors.slopes(value_of(self))),
+        "sigmoid_and_slope": lambda self: tuple(map(of, tensors.slopes(value_of(self), None, False, True))),
         "capped_slope_and_bend": lambda self, label: tuple(
-            of(one) for one in tensors.capped(value_of(self), value_of(label), False, True)
+            map(of, tensors.slopes(value_of(self), value_of(label), False, True))
         ),
-        "capped_slope": lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False)),
+        "capped_slope": lambda self, label, fine: of(*tensors.slopes(value_of(self), value_of(label), fine, False)),
         "each": lambda self, columns: of(
             _a(Stack, self, "each takes square matrices that are pinned together").each(value_of(columns))
         ),
@@ -155,7 +155,7 @@ def _install_handles(crypten: Any) -> None:
         "doubled": _doubled,
     }
     methods |= {name: _counted(name, method) for name, method in added.items()}
-    methods["exact"] = lambda self: of(Exact(share_in(self), bits_in(self)))
+    methods["exact"] = lambda self: of(Held(share_in(self), bits_in(self), exact=True))
     methods["with_fraction"] = lambda self, bits: handle(held(share_in(self), bits))
     for name in ("cat", "stack"):
         methods[name] = staticmethod(_joining(name))
@@ -244,7 +244,7 @@ def held(array: Any, bits: int) -> Any:
 
 def late(value: Value) -> Any:
     """A shared tensor of a value whose share is not computed yet, or is stored in another form."""
-    if type(value) is Held:
+    if isinstance(value, Held) and not value.exact:
         return held(value.words(), value.bits)
     tensor = _new(_Shared)
     tensor._value, tensor.encoder = value, encoder_of(value.bits)

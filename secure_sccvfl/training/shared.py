@@ -283,7 +283,7 @@ def selected(
 
     Roles and the public dictionary say which columns may change. Only these are selected and enter the Gram matrix;
     all others are 0 by construction, which each owner checks of its own. One round for each owner of such columns and
-    2^21 ring elements (protocols/operations/selection.py), for several draws together.
+    2^21 ring elements (protocols/operations/group_table.py), for several draws together.
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
