@@ -59,9 +59,8 @@ class WholeRun:
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.reports.collect import build
+        from secure_sccvfl.reports.collect import build, seal_results, write_results
         from secure_sccvfl.reports.folders import set_aside
-        from secure_sccvfl.reports.making import seal_results, write_results
 
         folder = RunFolder(self.folder)
         trained = folder.result()
@@ -107,7 +106,6 @@ class WholeRun:
         return self._with_model("evaluate", "evaluation")
 
     def _with_model(self, job: str, subfolder: str, **more: Any) -> Ending:
-        """A session on the trained model, in its own folder."""
         options = {k: v for k, v in self.config.options.items() if k != "resume"}
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
         return run_job(config, self.folder / subfolder, self.certs, self.event, self.debug)
@@ -153,7 +151,7 @@ class WholeRun:
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""
-        from secure_sccvfl.audit.attacks.gradients import labels_from_kept
+        from secure_sccvfl.audit.attacks.labels import labels_from_kept
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
@@ -163,11 +161,14 @@ class WholeRun:
         rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
         label = data.label.values[rows]
         rates = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
-        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(rates) if rate is not None]
+        return [
+            {"party": rank, "rate": rate.rate, "low": rate.low, "high": rate.high, "chance": rate.chance}
+            for rank, rate in enumerate(rates)
+            if rate is not None
+        ]
 
 
 def natural_parties(dataset: str) -> int:
-    """The number of parties that the description of the data names."""
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.party_data import own_schema
 
@@ -222,7 +223,6 @@ def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator
 
 
 def rule_in_words(options: RunOptions) -> str:
-    """How lambda is chosen, for people."""
     if options.training.flip_target > 0:
         limit = f"at most {options.training.flip_target:.1%} of decisions flip"
     elif options.training.gap_target == 0:
