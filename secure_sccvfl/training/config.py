@@ -116,8 +116,6 @@ class TrainConfig:
             )
         if self.consistency_from != "records":
             raise ValueError(f"head {self.head} has consistency over records: leave out consistency_from")
-        if self.evaluation != "exact":
-            raise ValueError(f"head {self.head} needs evaluation exact, not {self.evaluation}")
 
     def _check_private(self) -> None:
         if self.generator.kind in FITTED:
