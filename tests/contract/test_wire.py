@@ -1,7 +1,6 @@
 """A member that is not who, or does not send what, it should: refused by the one it deals with.
 
-The same with real processes is in tests/multiprocess/test_faults.py; here places are threads, and each refusal has a
-test of its own.
+Nodes are threads. tests/multiprocess/test_faults.py has strangers and dead processes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import pytest
 from protocols.config import SessionConfig, code_digest
 from protocols.errors import PeerError
 from protocols.net.certificates import Credentials
+from protocols.net.link import DATA, Frame
 from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
-from protocols.net.transport import Spec
+from protocols.net.transport import Spec, describe
 from protocols.session.node import connect
 from tests.support.harness import CERTIFICATES, credentials, in_threads, local_config
 
@@ -162,6 +162,30 @@ def test_a_frame_beyond_the_limit_is_refused_even_if_its_shape_was_expected() ->
     huge = np.zeros(1 << 14)
     told = between(lambda mesh: numbered(mesh, 1, huge), Spec.of(huge))
     assert told == "party 1: sent an oversized frame: 131072 bytes, 65536 allowed (step: second)"
+
+
+def cut(mesh: Any, array: Any) -> None:
+    """Half of a frame, and then the end of the connection."""
+    link = mesh._links[0]
+    link.queue(Frame.of(DATA, describe("second", [Spec.of(array)]), [array]))
+    whole = b"".join(bytes(part) for part in link._out)
+    link._out.clear()
+    link._out.append(memoryview(whole[: len(whole) // 2]))
+    link.flush("second")
+    link.sock.close()
+
+
+def too_short(mesh: Any, array: Any) -> None:
+    """The right description over a payload that is too short."""
+    mesh._links[0].queue(Frame.of(DATA, describe("second", [Spec.of(array)]), [array[:-1]]))
+    mesh._links[0].flush("second")
+
+
+@pytest.mark.parametrize("array", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(("fault", "reason"), [(cut, "closed the connection"), (too_short, "bytes instead of")])
+def test_a_frame_that_is_not_whole_is_refused(fault: Any, reason: str, array: Any) -> None:
+    told = between(lambda mesh: fault(mesh, array), Spec.of(array))
+    assert told.startswith(f"party 1: {reason}" if fault is cut else "party 1: sent ") and reason in told
 
 
 def test_only_tls_1_3_and_certificates_on_both_sides() -> None:
