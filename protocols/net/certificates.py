@@ -208,11 +208,9 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Key:
 def read_certificate(path: Path) -> x509.Certificate:
     """The certificate in a PEM file."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return _loaded(path.read_bytes(), str(path))
     except OSError as error:
         raise ConfigError(f"cannot read the certificate {path}: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"{path} is not a certificate in PEM form") from None
 
 
 def _builder(
@@ -290,27 +288,27 @@ def node_in(certificate: bytes, parties: int) -> int | None:
     return certified_node({"subjectAltName": [("URI", uri) for uri in uris]}, parties)
 
 
-def _loaded(certificate: bytes) -> x509.Certificate:
+def _loaded(certificate: bytes, what: str = "this") -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)
     except ValueError:
-        raise ConfigError("this is not a certificate in PEM form") from None
+        raise ConfigError(f"{what} is not a certificate in PEM form") from None
 
 
 def _covered(purpose: str, message: bytes) -> bytes:
     return _CONTEXT + purpose.encode() + b"\0" + message
 
 
-_NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's numbers of these two findings
+_NOT_YET_VALID, _EXPIRED = 9, 10  # error codes of OpenSSL
 
 
 def check_own_clock(credentials: Credentials) -> None:
     """Raise unless this process's certificate and its authority's are valid by the clock of this host."""
     for path in (credentials.certificate, credentials.authority):
-        result = _readable(path)
-        if result is not None and not result.not_valid_before_utc <= _now() <= result.not_valid_after_utc:
+        certificate = read_certificate(path)
+        if not certificate.not_valid_before_utc <= _now() <= certificate.not_valid_after_utc:
             raise ConfigError(
-                f"the clock of this host says {_said(_now())}, but {path} is {_period(result)}: "
+                f"the clock of this host says {_formatted(_now())}, but {path} is {_period(certificate)}: "
                 "set the clock, or get a new certificate"
             )
 
@@ -318,20 +316,13 @@ def check_own_clock(credentials: Credentials) -> None:
 def clock_words(error: Exception) -> str:
     """What to add to the reason why a peer's certificate was not accepted, if that was about time."""
     timely = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in (_NOT_YET_VALID, _EXPIRED)
-    return f"; the clock here says {_said(_now())}: compare the clocks of both hosts" if timely else ""
+    return f"; the clock here says {_formatted(_now())}: compare the clocks of both hosts" if timely else ""
 
 
 def own_period(credentials: Credentials) -> str:
     """When this process's certificate is valid, and the clock, in words."""
-    result = _readable(credentials.certificate)
-    return f"{_period(result)}, and the clock here says {_said(_now())}" if result is not None else "not readable"
-
-
-def _readable(path: Path) -> x509.Certificate | None:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except ValueError:  # OpenSSL says what is wrong with it
-        return None
+    period = _period(read_certificate(credentials.certificate))
+    return f"{period}, and the clock here says {_formatted(_now())}"
 
 
 def _now() -> datetime.datetime:
@@ -339,8 +330,10 @@ def _now() -> datetime.datetime:
 
 
 def _period(certificate: x509.Certificate) -> str:
-    return f"valid from {_said(certificate.not_valid_before_utc)} to {_said(certificate.not_valid_after_utc)}"
+    return (
+        f"valid from {_formatted(certificate.not_valid_before_utc)} to {_formatted(certificate.not_valid_after_utc)}"
+    )
 
 
-def _said(moment: datetime.datetime) -> str:
+def _formatted(moment: datetime.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"

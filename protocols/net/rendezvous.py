@@ -90,10 +90,10 @@ class Rendezvous:
         activity: Activity | None = None,
     ) -> None:
         self.config, self.node, self.credentials = config, node, credentials
-        check_own_clock(credentials)
         self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
+        check_own_clock(credentials)
         if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
             raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.callers = set(range(node + 1, config.dealer + 1))

@@ -35,21 +35,21 @@ def meet(
 ) -> list[str]:
     """Two parties and the dealer, one of them with this certificate and this hello; what made each of them stop."""
     config, listeners = local_config(2)
-    own = [credentials(place, 2) if shown is None or place != odd else shown for place in range(3)]
-    meetings = [Rendezvous(config, place, own[place], listener) for place, listener in enumerate([*listeners, None])]
+    own = [credentials(node, 2) if shown is None or node != odd else shown for node in range(3)]
+    meetings = [Rendezvous(config, node, own[node], listener) for node, listener in enumerate([*listeners, None])]
     if hello is not None:
         meetings[odd].hello = hello(config)
     waiting, together = {0, 1, DEALER} - {odd}, threading.Barrier(3)
 
-    def node(place: int) -> str:
+    def run_node(node: int) -> str:
         try:
-            links = meetings[place].run()
+            links = meetings[node].run()
         except PeerError as error:
             together.abort()
-            waiting.discard(place)
+            waiting.discard(node)
             if not waiting:
                 meetings[odd].end = 0.0  # nobody else will call it
-            if place == odd:  # somebody refused it, and it listens no longer: others must not wait for it
+            if node == odd:  # somebody refused it, and it listens no longer: others must not wait for it
                 for other in waiting:
                     meetings[other].end = 0.0
             return str(error)
@@ -59,7 +59,7 @@ def meet(
             link.close()
         return "met"
 
-    return in_threads([partial(node, place) for place in range(3)])
+    return in_threads([partial(run_node, node) for node in range(3)])
 
 
 def test_members_that_say_the_truth_meet() -> None:
@@ -91,7 +91,7 @@ def test_giving_up_waits_for_a_handshake_that_is_about_to_start(monkeypatch: pyt
     assert given_up == ["a reason"]
 
 
-def test_a_certificate_of_another_place() -> None:
+def test_a_certificate_of_another_rank() -> None:
     """Whoever meets it refuses it; the other may find that it has gone by then."""
     told = meet(odd=0, shown=Credentials.of(CERTIFICATES, "party-1"))
     refused = [line == "party 0: its certificate is for party 1 (step: connect)" for line in told[1:]]
@@ -108,7 +108,7 @@ def test_a_certificate_of_another_place() -> None:
         (lambda c: _HELLO.pack(_MAGIC, ODD, 2, c.digest(), bytes(32)), "runs another version of the code"),
         (lambda c: _HELLO.pack(b"sccvfl00", ODD, 2, c.digest(), code_digest()), "does not speak this protocol"),
     ],
-    ids=["place", "parties", "configuration", "code", "protocol"],
+    ids=["rank", "parties", "configuration", "code", "protocol"],
 )
 def test_a_hello_that_does_not_fit(hello: Callable[[SessionConfig], bytes], reason: str) -> None:
     told = meet(hello=hello)
@@ -121,13 +121,13 @@ def between(misbehave: Callable[[Any], None], spec: Spec) -> str:
     config, listeners = local_config(2, frame_limit=1 << 16)
     over = threading.Event()
 
-    def node(place: int) -> str:
-        mesh = connect(config, place, credentials(place, 2), listeners[place] if place < DEALER else None)
+    def run_node(node: int) -> str:
+        mesh = connect(config, node, credentials(node, 2), listeners[node] if node < DEALER else None)
         try:
-            if place == ODD:
+            if node == ODD:
                 mesh.exchange("first", {0: [np.zeros(3)]}, {})
                 misbehave(mesh)
-            if place == 0:
+            if node == 0:
                 mesh.exchange("first", {}, {ODD: [Spec("<f8", (3,))]})
                 mesh.exchange("second", {}, {ODD: [spec]})
             else:
@@ -139,7 +139,7 @@ def between(misbehave: Callable[[Any], None], spec: Spec) -> str:
             mesh.abort("test")
         return "nothing was noticed"
 
-    return str(in_threads([partial(node, place) for place in range(3)])[0])
+    return str(in_threads([partial(run_node, node) for node in range(3)])[0])
 
 
 def numbered(mesh: Any, number: int, array: Any) -> None:

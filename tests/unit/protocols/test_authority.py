@@ -98,7 +98,7 @@ def test_a_key_stays_at_its_host_and_its_certificate_serves_it(tmp_path: Path, a
     assert member.fingerprint == fingerprint(own.certificate.read_bytes())
 
 
-def test_what_is_signed_is_a_place_and_nothing_more(tmp_path: Path, authority: Authority) -> None:
+def test_what_is_signed_is_a_member_and_nothing_more(tmp_path: Path, authority: Authority) -> None:
     ((_, issued),) = authority.sign([host(tmp_path)[1]])
     made = read_certificate(issued)
     assert made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value == PARTY_1

@@ -59,11 +59,11 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
 
 
 def meet(config: SessionConfig, listeners: list[socket.socket], credentials: list[Credentials]) -> list[bool]:
-    def node(node: int) -> bool:
+    def run(node: int) -> bool:
         connect(config, node, credentials[node], listeners[node] if node < PARTIES else None).finish()
         return True
 
-    return in_threads([functools.partial(node, node) for node in range(PARTIES + 1)])
+    return in_threads([functools.partial(run, node) for node in range(PARTIES + 1)])
 
 
 def test_without_pins_the_authority_can_be_any_member(consortium: Consortium) -> None:
