@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from launch.arguments import answer, argument, program
@@ -36,20 +35,20 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigError(f"{options.file} exists: a decision is drafted once, then signed")
         ledger = options.ledger / (EVALUATIONS if options.test else LEDGER)
         try:
-            raised = draft(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+            decision = draft(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
         except LedgerError as error:
             raise ConfigError(str(error)) from None
-        write_decision(options.file, raised)
+        write_decision(options.file, decision)
     else:
-        raised = read_decision(options.file)
+        decision = read_decision(options.file)
     if options.action == "sign":
         folder = f"party-{options.rank}"
-        raised = signed_by(raised, Credentials.of(options.certs, folder), folder)
-        write_decision(options.file, raised)
-    decision, places = raised.decision, sorted(raised.signed)
+        decision = signed_by(decision, Credentials.of(options.certs, folder), folder)
+        write_decision(options.file, decision)
+    places = sorted(decision.signed)
     return answer(
         options,
-        {**asdict(decision), "digest": decision.digest, "signed": places},
+        {**decision.content, "digest": decision.digest, "signed": places},
         f"{decision.ledger}: from epsilon {decision.before:g} to {decision.after:g} at delta {decision.delta:g}, "
         f"{decision.date}: {decision.reason}",
         f"signed by {', '.join(places) if places else 'nobody yet'}; digest {decision.digest}",

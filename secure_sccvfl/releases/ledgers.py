@@ -11,7 +11,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accounting.account import Account, by_part, read_account
 from accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
@@ -19,9 +18,9 @@ from accounting.accountant import (
     epsilon_with_batches_known,
     finite,
 )
-from accounting.budget import Budget
+from accounting.budget import Account, Budget, by_part, read_account
 from accounting.calibration import check_target
-from accounting.ledger import SETS, FileSets, read_ledger
+from accounting.ledger import SETS, read_ledger
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.records.private import private
@@ -168,7 +167,7 @@ def _session_of(text: str, run: str) -> str:
 
 def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
     """`spent_figures` of a ledger as it is now, for reading only."""
-    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    account = read_account(ledger)
     return spent_figures(account, noise, runs, held_out=ledger.name == EVALUATIONS)
 
 
@@ -194,7 +193,7 @@ def spent_figures(
         "noise": noise,
         "releases": sum(charge.key.partition(" ")[0] in runs for charge in account.charges),
         "releases_in_ledger": len(account.charges),
-        "raised": [raised.decision.reason for raised in account.raised],
+        "raised": [decision.reason for decision in account.raised],
     }
 
 

@@ -12,9 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from accounting.budget import Budget
-from accounting.calibration import check_target, noise_multiplier
+from accounting.calibration import HeadBudget, check_target, noise_multiplier
 from accounting.events import Event, Mechanism, Sensitivity
-from accounting.objective import HeadBudget
 from accounting.paper import scaled_sensitivity
 from accounting.records import RecordSet
 from protocols.operations import noise

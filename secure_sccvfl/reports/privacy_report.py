@@ -12,8 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from accounting.account import read_account
-from accounting.ledger import Entry, FileSets, LedgerError, comparable, read_ledger
+from accounting.budget import read_account
+from accounting.ledger import Entry, LedgerError, comparable, read_ledger
 from accounting.report import Notes, build_report, write_report
 from protocols.config import ConfigError
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
@@ -68,7 +68,7 @@ def _report(ledgers: list[Path], run: Report | None, name: str) -> BudgetReport:
     """The parties' ledgers of one kind, which must agree: the report is that of the first."""
     # With hidden alignment each party charged its own records, since nobody knows which all of them have.
     entries, vouched = _agreed(ledgers, run is not None and run.align == "hidden")
-    account = read_account(entries, FileSets.beside(ledgers[0]))
+    account = read_account(ledgers[0])
     report = build_report(account, None if run is None else notes_of(run), held_out=name == EVALUATION_BUDGET)
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
     return BudgetReport(name, report, vouched)

@@ -227,7 +227,7 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
 def signed(home, name, **changes):
     """A decision about the consortium's ledger with the signatures of all."""
     raised = draft(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
-    raised = replace(raised, decision=replace(raised.decision, **changes))
+    raised = replace(raised, **changes)
     for rank in range(PARTIES):
         raised = signed_by(raised, credentials(rank, PARTIES), f"party-{rank}")
     write_decision(home / name, raised)
@@ -240,7 +240,7 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     good = signed(home, "cap.toml")
     raised = read_decision(good)
     forged = {
-        "changed.toml": replace(raised, decision=replace(raised.decision, after=50.0)),
+        "changed.toml": replace(raised, after=50.0),
         "lacking.toml": replace(raised, signed={k: v for k, v in raised.signed.items() if k != "party-2"}),
         "swapped.toml": replace(raised, signed={**raised.signed, "party-2": raised.signed["party-1"]}),
         "more.toml": replace(

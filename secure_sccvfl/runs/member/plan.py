@@ -26,12 +26,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting.account import HEAD as HEAD_PART
-from accounting.account import by_part, part_of
 from accounting.accountant import epsilon_of, finite
-from accounting.calibration import noise_multiplier
+from accounting.budget import HEAD as HEAD_PART
+from accounting.budget import by_part, part_of
+from accounting.calibration import HeadBudget, noise_multiplier
 from accounting.events import Event, Mechanism
-from accounting.objective import HeadBudget
 from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.data.files import read_description

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.account import read_account
 from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon_of
-from accounting.budget import Budget, BudgetError
+from accounting.budget import Budget, BudgetError, account_of
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
-from accounting.ledger import SETS, LedgerError, LedgerFull, MemorySets, chained, read_ledger
+from accounting.ledger import SETS, Ledger, LedgerError, LedgerFull, chained, read_ledger
 from accounting.records import RecordSet
 
 CAP, DELTA = 8.0, 1e-5
@@ -273,9 +272,9 @@ def test_a_chain_that_holds_but_makes_no_sense_is_refused():
 
     terms = {"kind": "terms", "version": 2, "epsilon": 8.0, "delta": DELTA}
     charge = {"kind": "charge", "key": "k", "event": event().to_dict()}
-    sets = MemorySets()
+    sets = Ledger()
     sets.keep(RECORDS)
-    assert len(read_account(book(terms, charge), sets).charges) == 1
+    assert len(account_of(book(terms, charge), sets.load).charges) == 1
     for bad in (
         book(),
         book(charge),
@@ -289,7 +288,7 @@ def test_a_chain_that_holds_but_makes_no_sense_is_refused():
         book(terms, {**charge, "event": {**event().to_dict(), "sigma": float("inf")}}),
     ):
         with pytest.raises(LedgerError, match="nothing was charged"):
-            read_account(bad, sets)
+            account_of(bad, sets.load)
 
 
 REQUESTS = st.lists(st.tuples(st.floats(0.3, 12), st.integers(1, 6), st.just(1.0)), max_size=14)

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import accounting
-from accounting.account import Terms
 from accounting.accountant import epsilon_added, epsilon_of, epsilons
-from accounting.budget import Budget, BudgetError
+from accounting.budget import Budget, BudgetError, Terms
 from accounting.calibration import check_target, noise_multiplier, releases_left
 from accounting.events import Event, Sensitivity
 from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity

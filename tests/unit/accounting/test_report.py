@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from accounting.accountant import OpacusAccountant, epsilon_of
+from accounting import accountant
+from accounting.accountant import epsilon_of
 from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
+from accounting.calibration import HeadShape, noise_multiplier, split_budget
 from accounting.charts import running_chart
 from accounting.events import Event, Sensitivity
-from accounting.objective import split_budget
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
@@ -175,8 +175,8 @@ def test_a_damaged_ledger_stops_the_report(run, capsys):
 
 def test_accountants_that_disagree_fail_the_report(run, monkeypatch, capsys):
     """Opacus' code made wrong on purpose: half the price."""
-    right = OpacusAccountant.epsilon
-    monkeypatch.setattr(OpacusAccountant, "epsilon", lambda self, delta: right(self, delta) / 2)
+    right = accountant.opacus
+    monkeypatch.setattr(accountant, "opacus", lambda lines, delta: right(lines, delta) / 2)
     assert main([str(run), "--quiet", "--out", str(run)]) == 3
     assert "the accountants disagree" in capsys.readouterr().err
 
@@ -249,7 +249,7 @@ def test_releases_about_other_records_add_nothing_to_those_who_were_in_none():
 
 def charged_with_heads(budget):
     """Two tables and two heads, as `split_budget` plans them, each head with its output noise."""
-    plan = split_budget(CAP, DELTA, releases=2, heads=2, radius=3.0, columns=40)
+    plan = split_budget(CAP, DELTA, HeadShape(3.0, 40, 2), releases=2)
     moved = 6.0
     for i in range(2):
         table = replace(sketch(i), sigma=plan.table_multiplier * math.sqrt(38 / 2))

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from accounting.account import Raised
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
@@ -270,8 +269,7 @@ def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
 def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
     """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""
     budget, path = open_budget(tmp_path, CAP, DELTA, 500)
-    decision = draft(path, 50.0, "a reason", "2026-11-17").decision
-    budget.raise_cap(Raised(decision, signed))
+    budget.raise_cap(replace(draft(path, 50.0, "a reason", "2026-11-17"), signed=signed))
     with pytest.raises(LedgerError, match="decision on its cap without valid signatures"):
         open_budget(tmp_path, 50.0, DELTA, 500)
 

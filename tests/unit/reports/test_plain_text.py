@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.table import Table
 
-from accounting.account import Account, Charge, Terms
+from accounting.budget import Account, Charge, Terms
 from accounting.events import Event
 from accounting.plain_text import code, markdown, plain
 from accounting.records import RecordSet
