@@ -174,7 +174,7 @@ def run_qualitative(options: argparse.Namespace) -> int:
     from secure_sccvfl.reports.results import Description, decode
     from secure_sccvfl.research.qualitative import of_methods
     from secure_sccvfl.research.qualitative_tables import write_qualitative
-    from secure_sccvfl.runs.description import describe
+    from secure_sccvfl.runs.files import describe
 
     dataset, split = first_dataset(options), (options.split or ["iid"])[0]
     words = decode(Description, describe(dataset, benchmark_schema(load(dataset))))

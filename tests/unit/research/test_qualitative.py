@@ -39,7 +39,7 @@ from secure_sccvfl.research.qualitative import (
     recourse,
 )
 from secure_sccvfl.research.qualitative_tables import write_qualitative
-from secure_sccvfl.runs.description import describe
+from secure_sccvfl.runs.files import describe
 from secure_sccvfl.training.config import TrainConfig
 
 DATA = load("german")
