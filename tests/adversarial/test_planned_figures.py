@@ -125,8 +125,7 @@ def charged_and_drawn(
     return found
 
 
-@pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties"])
-@pytest.mark.parametrize("times", [1.0, 2.5])
+@pytest.mark.parametrize(("kind", "times"), [("dealer+holder", 1.0), ("dealer", 2.5), ("all-parties", 2.5)])
 def test_what_is_charged_is_what_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, times: float
 ) -> None:

@@ -184,22 +184,6 @@ def test_a_head_one_line_behind_is_what_a_crash_leaves_and_the_line_counts(ledge
         open_budget(ledger)
 
 
-def test_what_is_not_noticed_is_what_the_docstring_says(ledger):
-    """Both files set back together: only another party's ledger shows it."""
-    head = ledger.with_name("ledger.jsonl.head")
-    old = ledger.read_bytes(), head.read_bytes()
-    peer = Budget.in_memory(CAP, DELTA)
-    for i in range(3):
-        peer.charge(event(i), f"run/{i}", RECORDS)
-    for budget in (open_budget(ledger), peer):
-        budget.charge(event(3), "run/3", RECORDS)
-    assert open_budget(ledger).head_digest == peer.head_digest
-    ledger.write_bytes(old[0])
-    head.write_bytes(old[1])
-    assert len(open_budget(ledger).events) == 3
-    assert open_budget(ledger).head_digest != peer.head_digest
-
-
 def test_a_half_written_new_file_is_ignored(ledger):
     ledger.with_name("ledger.jsonl.new").write_text('{"index": 0')
     ledger.with_name("ledger.jsonl.head.new").write_text("{")
