@@ -12,7 +12,7 @@ Processes that charge at the same time wait for each other's lock and read the f
 A budget is set before the first release. Afterwards only all parties together can raise it (`CapDecision`). Their
 decision names the ledger by a hash of its lines, so it fits one ledger of each party (`accounting.ledger.states_of`),
 and the old budget, so it counts once. It becomes a line of every party's ledger, with the signatures, which
-`secure_sccvfl/releases/caps.py` checks. A decision never lowers a budget: what was released stays released.
+`secure_sccvfl/releases/ledgers.py` checks. A decision never lowers a budget: what was released stays released.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _reviewed(
     options: argparse.Namespace, card: PolicyCard, place: Path, today: str
 ) -> tuple[PolicyCard, list[Path]]:
     """The card after a review, and the files of a discovery that was run for it."""
-    from secure_sccvfl.policy.entries import Evidence
+    from secure_sccvfl.policy.card import Evidence
     from secure_sccvfl.policy.reviews import Review, reviewed
     from secure_sccvfl.runs.local.card_review import discover_again, discovered
 

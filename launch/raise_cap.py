@@ -24,8 +24,14 @@ def run(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from protocols.config import ConfigError
     from protocols.net.certificates import Credentials
-    from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
-    from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+    from secure_sccvfl.releases.ledgers import (
+        EVALUATIONS,
+        LEDGER,
+        draft_decision,
+        read_decision,
+        signed_by,
+        write_decision,
+    )
 
     needed = {"draft": ("ledger", "epsilon", "reason"), "sign": ("certs", "rank"), "show": ()}[options.action]
     if missing := [name for name in needed if getattr(options, name) is None]:
@@ -35,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigError(f"{options.file} exists: a decision is drafted once, then signed")
         ledger = options.ledger / (EVALUATIONS if options.test else LEDGER)
         try:
-            decision = draft(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+            decision = draft_decision(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
         except LedgerError as error:
             raise ConfigError(str(error)) from None
         write_decision(options.file, decision)

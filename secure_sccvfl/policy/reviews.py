@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, as_date
-from secure_sccvfl.policy.entries import DISCOVERY, Evidence, entry_of
+from secure_sccvfl.policy.card import DISCOVERY, REVIEW_DAYS, Evidence, PolicyCard, as_date, entry_of
 from secure_sccvfl.policy.roles import PolicyError, Role
 
 Because = Literal["regular", "shift", "schema", "policy", "appeal"]

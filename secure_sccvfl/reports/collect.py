@@ -12,7 +12,7 @@ from accounting.accountant import epsilon_of, tight_epsilon
 from accounting.budget import read_account
 from accounting.charts import percent
 from protocols.records.chain import read_chain
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.ledgers import LEDGER

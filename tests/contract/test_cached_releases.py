@@ -16,8 +16,14 @@ from accounting.records import RecordSet
 from protocols.net.certificates import fingerprint
 from protocols.records.chain import unused_name
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
-from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
-from secure_sccvfl.releases.ledgers import FINISHED_HEADS, spent_figures
+from secure_sccvfl.releases.ledgers import (
+    FINISHED_HEADS,
+    draft_decision,
+    read_decision,
+    signed_by,
+    spent_figures,
+    write_decision,
+)
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
@@ -226,7 +232,7 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
 
 def signed(home, name, **changes):
     """A decision about the consortium's ledger with the signatures of all."""
-    raised = draft(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
+    raised = draft_decision(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
     raised = replace(raised, **changes)
     for rank in range(PARTIES):
         raised = signed_by(raised, credentials(rank, PARTIES), f"party-{rank}")

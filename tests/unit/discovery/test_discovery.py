@@ -23,8 +23,7 @@ from secure_sccvfl.discovery.evidence import Conditional, weigh
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import normalised_hsic, table_scores, total_variation
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 

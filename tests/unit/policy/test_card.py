@@ -11,8 +11,7 @@ from secure_sccvfl.data.catalogue import EMBEDDED, load
 from secure_sccvfl.data.census import TASKS
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import check_support
-from secure_sccvfl.policy.card import PolicyCard, named_card, read_card, shipped_card
-from secure_sccvfl.policy.entries import Decision, Evidence, Owner
+from secure_sccvfl.policy.card import Decision, Evidence, Owner, PolicyCard, named_card, read_card, shipped_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.reports.policy_card import card_markdown, card_of_run, mask_of
 from secure_sccvfl.reports.results import Column

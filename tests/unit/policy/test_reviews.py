@@ -11,8 +11,7 @@ import pytest
 
 from launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns
-from secure_sccvfl.policy.card import PolicyCard, shipped_card
-from secure_sccvfl.policy.entries import Decision, Evidence, Owner
+from secure_sccvfl.policy.card import Decision, Evidence, Owner, PolicyCard, shipped_card
 from secure_sccvfl.policy.reviews import Found, Review, deltas, next_version, reviewed
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown

@@ -25,8 +25,7 @@ from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
 from protocols.config import ConfigError
 from secure_sccvfl.audit.report import _line, _pgd_table
-from secure_sccvfl.policy.card import Approval, PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Approval, Decision, PolicyCard
 from secure_sccvfl.reports.policy_card import card_markdown
 from secure_sccvfl.reports.results import Evaluation, Report
 from secure_sccvfl.reports.tables import markdown as result_tables
