@@ -152,13 +152,13 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     lines: list[Charge] = []
     for charge in charges:
         event = charge.event
-        alike = replace(event, name=event.name.rstrip("0123456789").rstrip("-"), refresh=0)
+        unnumbered = replace(event, name=event.name.rstrip("0123456789").rstrip("-"), refresh=0)
         if event.sampling == 1:
             lines.append(charge)
-        elif lines and replace(lines[-1].event, count=event.count) == alike:
-            lines[-1] = replace(lines[-1], event=replace(alike, count=lines[-1].event.count + event.count))
+        elif lines and replace(lines[-1].event, count=event.count) == unnumbered:
+            lines[-1] = replace(lines[-1], event=replace(unnumbered, count=lines[-1].event.count + event.count))
         else:
-            lines.append(replace(charge, event=alike))
+            lines.append(replace(charge, event=unnumbered))
     return tuple(lines)
 
 

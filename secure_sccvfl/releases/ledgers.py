@@ -114,32 +114,32 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
     return own
 
 
-def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
+def open_budget(folder: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
     """This party's ledger of this name, for releases about `rows` records, and its path.
 
     Decisions to raise its budget must be signed as they stand there (`check_raised`).
     """
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         check_target(epsilon, delta, rows)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    budget = Budget.open(place / file, epsilon, delta, rows)
+    budget = Budget.open(folder / file, epsilon, delta, rows)
     check_raised(budget)
-    return budget, place / file
+    return budget, folder / file
 
 
-def agree_on_run(session: Session, place: Path) -> str:
+def agree_on_run(session: Session, folder: Path) -> str:
     """Run by all parties together before anything is charged: a name for this run that no ledger here knows.
 
-    place: the folder of this party's ledgers. The name is drawn by all parties (`Session.agree_on_name`). Each then
+    folder: the folder of this party's ledgers. The name is drawn by all parties (`Session.agree_on_name`). Each then
     says whether a charge in its own ledgers carries it, and all stop together if one does: charges of a known name
     would look like those of the earlier run. A session that resumes a run agrees on a name of its own. Three rounds.
     """
     name = session.agree_on_name()
     names = {
         str(entry["key"]).partition(" ")[0]
-        for path in (place / LEDGER, place / EVALUATIONS)
+        for path in (folder / LEDGER, folder / EVALUATIONS)
         if path.is_file()
         for entry in read_ledger(path)[0]
         if entry["kind"] == "charge"
@@ -153,20 +153,20 @@ def agree_on_run(session: Session, place: Path) -> str:
     return name
 
 
-def finished_head(place: Path, run: str) -> str:
+def finished_head(folder: Path, run: str) -> str:
     """The session that has finished the head under the charge of this run; "" if none has."""
-    path = place / FINISHED_HEADS
+    path = folder / FINISHED_HEADS
     return _session_of(path.read_text(encoding="utf-8"), run) if path.exists() else ""
 
 
-def claim_head(place: Path, run: str, session: str) -> None:
+def claim_head(folder: Path, run: str, session: str) -> None:
     """Record that this session finishes the head under the charge of this run, before anything follows from the head.
 
     One charge is for one head. The noise of a head that nothing follows from may be drawn again, so the record is
     written right before the first opening, and not when training starts. It lies next to the ledger and not in the
     run's folder: of a folder there may be copies, of any age. ProtocolError if another session has claimed it.
     """
-    with open(place / FINISHED_HEADS, "a+", encoding="utf-8", opener=private) as file:
+    with open(folder / FINISHED_HEADS, "a+", encoding="utf-8", opener=private) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         claimant = _session_of(file.read(), run)

@@ -85,17 +85,6 @@ def test_never_below_the_analytic_value(kind, multiplier):
     assert exact <= found <= 1.15 * exact
 
 
-@KINDS
-def test_a_count_is_that_many_releases(kind):
-    assert read(kind, [event(3.0, count=4)]) == read(kind, [event(3.0)] * 4)
-
-
-@KINDS
-def test_sampling_makes_it_cheaper(kind):
-    sampled = read(kind, [event(1.0, count=20, sampling=0.02)])
-    assert 0 < sampled < 0.25 * read(kind, [event(1.0, count=20)])
-
-
 @pytest.mark.parametrize(("sampling", "multiplier", "count"), [(0.02, 1.0, 200), (0.25, 1.8, 40), (0.5, 2.1, 20)])
 def test_sampled_releases_are_those_of_dp_accounting_and_opacus(sampling, multiplier, count):
     mixed = [event(multiplier, 5), event(multiplier, count, sampling)]

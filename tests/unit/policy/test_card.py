@@ -90,14 +90,6 @@ def test_two_versions_are_compared():
     assert card(a="P", b="M").diff(card("2", a="N", b="M", c="P")) == {"a": ("P", "N"), "c": (None, "P")}
 
 
-def test_appeals_and_reviews_are_logged_and_nothing_else_changes():
-    shipped = shipped_card("german")
-    after = shipped.logged("appeal", "2026-03-01", "an applicant", "housing is not a choice")
-    assert after.events[-1]["text"] == "housing is not a choice" and after.decisions == shipped.decisions
-    with pytest.raises(PolicyError, match="an event is"):
-        shipped.logged("appeal", "2026-03-01", "an applicant", " ")
-
-
 def run_report(**changes):
     """The report of a small run."""
     report = literal.report(dataset="toy", run="ab", **changes)

@@ -236,22 +236,6 @@ def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_d
         assert own[rank].digest.encode() not in sent and b'"hash"' not in sent and b"sketch" in sent
 
 
-def test_a_charge_about_records_that_a_party_does_not_have_is_not_taken_over(tmp_path):
-    def job(session):
-        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
-        if session.rank != 1:
-            budget.charge(about(OTHERS, 0), "run sketch-0", OTHERS)
-        try:
-            Charger(session, budget, 4.0, "again", RECORDS).catch_up()
-        except BudgetError as error:
-            return str(error), len(budget.charges)
-        return "", len(budget.charges)
-
-    first, second, third = run_session(job, 3)
-    assert first == third == ("", 1)
-    assert "records that this one does not have" in second[0] and second[1] == 0
-
-
 def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
     def job(session):
         budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
