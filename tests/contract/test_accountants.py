@@ -176,7 +176,7 @@ HEADS = st.tuples(
 
 
 @KINDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data(), heads=st.lists(HEADS, min_size=1, max_size=2), prices=st.lists(PRICES, max_size=2))
 def test_heads_keep_the_same_promises(kind, data, heads, prices):
     """Any order, more never costs less, a count is that many, and a sharper head or less noise never costs less."""

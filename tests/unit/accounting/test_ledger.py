@@ -326,7 +326,7 @@ def test_one_record_more_or_less_resets_nothing(ledger):
     assert budget.spent == budget.account.spent(numbered(3)) and budget.paid("next/1") and not budget.paid("next/2")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     charged=st.lists(
         st.tuples(st.sets(st.integers(0, 9), min_size=1), st.sampled_from([2.0, 3.0, 5.0]), st.sampled_from([1, 2])),

@@ -257,7 +257,7 @@ def planned(budget, releases, heads, coarse=(), kind="objective"):
     return found + [Event("first count", 1.0, times * budget.table_multiplier, "r") for times in coarse]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     epsilon=st.floats(0.3, 20),
     delta=st.sampled_from([1e-5, 1e-7]),

@@ -89,7 +89,7 @@ def test_a_delta_above_one_in_n_is_refused(tmp_path):
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     epsilon=st.floats(0.05, 50),
     delta=st.floats(1e-9, 1e-3),
@@ -154,7 +154,7 @@ def scaled(table, scale):
     return table * min(1.0, scale / size) if size > 0 else table
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(counts=COUNTS, scale=st.floats(0.01, 60), data=st.data())
 @example(counts=[0, 0], scale=0.5, data=None)
 @example(counts=[0, 0], scale=3.0, data=None)
@@ -170,7 +170,7 @@ def test_no_record_moves_a_scaled_table_further_than_the_bound(counts, scale, da
         assert moved == pytest.approx(bound), "and from an empty table it is reached"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(records=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12), scale=st.floats(0.05, 20))
 def test_the_bound_holds_for_tables_with_two_protected_attributes(records, scale):
     def table(rows):
