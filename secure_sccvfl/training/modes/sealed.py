@@ -1,7 +1,7 @@
 """Modes `sealed`, the default, and `aware`: a secret head on local encoders; no gradient is returned to anybody.
 
 Mode `aware` opens what `sealed` opens and no more, but s enters every decision under MPC, supplied by its holder. It
-is refused unless the policy card of the run has a valid entry (`secure_sccvfl.policy.entries`) and decides every
+is refused unless the policy card of the run has a valid entry (`secure_sccvfl.policy.card`) and decides every
 column: the number of encoded columns follows from the roles, and the dealer, who knows sizes, must not learn from it
 what discovery found. Lambda is small: aware encodings leave individual flips nearly as they are and remove net flips
 and group gaps, for which little is enough.
@@ -15,8 +15,7 @@ from protocols.config import ConfigError
 from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.models.encoders import reached
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.releases.catalogue import plan_of
 from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.config import head_plan
