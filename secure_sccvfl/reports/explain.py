@@ -38,6 +38,7 @@ from secure_sccvfl.reports.figures import listed
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import Change, Description, Example, Outcome, decode, encode, read
+from secure_sccvfl.reports.sections import role_words
 from secure_sccvfl.runs.files import describe
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.training.modes.options import RunOptions
@@ -208,16 +209,6 @@ def _result(part: Path) -> dict[str, Any]:
 
 
 WIDTH = 98
-ROLES = {
-    "M": "mediators: moved with the group, and the decision must stay",
-    "P": "proxies",
-    "N": "held fixed: copied bit by bit",
-}
-PROXIES = {
-    "guard": "passed through unchanged; training keeps the model from leaning on them",
-    "edit": "moved like mediators, as the card says",
-    "drop": "the model does not see them",
-}
 NAMES = {OURS: "SCC-VFL", PLAIN: "plain training"}
 APPEAL = 'To object to a role: sccvfl policy appeal RUN --feature COLUMN --who "..." --text "...".'
 Data = Mapping[str, Any]
@@ -264,10 +255,10 @@ def _holders(explained: Data, words: Description) -> list[str]:
 
 
 def _roles(explained: Data, words: Description) -> Iterator[str]:
-    for role, meaning in ROLES.items():
+    for role, (word, meaning) in role_words(explained["proxies"]).items():
         columns = [column for column in explained["columns"] if column["role"] == role]
         if columns:
-            yield f"{role}, {meaning}{': ' + PROXIES[explained['proxies']] if role == 'P' else ''}"
+            yield f"{role}, {word}: {meaning}"
         for c in columns:
             source = "no table was released"
             if c["proposed"]:

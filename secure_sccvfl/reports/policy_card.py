@@ -27,10 +27,11 @@ WORDS = {
     "N": "held fixed: it hardly follows the protected attribute",
 }
 PROXIES = {
-    "guard": "the model sees them under a proxy penalty; a change of the protected attribute leaves them as they are",
-    "edit": "they are edited with the mediators, and decisions must not change when they do",
-    "drop": "the model does not see them",
+    "guard": "the model sees it under a proxy penalty; a change of the protected attribute leaves it as it is",
+    "edit": "it is edited with the mediators, and decisions must not change when it does",
+    "drop": "the model does not see it",
 }
+"""How proxies are handled, each of them."""
 
 
 def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) -> PolicyCard:
@@ -91,10 +92,6 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
     )
 
 
-def mask_of(card: PolicyCard) -> str:
-    return card.roles.digest()
-
-
 def card_markdown(card: PolicyCard) -> str:
     """The card for people."""
     owners = ", ".join(markdown(o.words) for o in card.owners)
@@ -110,8 +107,8 @@ def card_markdown(card: PolicyCard) -> str:
         previous = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
     return page(
         f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}{dated}",
-        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
-        f"Proxies: {PROXIES[card.proxies]}.",
+        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {card.roles.digest()[:12]}.",
+        f"A proxy: {PROXIES[card.proxies]}.",
         None if card.aware is None else markdown(card.aware.words()),
         Table(("feature", "role", "proposed", "reason", "evidence"), roles),
         *(("## Feature dictionary", Table(("feature", *ENTRY), entries)) if entries else ()),
@@ -206,4 +203,4 @@ def keep_card(path: Path, card: PolicyCard, event: str, files: Iterable[Path] = 
         from secure_sccvfl.reports.page import write_page  # which reads what was just written
 
         changed.append(write_page(path))
-    return record(path, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)
+    return record(path, event, {**facts, "mask": card.roles.digest(), "card": card.digest()}, changed)

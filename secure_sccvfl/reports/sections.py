@@ -21,9 +21,9 @@ from secure_sccvfl.reports.figures import (
     interval_words,
     listed,
     metric_words,
-    permutation_baseline,
     trusted,
 )
+from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
 from secure_sccvfl.training.modes import MODES
 
@@ -31,11 +31,6 @@ ROLES = {
     "P": ("proxy", "all but stands for the group"),
     "M": ("mediator", "may follow from the group; changes with it in counterfactuals, where decisions must stay"),
     "N": ("fixed", "hardly follows the group; stays as it is in counterfactuals"),
-}
-PROXIES = {
-    "guard": "left as it is, with a proxy penalty that keeps the model from relying on it",
-    "edit": "changes with it like a mediator, as the policy card asks",
-    "drop": "the model does not see it, as the policy card asks",
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
 """Whether noise protects a release, by the reason why it may leave."""
@@ -111,7 +106,7 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
         return
 
     def rate(figures: Mapping[str, float]) -> str:
-        permuted = permutation_baseline(figures, model)
+        permuted = figures.get(f"fr_null_{model}")
         return percent(figures[f"fr_{model}"]) + (f" ({percent(permuted)} by chance)" if permuted is not None else "")
 
     others = [
@@ -119,7 +114,7 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
         for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
         if f"fr_{model}" in baselines.get(key, {})
     ]
-    permuted = permutation_baseline(report.metrics, model)
+    permuted = report.metrics.get(f"fr_null_{model}")
     chance = f"; {percent(permuted)} where groups are permuted, which is chance" if permuted is not None else ""
     own, ends = percent(report.metrics[f"fr_{model}"]), interval_words(report, f"fr_{model}")
     story.append(
