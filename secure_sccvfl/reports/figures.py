@@ -100,7 +100,7 @@ def cf_model_words(report: Report) -> str:
     """How many counterfactual models there were, and where each takes values from; empty if there was none."""
     names = cf_models(report)
     origins = [COUNTERFACTUAL_MODELS.get(name).about for name in names]
-    about = ", ".join(f"the {place} {origin}" for place, origin in zip(ORDINALS, origins, strict=False))
+    about = ", ".join(f"the {ordinal} {origin}" for ordinal, origin in zip(ORDINALS, origins, strict=False))
     count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
     plural = "s" * (len(names) != 1)
     return f"{count} counterfactual model{plural} to say, which training never saw: {about}" if names else ""

@@ -41,7 +41,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
     a run adds, so it starts without approvals and names those of the given card in `follows`.
     """
     scores, roles, proposed, sure = report.scores, report.roles, report.proposed, report.confidence
-    place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
+    rank = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report.role_changes if "does not respond" in line}
     privacy = report.privacy
     count = privacy.releases if report.tables is None else len(report.tables["releases"])
@@ -52,7 +52,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
         if given is not None and name not in proposed:  # no table was released: the card decides every column
             decisions[name] = given.decisions[name]
             continue
-        text = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
+        text = f"score {scores[name]:.3f}, place {rank[name]} of {len(scores)}; {noisy}"
         text = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {text}"
         evidence = [Evidence(text, DISCOVERY)]
         if given is not None and name in given.decisions:
@@ -68,20 +68,20 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
         for name, column in report.data.features.items()
     }
     due = (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat()
-    made = PolicyCard(
+    card = PolicyCard(
         report.dataset, "1", tuple(map(Owner, report.party_names)), decisions, review_due=due, run=report.run
     )
-    made = replace(made, proxies=report.proxies, dictionary=dictionary, date=today.isoformat())
+    card = replace(card, proxies=report.proxies, dictionary=dictionary, date=today.isoformat())
     if given is None:
-        return made
+        return card
     return replace(
-        made,
+        card,
         version=given.version,
         owners=given.owners,
         events=given.events,
         review_due=given.review_due or due,
         aware=given.aware,
-        date=given.date or made.date,
+        date=given.date or card.date,
         dictionary={**dictionary, **{k: {**dictionary.get(k, {}), **v} for k, v in given.dictionary.items()}},
         follows={
             "version": given.version,

@@ -188,10 +188,10 @@ def information_table(report: Report) -> Table | None:
     if not report.information:
         return None
     rows = []
-    for name, known in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
+    for name, measures in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
         score = tidy(report.scores[name], 3) if name in report.scores else "no table"
-        above = "yes" if known["mi"] > known["null_high"] else "no"
-        cells = (report.roles[name], score, tidy(known["mi"], 4), tidy(known["null_high"], 4), above)
+        above = "yes" if measures["mi"] > measures["null_high"] else "no"
+        cells = (report.roles[name], score, tidy(measures["mi"], 4), tidy(measures["null_high"], 4), above)
         rows.append((name.replace("_", " "), *cells))
     titles = ("column", "role", "score", "mutual information", "by chance, up to", "above chance")
     return Table(titles, rows)
