@@ -16,7 +16,7 @@ as what was opened minus the exact value, and tests its deviation against the ch
 |---|---|---|
 | `sketch`, `risk gains` | its group; its row of every column is as long as is charged | all of it |
 | clipped `sketch` | its group, among the fewest records that S allows: it moves cells by about S / |c| | below half |
-| `residuals` | the group of a record whose kernel feature opposes its group | .6, the bound in `hsic.py` is loose |
+| `residuals` | the group of a record whose kernel feature opposes its group | .6: the bound is loose |
 | `first count` | one party has the record or lacks it | all of it |
 | `noisy gradient` | score and label: a residual of -1 or 1 on a gradient of the clipped length | all but 1e-3 |
 | `gram` | the group of a record whose two changes have the full length at a right angle | all of it |
@@ -56,13 +56,11 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, AtHolder, Attribute, Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.noisy_tables import residual_scores
+from secure_sccvfl.discovery.residuals import HALVES, Grid, dependence, residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
@@ -280,7 +278,7 @@ class ResidualsCanary(_GroupCanary):
         features = session.parties * self.each
         statistics = self.statistics(session, charger)
         (found,), _ = residual_scores(statistics, [own], [own], [attribute], features, seed=0)
-        return np.array([found[name] for name in names])
+        return np.array([found[name].item() for name in names])
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
         grid = Grid(self.rows)
@@ -441,7 +439,7 @@ class EvaluationCanary(Canary):
 
     @property
     def layout(self) -> Sums:
-        return Sums(self.task, 2, ("own",), (MAJORITY,))
+        return Sums(self.task, 2, ("own",), majority=True)
 
     def plan(self, parties: int, times: int) -> list[Release]:
         return [replace(self.layout.release(parties), times=times)]

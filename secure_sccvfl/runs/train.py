@@ -26,7 +26,7 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
-from secure_sccvfl.discovery.cached_releases import CachedReleases, CachedStatistics, RecordedStatistics
+from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
@@ -291,12 +291,11 @@ class TrainJob:
     ) -> Statistics:
         """Statistics of s: opened under MPC and kept, or those that were kept before."""
         schema, membership = self.data.schema, train.membership
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, membership)
-        if tables is None:
-            return RecordedStatistics(statistics, charger, file.keep, membership)
-        if membership is not None:
+        if tables is not None and membership is not None:
             membership.set_count(tables.common)
-        return CachedStatistics(statistics, tables)
+        where = file.keep if tables is None else None
+        given = session, schema.bins, schema.group_holders, train.rows, charger, membership
+        return SecureStatistics(*given, keep=where, cached=tables)
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
         options, data, schema = self.options, self.data, self.data.schema
@@ -333,7 +332,6 @@ class TrainJob:
         """Save this party's part of the model. charged: the key of its head's charge."""
         module = model.head if isinstance(model.head, SharedModule) else None
         weight, bias = engine.unscaled(model.head) if module is None else no_weights(module.outputs)
-        control = None if model.control is None else engine.unscaled(model.control)
         session.flush()  # with a folder or without: all parties send alike
         options = self.options
         party_model = PartyModel(
@@ -362,7 +360,6 @@ class TrainJob:
             sketches=model.sketches,
             weight=weight,
             bias=bias,
-            control=control,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},

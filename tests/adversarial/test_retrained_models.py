@@ -24,7 +24,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
 from secure_sccvfl.releases.mechanisms import HeadNoise
