@@ -274,29 +274,16 @@ def training_panels(report: Report) -> list[dict[str, str]]:
 
 
 def validity_words(report: Report) -> Iterator[str]:
-    """What counterfactuals do besides, and how well s can be recovered from the encodings: a line per attribute."""
+    """What counterfactuals do besides: a line per attribute."""
     for name, validity in report.validity.items():
-        line = f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
-        if validity.identity is not None:
-            line = (
+        if validity.identity is None:
+            yield f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
+        else:
+            yield (
                 f"Counterfactuals by {name}, on average over training records and summed over parties: columns that "
                 f"must stay move by {validity.identity:.3f}, mediators by {validity.size:.3f} of their range, of "
                 f"which {validity.support:.3f} is outside it."
             )
-        leak = validity.leak
-        if leak is not None:
-            guessed = "fewer than two groups have enough records to tell how often"
-            if leak.balanced is not None:
-                guessed = (
-                    f"{percent(leak.balanced)}, groups weighted equally; guessing gives {percent(leak.chance or 0)}. "
-                    f"Of their records it names {percent(leak.recovered or 0)} right; naming the largest group gives "
-                    f"{percent(leak.largest or 0)}"
-                )
-            line += (
-                f" From the encodings of all parties together, which nobody sees, a linear adversary would recover "
-                f"{name} of validation records: {guessed}."
-            )
-        yield line
 
 
 COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
