@@ -23,19 +23,21 @@ import pandas as pd
 from accounting.plain_text import plain
 from protocols.alignment.ids import IdRule
 from protocols.errors import InputError
-from secure_sccvfl.data.cells import (
+from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
+from secure_sccvfl.data.features import (
     SHOWN,
     WRITING,
     CellProblem,
     DataError,
+    Feature,
+    check_entries,
     cut,
+    dictionary,
     refuse,
     short,
     some,
     whole_column,
 )
-from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
-from secure_sccvfl.data.features import Feature, check_entries, dictionary
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")

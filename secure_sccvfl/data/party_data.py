@@ -17,9 +17,8 @@ import numpy as np
 from protocols.alignment.ids import IdRule
 from protocols.dealing.matching import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.cells import PLAIN
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Task
-from secure_sccvfl.data.features import DataError, Feature, check_disjoint
+from secure_sccvfl.data.features import PLAIN, DataError, Feature, check_disjoint
 from secure_sccvfl.data.files import Reader, id_rule, warn_absent, warn_constant
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Attribute, Part, Party, make_party
