@@ -106,8 +106,6 @@ class Problem:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in one party's files."""
-
     party: str
     file: str
     records: int
@@ -116,7 +114,6 @@ class Checked:
     warnings: tuple[str, ...]
 
     def as_record(self) -> dict[str, Any]:
-        """For `--json`."""
         return {"ok": not self.problems, **asdict(self)}
 
 
@@ -176,7 +173,6 @@ class _Locations:
         return Problem(cells.column, cells.what, cells.count, numbers, shown, todo or cells.todo, line)
 
     def _line(self, column: str) -> str:
-        """File and number of the line that declares a column."""
         named = re.compile(rf"\b(name|column)\s*=\s*{re.escape(toml(column))}")
         numbers = [number for number, line in enumerate(self.text, 1) if named.search(line)]
         return f"{self.name}:{numbers[0]}" if numbers else ""
@@ -215,7 +211,6 @@ def _todo(feature: Feature, cells: CellProblem, column: pd.Series) -> str:
 
 
 def _bad_cells(feature: Feature, text: pd.Series) -> list[str]:
-    """Distinct cells that a feature cannot read, gaps aside."""
     kinds = pd.Series(text.dropna().unique(), dtype="string")
     return [
         str(value)

@@ -106,7 +106,6 @@ def values_and_rare(text: pd.Series) -> tuple[list[str], list[str]]:
 
 
 def in_order(values: Sequence[str]) -> list[str]:
-    """Numbers by their size, other values as words."""
     number = pd.to_numeric(pd.Series(values, dtype="string"), errors="coerce")
     by_size = len(values) > 0 and not number.isna().any()
     return [value for _, value in sorted(zip(number if by_size else values, values, strict=True))]
@@ -296,7 +295,6 @@ def public_dates(first: datetime.date, last: datetime.date) -> tuple[datetime.da
 
 
 def _rounded(number: float) -> float:
-    """Without the dust of binary fractions."""
     return float(f"{number:.12g}")
 
 
@@ -326,7 +324,6 @@ class Draft:
     notes: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
-        """The draft as a file."""
         head: dict[str, Any] = {"party": self.party, "id": self.id, "file": self.file, **self.writing}
         if self.label is not None:
             head |= {"task": self.task, "label": self.label}
@@ -383,7 +380,6 @@ def _guessed_id(table: pd.DataFrame, party: str, name: str) -> str:
 
 
 def _label(column: pd.Series, default: Cells, notes: list[tuple[str, str]]) -> tuple[str, dict[str, Any]]:
-    """Task and entry of the label: classes, or the range of a number."""
     numbers = default.numbers(column.str.strip())
     if column.nunique() > MOST_CLASSES and not pd.isna(numbers).any():
         low, high = public_range(numbers)
@@ -393,7 +389,6 @@ def _label(column: pd.Series, default: Cells, notes: list[tuple[str, str]]) -> t
 
 
 def _groups(column: pd.Series, values: str, notes: list[tuple[str, str]]) -> dict[str, Any]:
-    """The values of the label or of a protected attribute."""
     text = column.str.strip()
     gap = PLAIN.gaps(text)
     listed, rare = values_and_rare(text[~gap])

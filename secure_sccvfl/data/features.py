@@ -50,17 +50,14 @@ def cut(value: object) -> str:
 
 
 def short(line: str) -> str:
-    """A line that may quote a long value, cut."""
     return line if len(line) <= 3 * LONGEST_VALUE else f"{line[: 3 * LONGEST_VALUE]}..."
 
 
 def some(values: Sequence[object]) -> str:
-    """The first few of several values."""
     return ", ".join(map(cut, values[:SHOWN])) + (", ..." if len(values) > SHOWN else "")
 
 
 def counted(number: int, noun: str) -> str:
-    """1 value, 2 values."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -83,7 +80,6 @@ class CellProblem:
 
     @property
     def what(self) -> str:
-        """How many cells, and what is wrong with them."""
         many = f"{counted(self.count, 'value')} " if self.count else ""
         return f"{many}{self.reason}" + (f": {self.sample}" if self.sample else "")
 
@@ -149,7 +145,6 @@ class Cells:
         return bool(self.format)
 
     def gaps(self, text: pd.Series) -> np.ndarray:
-        """Which cells are gaps."""
         marks = {*GAPS, *self.na}
         plain = text.map(plain_number, na_action="ignore") if self.na else text
         return (text.isna() | text.isin(marks) | plain.isin(marks)).to_numpy(bool)
@@ -192,7 +187,6 @@ class Cells:
         return f"{as_date(self.origin) + datetime.timedelta(days=number * DAYS[self.unit]):%Y-%m-%d}"
 
     def entry(self) -> dict[str, Any]:
-        """Its settings in a description."""
         settings = {"na": list(self.na), "thousands": self.thousands, "format": self.format, "other": self.other}
         return {key: value for key, value in settings.items() if value} | (
             {"decimal": self.decimal} if self.decimal != "." else {}
@@ -457,7 +451,6 @@ class Feature:
         return cls(**fields)
 
     def entry(self) -> dict[str, Any]:
-        """The entry of a feature dictionary that `of` reads as this feature."""
         entry: dict[str, Any] = {"name": self.name, "kind": "date" if self.cells.dated else self.kind}
         if self.kind == "category":
             entry["categories"] = list(self.categories)
@@ -474,7 +467,6 @@ class Feature:
 
 
 def _date_fields(where: str, row: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
-    """Range, edges and unit of a date: numbers since its `low`."""
     if row.get("unit", "days") not in DAYS:
         raise DataError(f"{where}: the unit of a date must be {', '.join(DAYS)}, not {cut(row['unit'])}")
     fields: dict[str, Any] = {"kind": "number", "unit": f"{cells.unit} since {cells.origin}"}
@@ -496,7 +488,6 @@ def dictionary(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Feat
 
 
 def check_disjoint(parties: Mapping[str, Sequence[Feature]]) -> None:
-    """A column belongs to one party."""
     owner: dict[str, str] = {}
     for party, features in parties.items():
         for feature in features:

@@ -111,7 +111,7 @@ def test_the_noise_has_the_scale_that_is_charged(factor):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"noise": "all-PARTIES", "PARTIES": 0}]
+    "bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"noise": "all-parties", "parties": 0}]
 )
 def test_a_bad_budget_is_refused(bad):
     with pytest.raises(ValueError, match="must"):
