@@ -111,7 +111,7 @@ def test_edits_of_some_columns_alone_give_the_same_head():
         batch = engine.bind(own.x, own.y, own.ridge, 1)
         penalty = engine.join([engine.counterfactuals(own.deltas, own.s, moving=moving)], [own.guard])
         head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.3), 4)
-        return engine.measure([head], batch, penalty, flips=True)[0], engine.logits(head, own.x)
+        return engine.measure([head], batch, penalty)[0], engine.logits(head, own.x)
 
     ((measures, logits),) = in_plaintext(problem, script)
     for seen, found in in_secret(problem, script):
