@@ -90,7 +90,7 @@ class DiscoveryJob:
             reserve=options.privacy.reserve,
             alike=same_records,
         )
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.membership)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
         features = sum(len(own) for own in schema.features)

@@ -31,7 +31,7 @@ import numpy as np
 from accounting.calibration import noise_multiplier
 from accounting.ledger import read_ledger
 from accounting.records import RecordSet
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.interface import AlignmentError
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.randomness import fresh_key
 from protocols.errors import LedgerError, ProtocolError
@@ -300,7 +300,7 @@ class EvaluateJob(ModelJob):
         result["evaluation"]["charged"] = name
         charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=same_records)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.membership)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.seam import AlignKind
+from protocols.alignment.interface import AlignKind
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS

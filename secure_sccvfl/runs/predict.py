@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from protocols.alignment.presence import unveiled
+from protocols.alignment.hidden_intersection import unveiled
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.private import private
 from protocols.records.releases import ReleasePlan
@@ -380,27 +380,27 @@ class PredictJob(ModelJob):
             judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
             result = judge.decisions(result)
         readable, fresh = np.ones((2, part.rows), np.bool_)
-        readable[table.places], fresh[table.places] = requests.readable[at], requests.fresh[at]
+        readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
-        if part.presence is not None:
+        if part.membership is not None:
             one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
-            veiled = part.presence.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
+            veiled = part.membership.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
             values, marks = veiled[:, :-1], veiled[:, -1]
         log.record(session, requests.people(at[requested[at]]))
         openings = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
         opened, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
-        if part.presence is not None and opened is not None and marks_opened is not None:
+        if part.membership is not None and opened is not None and marks_opened is not None:
             mark = opened[:, -1]
             opened, marks_opened = unveiled(opened, mark)[0], unveiled(marks_opened, mark)[0]
         why = {CHANGED: requests.changed}
         if opened is not None and marks_opened is not None:
             values_of_own = np.zeros((len(new.ids), opened.shape[1]))
-            values_of_own[at] = opened[table.places]
+            values_of_own[at] = opened[table.rows]
             mark = np.full(len(new.ids), SHOWN)
-            mark[at] = marks_opened[table.places]
+            mark[at] = marks_opened[table.rows]
             held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-            held[at] = True if part.presence is None else values_of_own[at, -1] > 0.5
-            answers = Answers(values_of_own if part.presence is None else values_of_own[:, :-1], held)
+            held[at] = True if part.membership is None else values_of_own[at, -1] > 0.5
+            answers = Answers(values_of_own if part.membership is None else values_of_own[:, :-1], held)
             answers.settle(log, requests, requested, mark, options.session.scores or self.schema.task == "regression")
             why |= answers.why
             if session.folder is not None:

@@ -290,12 +290,12 @@ class TrainJob:
         self, session: Session, train: Part, charger: Charger, tables: CachedReleases | None, file: TableFile
     ) -> Statistics:
         """Statistics of s: opened under MPC and kept, or those that were kept before."""
-        schema, presence = self.data.schema, train.presence
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
+        schema, membership = self.data.schema, train.membership
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, membership)
         if tables is None:
-            return RecordedStatistics(statistics, charger, file.keep, presence)
-        if presence is not None:
-            presence.told(tables.common)
+            return RecordedStatistics(statistics, charger, file.keep, membership)
+        if membership is not None:
+            membership.set_count(tables.common)
         return CachedStatistics(statistics, tables)
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class TrainJob:
         rows = {name: len(getattr(data.split, name)) for name in PARTS}
         if self.joins:
             rows |= {"train": len(data.split.joined), "validation": 0}
-        if problem.train.presence is not None:  # a noisy number is known, and what the split leaves of all records
+        if problem.train.membership is not None:  # a noisy number is known, and what the split leaves of all records
             rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
         return {
             "engine": "crypten",

@@ -17,8 +17,9 @@ from accounting.budget import Budget
 from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
 from launch.run_mpc import main
-from protocols.alignment.seam import UNION, Aligned
+from protocols.alignment.interface import UNION
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.matching import Aligned
 from protocols.records.chain import read_chain, unused_name
 from protocols.session.runtime import Session
 from protocols.session.saving import combined
@@ -465,7 +466,7 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     bounds = [300.0, 260.0, 280.0]
     for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
         places = [part_bounds(bounds, share) for share in SHARES[:2]]
-        assert [result["places"][name] for name in ("train", "validation")] == [b.places for b in places if b]
+        assert [result["places"][name] for name in ("train", "validation")] == [sum(b) for b in places if b]
     kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
     assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):

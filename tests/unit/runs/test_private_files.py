@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.records.private import private
 from protocols.session.runtime import tensor_of
 from protocols.session.saving import restore_share
@@ -136,7 +136,7 @@ def test_handles_with_shares_show_nothing_when_printed():
         chosen,
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
-        Presence(np.full(1, 123456789, np.int64), 1),
+        MembershipMask(np.full(1, 123456789, np.int64), 1),
         SharedPenalty(chosen, share, (own[0],)),
         SharedOptimizer(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
         SharedGrid(
