@@ -65,9 +65,8 @@ def explain(options: argparse.Namespace) -> int:
     import torch
 
     from secure_sccvfl.reports.explain import explain as explain_record
-    from secure_sccvfl.reports.explain import explain_to_party
+    from secure_sccvfl.reports.explain import explain_to_party, walk
     from secure_sccvfl.reports.folders import RunFolder
-    from secure_sccvfl.reports.walk import walk
 
     torch.set_num_threads(1)  # small models: more threads are slower
     party = RunFolder.of(options.run).host if options.party is None else options.party

@@ -12,7 +12,7 @@ from secure_sccvfl.audit.attacks.view import Gradients, TorchLogits
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.splits import Split, joined_rows
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator

@@ -27,7 +27,7 @@ JOBS = {
     "bench-discovery": "research.benchmarks.discovery:DiscoveryBenchmark",
     "bench-ops": "research.benchmarks.operations:OperationsBenchmark",
     "bench-step": "research.benchmarks.step:StepBenchmark",
-    "canary-audit": "audit.dp_audit:CanaryAudit",
+    "canary-audit": "audit.canaries:CanaryAudit",
     "discovery": "runs.discover:DiscoveryJob",
     "evaluate": "runs.evaluate:EvaluateJob",
     "predict": "runs.predict:PredictJob",

@@ -15,7 +15,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.baselines import aware_predictor
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
