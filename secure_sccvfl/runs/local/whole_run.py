@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import SessionConfig
-from protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import Report
-from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
@@ -74,7 +72,7 @@ class WholeRun:
         with plaintext_seeds(self.options, self.parties, further) as waiting:
             if pooled:
                 compared, drawn = self._compare(trained)
-            self._must_end_well(self.evaluate())
+            self.evaluate().check(self.folder / "evaluation")
             receiver = trained["parties"].index(trained["data"]["label"]["holder"])
             compared["examples"] = self._examples(drawn, receiver) if drawn else None
             if frontier := self._frontier(waiting, trained):
@@ -97,11 +95,6 @@ class WholeRun:
             results.append(seed.result())
         return joined(results, rule_in_words(self.options), trained["lambda"])
 
-    @staticmethod
-    def _must_end_well(ending: Ending) -> None:
-        if ending.code != OK:
-            raise ProtocolError(ending.cause)
-
     def evaluate(self) -> Ending:
         return self._with_model("evaluate", "evaluation")
 
@@ -118,8 +111,8 @@ class WholeRun:
         folder.mkdir(exist_ok=True)
         group = self.options.schema(self.parties).protected[0].name if self.options.training.mode == "aware" else ""
         write_records(folder / "records.csv", drawn, group)
-        self._must_end_well(
-            self._with_model("predict", "examples", records=str((folder / "records.csv").resolve()), scores=True)
+        self._with_model("predict", "examples", records=str((folder / "records.csv").resolve()), scores=True).check(
+            folder
         )
         return choose(scored(drawn, read_predictions(folder / f"party-{receiver}" / "predictions.csv")))
 
