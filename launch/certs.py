@@ -1,12 +1,12 @@
 """Certificates of a consortium. Each host makes its own key; an authority signs; a session file pins.
 
-    sccvfl certs request certs --place party-0 --name bank      on each host: its key, which stays, and a request
-    sccvfl certs authority authority                            once, at one place
+    sccvfl certs request certs --member party-0 --name bank     on each host: its key, which stays, and a request
+    sccvfl certs authority authority                            once, on one host
     sccvfl certs sign request-party-0.pem --authority authority
     sccvfl certs install party-0.pem ca.pem certs
     sccvfl certs pin session.toml certs/party-0/cert.pem        whom the session file accepts
-    sccvfl certs show certs                                     places, validity, fingerprints
-    sccvfl certs request certs --place party-0 --name bank --renew
+    sccvfl certs show certs                                     members, validity, fingerprints
+    sccvfl certs request certs --member party-0 --name bank --renew
     sccvfl certs revoke authority/issued/party-0.pem --authority authority
     python launch/certs.py throwaway --parties 3                a whole set on one machine
 
@@ -21,6 +21,7 @@ import argparse
 import datetime
 import getpass
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         return whole_set(given)
-    return COMMANDS[given[0]](given[1:])
+    words = [re.sub(r"^--place(?==|$)", "--member", word) for word in given[1:]]  # its name until November 2026
+    return COMMANDS[given[0]](words)
 
 
 @program(
@@ -50,14 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def whole_set(options: argparse.Namespace) -> int:
     from protocols.net.certificates import make_certificates
 
-    places = [str(place) for place in make_certificates(options.folder, options.parties, options.days)]
-    return answer(options, {"made": places}, *(f"made {place}" for place in places))
+    folders = [str(path) for path in make_certificates(options.folder, options.parties, options.days)]
+    return answer(options, {"made": folders}, *(f"made {path}" for path in folders))
 
 
 @program(
     "certs request",
     argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
-    argument("--place", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
+    argument("--member", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
     argument("--name", required=True, help="what the certificate calls this member"),
     argument("--renew", action="store_true", help="make a new key next to the one in use"),
 )
@@ -65,7 +67,7 @@ def _request(options: argparse.Namespace) -> int:
     """Make this host's key, which stays here, and a request for its certificate."""
     from protocols.net.enrolment import make_request
 
-    path, key = make_request(options.folder, options.place, options.name, renew=options.renew)
+    path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
         options,
         {"request": str(path), "key": key},
@@ -82,7 +84,7 @@ def _request(options: argparse.Namespace) -> int:
     argument("--ask", action="store_true", help="ask for a passphrase"),
 )
 def _authority(options: argparse.Namespace) -> int:
-    """Make the consortium's authority, at one place."""
+    """Make the consortium's authority, on one host."""
     from protocols.net.certificates import AUTHORITY, fingerprint, pem
     from protocols.net.enrolment import Authority
 
@@ -105,7 +107,7 @@ def _authority(options: argparse.Namespace) -> int:
     argument("requests", type=Path, nargs="+", help="requests of members"),
     argument("--authority", type=Path, required=True, help="the authority's folder"),
     argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
-    argument("--renew", action="store_true", help="also for places that have a valid certificate"),
+    argument("--renew", action="store_true", help="also for members that have a valid certificate"),
     argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
 )
 def _sign(options: argparse.Namespace) -> int:
@@ -119,7 +121,7 @@ def _sign(options: argparse.Namespace) -> int:
         line
         for m, path in signed
         for line in (
-            f"signed {path}: {m.place}, {m.name}, until {m.end:%F}",
+            f"signed {path}: {m.node}, {m.name}, until {m.end:%F}",
             f"  certificate {m.fingerprint}",
             f"  key {m.key}",
         )
@@ -141,7 +143,7 @@ def _install(options: argparse.Namespace) -> int:
     return answer(
         options,
         member.as_record(),
-        f"installed in {options.folder / member.place}, until {member.end:%F}: {member.fingerprint}",
+        f"installed in {options.folder / member.node}, until {member.end:%F}: {member.fingerprint}",
     )
 
 
@@ -150,11 +152,11 @@ def _install(options: argparse.Namespace) -> int:
     argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
 )
 def _show(options: argparse.Namespace) -> int:
-    """Places, validity and fingerprints."""
+    """Members, validity and fingerprints."""
     from protocols.net.enrolment import members
 
     listed = members(options.folder)
-    lines = [f"{m.place}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
+    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
     return answer(options, [m.as_record() for m in listed], *lines)
 
 
@@ -162,7 +164,7 @@ def _show(options: argparse.Namespace) -> int:
     "certs pin",
     argument("session", type=Path, help="the session file"),
     argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
-    argument("--drop", action="append", default=[], metavar="PLACE", help="no longer accept this place's"),
+    argument("--drop", action="append", default=[], metavar="MEMBER", help="no longer accept this member's"),
     argument("--print", action="store_true", help="print the session file instead of writing it"),
 )
 def _pin(options: argparse.Namespace) -> int:
@@ -171,25 +173,25 @@ def _pin(options: argparse.Namespace) -> int:
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
-    if len({member.place for member in add}) < len(add):
-        raise ConfigError("two certificates are for the same place: name the one to pin")
+    if len({member.node for member in add}) < len(add):
+        raise ConfigError("two certificates are for the same member: name the one to pin")
     now = datetime.datetime.now(datetime.UTC)
     if ended := [member for member in add if not member.valid(now)]:
-        raise ConfigError(f"the certificate of {ended[0].place} is not valid now, but until {ended[0].end:%F}")
+        raise ConfigError(f"the certificate of {ended[0].node} is not valid now, but until {ended[0].end:%F}")
     if not add and not options.drop:
-        raise ConfigError("name the certificates to pin, or --drop a place")
+        raise ConfigError("name the certificates to pin, or --drop a member")
     text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)
     if not options.print:
         part = options.session.with_name(options.session.name + ".part")
         part.write_text(text, encoding="utf-8")
         os.replace(part, options.session)
     if options.json:
-        return answer(options, {m.place: m.fingerprint for m in add})
+        return answer(options, {m.node: m.fingerprint for m in add})
     if options.print:
         print(text)
         return OK
     for m in add:
-        say(f"pinned {m.place}  {m.name}  {m.fingerprint}")
+        say(f"pinned {m.node}  {m.name}  {m.fingerprint}")
     try:
         load_session(options.session)
     except ConfigError as error:

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.account import read_account
-from accounting.budget import Budget
+from accounting.budget import Budget, read_account
 from accounting.events import Sensitivity
-from accounting.ledger import FileSets, read_ledger
 from accounting.records import RecordSet
 from protocols.config import SessionConfig
 from protocols.errors import PeerError, ProtocolError
@@ -193,7 +191,7 @@ def test_one_ledger_that_knows_a_name_stops_all(tmp_path: Path) -> None:
 def problems(home: Path, *runs: str) -> list[str]:
     """What an audit finds in the release logs of party 1 in these runs, beside the ledger as it is."""
     ledger = home / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
-    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    account = read_account(ledger)
     return list(unpaid(account, [home / run / "party-1" / "releases.jsonl" for run in runs]))
 
 
