@@ -44,7 +44,7 @@ def init(options: argparse.Namespace) -> int:
 
 
 def draft(options: argparse.Namespace) -> int:
-    from secure_sccvfl.data.drafts.draft import draft_of
+    from secure_sccvfl.data.drafts import draft_of
 
     if options.file is None:
         raise ConfigError("name your file, or the drafts to --merge")
@@ -64,7 +64,7 @@ def draft(options: argparse.Namespace) -> int:
 
 
 def merge(options: argparse.Namespace) -> int:
-    from secure_sccvfl.data.drafts.merge import merged, read_draft, session_text
+    from secure_sccvfl.data.drafts import merged, read_draft, session_text
     from secure_sccvfl.data.files import description_text
 
     if not options.name:
@@ -125,8 +125,8 @@ def check(options: argparse.Namespace) -> int:
     to do. Warnings are about traps that your own columns show: one value only, an identifier, a copy of the
     label or of the protected column. Only your own files are read, and nothing is sent.
     """
-    from secure_sccvfl.data.cells import counted
-    from secure_sccvfl.data.drafts.check import check as read
+    from secure_sccvfl.data.checks import check as read
+    from secure_sccvfl.data.features import counted
 
     result = read(options.description, options.party, options.file)
     lines = [f"{result.file} as {result.party}: {result.records} records, {result.columns} columns"]
