@@ -22,7 +22,7 @@ from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.features import NOTES
 
 if TYPE_CHECKING:
-    from secure_sccvfl.data.party_data import Schema
+    from secure_sccvfl.data.party_data import Schema  # imports torch, which readers of a report need not
 
 CARD, DESCRIPTION = "card.json", "description.toml"
 """Copies of the public files that a run was given, in each party's folder."""
