@@ -51,8 +51,6 @@ class Facts:
     gain: bool = False
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
-    leak: bool = False
-    controls: str = "none"
     tables: str = ""
     align: str = "exact"
     private_model: bool = False
@@ -220,11 +218,6 @@ def _announced(facts: Facts) -> int:
 def _projected(facts: Facts) -> int:
     """How often scores are computed under MPC."""
     return _sketches(facts) if facts.score == "hsic" else 0
-
-
-def _compared(facts: Facts) -> bool:
-    """Whether a model without mediators and proxies is trained for comparison."""
-    return facts.evaluation == "noisy" and facts.controls != "none" and not facts.private_model
 
 
 ALIGNMENT = Kind(
@@ -421,18 +414,6 @@ FEATURES = Kind(
     purpose="announced: features of each party, by the public dictionary",
     why="by the public dictionary",
 )
-LEFT_OUT = Kind(
-    title="left out",
-    stage="edits",
-    basis="follows",
-    what="which encoded columns are of mediators and proxies",
-    purpose="announced: 1 for each encoded column that the comparison without mediators leaves out; follows from "
-    "the roles",
-    about="nobody: the public roles",
-    why="with noisy evaluation and a model that is not private; follows from the roles and the public dictionary",
-    follows=("hsic", "scores"),
-    times=lambda facts: int(_compared(facts)),
-)
 MOVED_FIXED = Kind(
     title="moved-fixed",
     stage="edits",
@@ -536,7 +517,7 @@ VALIDATION_SUMMARY = _exact(
     what="loss, gap and spread for each weight",
     purpose="not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of "
     "flips under own edits of the validation part, for each lambda",
-    why="only with `evaluation = exact`; the flip rate is 0 without a `flip_target`",
+    why="only with `evaluation = exact`; the last number, a flip rate of earlier versions, is 0",
     times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > facts.private_model),
 )
 TEMPERATURE_CHOICE = _exact(
@@ -547,19 +528,6 @@ TEMPERATURE_CHOICE = _exact(
     why="only with `evaluation = exact`: which of 25 temperatures calibrates best, as 24 bits: does the validation "
     "loss rise from each to the next; not with `private_model`",
     times=lambda facts: int(facts.evaluation == "exact" and not facts.private_model),
-)
-LEAK = _exact(
-    title="leak",
-    shape=("4",),
-    what="how well the group can be guessed from what is shared",
-    purpose="not private: share of validation records whose group a linear adversary recovers from the "
-    "representations, as a mean over groups and over records; share of the largest group; how many groups were "
-    "counted",
-    about="validation records: s; training records: s",
-    why="only with `evaluation = exact`, once for each protected attribute: an adversary fitted under MPC recovers "
-    "s from the encodings of all parties; over the groups with `min_group` records. By default only on data that "
-    "may be pooled (`leak = true` asks for it on others)",
-    times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
 )
 EVALUATION = Kind(
     title="evaluation",
@@ -668,8 +636,8 @@ NOISY_GRADIENT = Kind(
 CATALOGUE: tuple[Kind, ...] = (
     *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, SKETCH, PRESENT, RESIDUALS, RISK_GAINS),
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
-    *(REDRAWN_P_VALUES, COLUMNS, FEATURES, LEFT_OUT, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
-    *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, LEAK, EVALUATION, EXACT_EVALUATION, SLICES),
+    *(REDRAWN_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
+    *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION, SLICES),
     *(PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
 )
 """Every kind, in the order of plans."""

@@ -332,7 +332,6 @@ class TrainJob:
         """Save this party's part of the model. charged: the key of its head's charge."""
         module = model.head if isinstance(model.head, SharedModule) else None
         weight, bias = engine.unscaled(model.head) if module is None else no_weights(module.outputs)
-        control = None if model.control is None else engine.unscaled(model.control)
         session.flush()  # with a folder or without: all parties send alike
         options = self.options
         party_model = PartyModel(
@@ -361,7 +360,6 @@ class TrainJob:
             sketches=model.sketches,
             weight=weight,
             bias=bias,
-            control=control,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},

@@ -104,21 +104,6 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
         assert not any(length in rows for entry in made for length in entry["shape"])
 
 
-def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
-    """On public data and without a private head, whose lambda is fixed."""
-    rule = ("--gap-target", "0.02", "--evaluation", "noisy", "--no-private-model")
-    run_mpc("--dataset", "german", "--out", "run", *SHORT, *rule, "--seeds", "2", cwd=tmp_path)
-    run = tmp_path / "run"
-    report = json.loads((run / "report.json").read_text())
-    assert report["lambda"] is None and report["temperature"] == 1.0
-    assert [(t["lam"], t["validation"]) for t in report["trials"]] == [(8.0, None), (16.0, None)]
-    assert "chosen under MPC" in (run / "report.html").read_text()
-    assert not list(run.glob("party-*/judge-*")) and report["frontier"] is None, "nothing looks at records exactly"
-    assert set(report["baselines"]) == {"majority", "drop_m"}, "these are computed in secret"
-    assert not {"validation summary", "temperature choice"} & {r["name"] for r in report["releases"]}
-    assert not any(verify(run).values())
-
-
 def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     data = pooled("german", 3)
     rows = make_split(data, "iid", 0).test[:40]

@@ -9,7 +9,6 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.releases.catalogue import EARLY_STOPPING, EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import ValidityWeights
-from secure_sccvfl.training.config import EvaluationKind
 from secure_sccvfl.training.modes.options import RunOptions
 
 
@@ -79,9 +78,9 @@ class SplitConfig:
 def split_config(options: RunOptions) -> SplitConfig:
     """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own.
 
-    Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping. It
-    stops early only where evaluation is exact, since every stopping bit is a figure of validation records. Elsewhere
-    it takes `training.steps`. The head has the table's rate with momentum: Adam would divide by roots under MPC.
+    Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping, whose
+    bits are figures of validation records. The head has the table's rate with momentum: Adam would divide by roots
+    under MPC.
     """
     weights = ValidityWeights(
         options.training.weight_identity, options.training.weight_support, options.training.weight_leak
@@ -105,17 +104,15 @@ def split_config(options: RunOptions) -> SplitConfig:
         warmup=options.training.warmup,
         dropout=column.dropout,
         columns=column.columns,
-        patience=column.patience if options.evaluation.kind == "exact" else 0,
+        patience=column.patience,
         weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
     )
 
 
-def split_releases(
-    parties: int, config: SplitConfig, task: Task = "binary", evaluation: EvaluationKind = "exact"
-) -> list[Release]:
+def split_releases(parties: int, config: SplitConfig, task: Task = "binary") -> list[Release]:
     """What `split` opens besides what the engine does, known before the session."""
     facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
-    checks = len(config.kept_at) + int(evaluation == "exact")  # the last check is about validation records
+    checks = len(config.kept_at) + 1  # the last check is about validation records
     return [
         *GRADIENT.releases(facts, times=config.most),
         *EDITING_PARTIES.releases(facts),

@@ -64,8 +64,6 @@ class Aware(Sealed):
                 f"mode aware needs a card that decides every column; {left[0]!r} is left to discovery. The size of "
                 "the model follows from the roles, and would tell the dealer what discovery found"
             )
-        if options.model.encoder != "plain":
-            raise ConfigError(f"mode aware needs the plain encoder, not {options.model.encoder}")
         if len(schema.protected) != 1:
             raise ConfigError(f"mode aware takes one protected attribute; {schema.name} has {len(schema.protected)}")
         check_budget(options, schema)

@@ -74,7 +74,6 @@ def test_the_mode_refuses_what_it_does_not_support(tmp_path):
     mode, schema = gradient_mode("aware"), RunOptions().schema(3)
     mode.check(RunOptions.of({"mode": "aware", "card": card}), schema)
     for settings, told in (
-        ({"encoder": "random", "private_model": False}, "needs the plain encoder, not random"),
         ({"dp_sampling": 0.5}, "dp_sampling is for mode dp"),
         ({"card": ""}, "must declare it"),
     ):
