@@ -25,7 +25,7 @@ from typing import Any
 
 from protocols.config import SessionConfig, node_folder
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
-from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, place_in, sign
+from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, node_in, sign
 from protocols.session.runtime import Session
 
 PURPOSE = "heads"
@@ -82,7 +82,7 @@ def broken_signatures(
             yield f"{party} has not signed"
             continue
         certificate = str(result["certificate"]).encode()
-        if place_in(certificate, parties) != rank:
+        if node_in(certificate, parties) != rank:
             yield f"the certificate with the signature of {party} is not that of {party}"
         elif pins and fingerprint(certificate) != pins.get(party):
             yield f"the signature of {party} is by another certificate than the session file names"

@@ -54,6 +54,8 @@ LONGEST = 61
 _FACTOR_BITS = 16
 _FINE = 1 << 14
 """A divisor of at least this size may stand for a factor: rounding it is off by 2^-15."""
+_LARGEST = 1 << 62
+"""No divisor is larger: a factor that would need one is below the unit of every result."""
 _LARGE = 1 << 8
 """A divisor of at least this size may be rounded where it is only divided."""
 _SHORT_SUM, _MOST_SUM = 2.0**30, 2.0**62
@@ -257,7 +259,7 @@ def added(x: Value, y: Value, sign: int) -> Sum:
 def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     """The whole factor and the divisor that turn x with `have` fractional bits into |p| / q x with `wanted`."""
     size, lift, unit = abs(p), 1 << max(0, wanted - have), 1 << max(0, have - wanted)
-    if size == 1 or (size > 0 and unit * q / size >= _FINE):
+    if size == 1 or (size > 0 and _FINE <= unit * q / size < _LARGEST):
         divisor: float = unit * q if size == 1 else unit * q / size
         if divisor >= _LARGE or float(divisor).is_integer():
             return lift, round(divisor)

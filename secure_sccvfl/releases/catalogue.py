@@ -90,6 +90,30 @@ def once(facts: Facts) -> int:
     return 1
 
 
+_ABOUT: Mapping[Stage, str] = {
+    "alignment": "all records: which parties hold them",
+    "discovery": "training records: s and the columns of the owner",
+    "inputs": "nobody: the public description",
+    "edits": "training records: s and the columns of the owner",
+    "head": "training records: x, label and s",
+    "validation": "validation records: x, label and s",
+    "split": "training records: x, label and s",
+    "dp": "training records: label, x of P",
+    "evaluation": "test records: x, label and s",
+    "exact evaluation": "test records: x, label and s",
+    "prediction": "new records: columns of all parties",
+}
+_RECEIVER: Mapping[Receivers, str] = {"all": "all parties", "owner": "party P", "receiver": "the receiver"}
+_EPSILON: Mapping[Basis, str] = {
+    "charged": "training ledger",
+    "follows": "no further cost: computed from {}",
+    "public": "none needed: public",
+    "exact": "none: for public data, or if all parties agree before training",
+    "uncharged": "none",
+    "asked": "none: one answer for each person and model, counted",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One kind of value that leaves the computation.
@@ -121,12 +145,24 @@ class Kind:
     times: Callable[[Facts], int] = once
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "about", self.about or _ABOUT[self.stage])
         if self.basis == "charged" and self.charge is None:
             object.__setattr__(self, "charge", self.title.removesuffix(" for party P"))
         if (self.basis == "charged") != bool(self.charge) or (self.basis == "charged") != bool(self.canary):
             raise ValueError(f"{self.title}: a charged release, and no other, has a charge and a canary")
         if (self.basis == "follows") != bool(self.follows):
             raise ValueError(f"{self.title}: a release that follows from others, and no other, names them")
+
+    @property
+    def receiver(self) -> str:
+        return _RECEIVER[self.to]
+
+    @property
+    def epsilon(self) -> str:
+        """What it costs, in words."""
+        if self.basis == "charged" and self.stage == "evaluation":
+            return "evaluation ledger"
+        return _EPSILON[self.basis].format(", ".join(self.follows))
 
     @property
     def name(self) -> str:
@@ -641,58 +677,6 @@ CATALOGUE: tuple[Kind, ...] = (
     *(PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
 )
 """Every kind, in the order of plans."""
-
-_ABOUT: Mapping[Stage, str] = {
-    "alignment": "all records: which parties hold them",
-    "discovery": "training records: s and the columns of the owner",
-    "inputs": "nobody: the public description",
-    "edits": "training records: s and the columns of the owner",
-    "head": "training records: x, label and s",
-    "validation": "validation records: x, label and s",
-    "split": "training records: x, label and s",
-    "dp": "training records: label, x of P",
-    "evaluation": "test records: x, label and s",
-    "exact evaluation": "test records: x, label and s",
-    "prediction": "new records: columns of all parties",
-}
-_RECEIVER: Mapping[Receivers, str] = {"all": "all parties", "owner": "party P", "receiver": "the receiver"}
-_EPSILON: Mapping[Basis, str] = {
-    "charged": "training ledger",
-    "follows": "no further cost: computed from {}",
-    "public": "none needed: public",
-    "exact": "none: for public data, or if all parties agree before training",
-    "uncharged": "none",
-    "asked": "none: one answer for each person and model, counted",
-}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table of releases in docs/releases.md."""
-
-    name: str
-    what: str
-    receiver: str
-    about: str
-    epsilon: str
-    why: str
-    canary: str
-
-
-def rows() -> list[Row]:
-    """The table of releases, one row for each kind. canary: "" for a kind that is not charged."""
-    return [
-        Row(
-            kind.title,
-            kind.what,
-            _RECEIVER[kind.to],
-            kind.about or _ABOUT[kind.stage],
-            "evaluation ledger" if kind is EVALUATION else _EPSILON[kind.basis].format(", ".join(kind.follows)),
-            kind.why,
-            kind.canary,
-        )
-        for kind in CATALOGUE
-    ]
 
 
 def plan_of(facts: Facts, *stages: Stage) -> list[Release]:

@@ -54,10 +54,9 @@ from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_e
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
-from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, spent_in
+from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, raise_cap, spent_in
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, common_records, split_records
 from secure_sccvfl.runs.files import ModelError

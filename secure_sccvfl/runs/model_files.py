@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.runs.files import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind

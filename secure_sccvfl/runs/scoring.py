@@ -28,7 +28,7 @@ from secure_sccvfl.metrics.noisy import (
 from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.aware import hypotheses
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel

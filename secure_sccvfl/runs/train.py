@@ -31,7 +31,6 @@ from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import (
@@ -41,6 +40,7 @@ from secure_sccvfl.releases.ledgers import (
     finished_head,
     keep_copy,
     open_budget,
+    raise_cap,
     spent_figures,
 )
 from secure_sccvfl.releases.record_key import record_key

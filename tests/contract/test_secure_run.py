@@ -14,8 +14,7 @@ from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
 from secure_sccvfl.runs.evaluate import EvaluateJob

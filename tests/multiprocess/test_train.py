@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.account import read_account
-from accounting.ledger import FileSets, read_ledger
+from accounting.budget import read_account
 from protocols.records.chain import read_chain
 from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
@@ -254,7 +253,7 @@ def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event
     run = tmp_path / "run"
     report = json.loads((run / "report.json").read_text())
     ledger = run / "party-0" / "ledger.jsonl"
-    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    account = read_account(ledger)
     paid = [event.name.rpartition("-")[0] for event in account.events]
     logs = [read_chain(run / "party-0" / name) for name in ("releases.jsonl", "releases-1.jsonl")]
     shown = [[entry["release"] for entry in log] for log in logs]
@@ -307,7 +306,7 @@ def test_a_private_head_that_was_interrupted_is_trained_again_under_the_same_cha
     run = tmp_path / "run"
     for rank in range(3):
         ledger = run / f"party-{rank}" / "ledger.jsonl"
-        charged = [event.name for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).events]
+        charged = [event.name for event in read_account(ledger).events]
         assert charged == ["sketch-0", "sketch-1", "head", "head output"], "each is charged once"
     budget = json.loads((run / "privacy_budget.json").read_text())
     assert 7.9 < budget["epsilon_rdp"] <= 8

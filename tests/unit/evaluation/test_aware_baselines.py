@@ -24,8 +24,7 @@ from secure_sccvfl.evaluation.metrics import (
 )
 from secure_sccvfl.evaluation.prepared import own_rows, prepare
 from secure_sccvfl.models.generators import GeneratorConfig
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.training.config import TrainConfig
 
 CONFIG = TrainConfig(generator=GeneratorConfig(kind="minimal", draws=4), lambdas=(4.0,), refreshes=0)

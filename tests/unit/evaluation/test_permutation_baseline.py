@@ -17,8 +17,7 @@ from secure_sccvfl.evaluation.counterfactual_models.validity import failed_check
 from secure_sccvfl.evaluation.metrics import flat
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.evaluation.scoring import fit_counterfactuals
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.reports.tables import markdown
 
 SEEDS = range(400, 404)

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.policy.card import PolicyCard, read_card, shipped_card
-from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S, AwareEntry
+from secure_sccvfl.policy.card import LEGAL_NOTE, USES_S, AwareEntry, PolicyCard, read_card, shipped_card
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown
 from secure_sccvfl.runs.predict import PredictJob

@@ -13,8 +13,7 @@ from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.encoders import fit_encoder
 from secure_sccvfl.models.generators import make_generator
-from secure_sccvfl.policy.card import PolicyCard, shipped_card
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard, shipped_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
