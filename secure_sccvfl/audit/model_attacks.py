@@ -16,7 +16,7 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, SHOWN
 from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View, folds
 from secure_sccvfl.audit.evaluation import CONTROL, OURS, Progress, Row, ViewAttacks, white_box_rows
 from secure_sccvfl.audit.finished_run import FinishedRun
-from secure_sccvfl.evaluation.prepared import Prepared
+from secure_sccvfl.evaluation.methods import Prepared
 from secure_sccvfl.evaluation.views import LinearModel, codes_of, gram_noise, model_views, white_box_view
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.base import noise_multiplier_of

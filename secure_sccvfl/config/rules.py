@@ -76,7 +76,7 @@ def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any
     """The settings of a method, where they are not the defaults, which are those of `scc`.
 
     Steps of method `paper` after its warm-up are those of its table, which stops early. With noisy evaluation nothing
-    stops early (`research.split.settings`): there it takes the patience, the fewest that the paper can take.
+    stops early (`research.split.mode`): there it takes the patience, the fewest that the paper can take.
     """
     if method == "scc":
         return {}

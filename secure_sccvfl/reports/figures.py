@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from accounting.charts import Dot, forest, number, percent
 from accounting.tables import Table
-from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
-from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, LEAST_AUC, MOST_MMD, MOST_NULL, OWN
 from secure_sccvfl.metrics.rates import wilson
 from secure_sccvfl.reports.results import Rate, Report
 

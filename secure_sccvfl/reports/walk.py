@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from accounting.charts import percent, tidy
-from secure_sccvfl.evaluation.explained import OURS, PLAIN
+from secure_sccvfl.evaluation.examples import OURS, PLAIN
 from secure_sccvfl.reports.figures import listed
 from secure_sccvfl.reports.results import Change, Description, Example, Outcome, decode
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.research.benchmarks.alignment import PEER, ids_of, measure, parsed
+from secure_sccvfl.research.benchmarks.preparation import PEER, ids_of, measure_alignment, parsed
 
 
 def test_both_modes_are_measured_and_a_peer_that_is_not_installed_is_named() -> None:
     told: list[str] = []
-    result = measure(told.append, ["hidden:200:2", "revealed:100:3"])
+    result = measure_alignment(told.append, ["hidden:200:2", "revealed:100:3"])
     rows = result.data["rows"]
     assert [(row["system"], row["ids"], row["parties"]) for row in rows] == [
         ("hidden", 200, 2),

@@ -24,7 +24,7 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.research.reproduction.role_stability import same_roles
+from secure_sccvfl.research.role_stability import same_roles
 from tests.support.reference import reference
 
 

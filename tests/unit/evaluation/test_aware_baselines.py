@@ -10,10 +10,9 @@ from scipy.special import expit
 
 import secure_sccvfl as scc
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.baselines import aware_of, erm
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.metrics import (
+from secure_sccvfl.evaluation.methods import METHODS, aware_of, erm, own_rows, prepare
+from secure_sccvfl.evaluation.scoring import (
     AwarePredictor,
     evaluate,
     flat,
@@ -22,7 +21,6 @@ from secure_sccvfl.evaluation.metrics import (
     stability,
     with_s_fixed,
 )
-from secure_sccvfl.evaluation.prepared import own_rows, prepare
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision

@@ -9,6 +9,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.counterfactual_fits import CategoryMove, NumberMove, coupled, shrunk
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     Case,
@@ -17,9 +18,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     Counterfactuals,
     make_counterfactuals,
 )
-from secure_sccvfl.evaluation.counterfactual_models.conditional import coupled
-from secure_sccvfl.evaluation.counterfactual_models.marginal import CategoryMove, NumberMove, shrunk
-from secure_sccvfl.evaluation.metrics import (
+from secure_sccvfl.evaluation.scoring import (
     base_rate_cut,
     edit_quality,
     evaluate,

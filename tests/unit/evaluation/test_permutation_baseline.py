@@ -6,17 +6,15 @@ import pytest
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.baselines import erm
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     CounterfactualModel,
     Counterfactuals,
+    failed_checks,
     shuffled,
 )
-from secure_sccvfl.evaluation.counterfactual_models.validity import failed_checks
-from secure_sccvfl.evaluation.metrics import flat
-from secure_sccvfl.evaluation.prepared import prepare
-from secure_sccvfl.evaluation.scoring import fit_counterfactuals
+from secure_sccvfl.evaluation.methods import erm, prepare
+from secure_sccvfl.evaluation.scoring import fit_counterfactuals, flat
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.reports.tables import markdown

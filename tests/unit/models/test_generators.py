@@ -19,7 +19,7 @@ from secure_sccvfl.models.minimal_generator import maximal_coupling
 from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.research.paper.posteriors import pseudo_groups
+from secure_sccvfl.research.paper.generators import pseudo_groups
 
 DATA = load("acs12")
 PARTIES = make_parties(DATA)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from secure_sccvfl.research.paper.adversary import Adversary, reverse
+from secure_sccvfl.research.paper.networks import Adversary, reverse
 
 ROWS = 200
 Z = torch.eye(2)[torch.arange(ROWS) % 2]

@@ -9,21 +9,19 @@ from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import default_run, prepare, without_noise
-from secure_sccvfl.evaluation.summary import interval
+from secure_sccvfl.evaluation.methods import METHODS, default_run, prepare, without_noise
+from secure_sccvfl.evaluation.scoring import interval
 from secure_sccvfl.reports.tables import markdown
-from secure_sccvfl.research.paper.roles import Masks
-from secure_sccvfl.research.paper.settings import settings_of
-from secure_sccvfl.research.reproduction import experiments, tables
-from secure_sccvfl.research.reproduction.experiments import (
+from secure_sccvfl.research import experiments, tables
+from secure_sccvfl.research.experiments import (
     CONTROL,
     EXPERIMENTS,
     SeedRun,
     run_seed,
 )
-from secure_sccvfl.research.reproduction.summary import summarise
-from secure_sccvfl.research.reproduction.tables import Part, reproduce
+from secure_sccvfl.research.paper.roles import Masks
+from secure_sccvfl.research.paper.settings import settings_of
+from secure_sccvfl.research.tables import Part, reproduce, summarise
 
 DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}

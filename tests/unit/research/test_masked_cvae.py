@@ -6,9 +6,8 @@ import torch
 
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.research.paper.adversary import Adversary
-from secure_sccvfl.research.paper.encoder import restore_training, training_state
-from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms, MaskedCvae
+from secure_sccvfl.research.paper.generators import GeneratorTerms, MaskedCvae
+from secure_sccvfl.research.paper.networks import Adversary, restore_training, training_state
 
 ROWS, CONTEXT = 120, 3
 LAYOUT = Layout.of(

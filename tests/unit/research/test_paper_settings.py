@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms
+from secure_sccvfl.research.experiments import methods_of
+from secure_sccvfl.research.paper.generators import GeneratorTerms
 from secure_sccvfl.research.paper.methods import (
     COMPONENTS,
     PAPER_ABLATIONS,
@@ -15,7 +16,6 @@ from secure_sccvfl.research.paper.methods import (
     paper_with,
 )
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, PaperSettings, settings_of
-from secure_sccvfl.research.reproduction.experiments import methods_of
 
 TABLE = {
     "german": (64, 0.05, 8, "adamw", 0.015, 0.010, 0.005, 300, 300, 40, 35),

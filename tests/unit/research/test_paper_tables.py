@@ -9,9 +9,9 @@ import pytest
 from launch import reproduce as program
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.reports.tables import paper_figure, paper_figures
-from secure_sccvfl.research.reproduction import experiments, secure_runs, tables
-from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS, methods_of
-from secure_sccvfl.research.reproduction.tables import FIVE, SEEDS, THREE, TWO, Part, index, plan, run_plan
+from secure_sccvfl.research import experiments, secure_runs, tables
+from secure_sccvfl.research.experiments import EXPERIMENTS, methods_of
+from secure_sccvfl.research.tables import FIVE, SEEDS, THREE, TWO, Part, index, plan, run_plan
 
 INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"
 TINY = (

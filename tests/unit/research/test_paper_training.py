@@ -19,12 +19,12 @@ from secure_sccvfl.discovery.decisions import decide
 from secure_sccvfl.discovery.evidence import Evidence
 from secure_sccvfl.discovery.scores import probability_gap, table_hsic
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals, make_counterfactuals
-from secure_sccvfl.evaluation.metrics import stability
-from secure_sccvfl.evaluation.prepared import Fitted, prepare
+from secure_sccvfl.evaluation.methods import Fitted, prepare
+from secure_sccvfl.evaluation.scoring import stability
 from secure_sccvfl.policy.roles import Role
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.research.paper import fractions, methods
-from secure_sccvfl.research.paper.generators import Generators, Records, read_columns, records_of
+from secure_sccvfl.research import role_stability
+from secure_sccvfl.research.paper import methods
 from secure_sccvfl.research.paper.methods import (
     COMPONENTS,
     SWITCHES,
@@ -36,7 +36,7 @@ from secure_sccvfl.research.paper.methods import (
 from secure_sccvfl.research.paper.networks import SplitNetwork, TrainedNetwork, against_rest, task_loss
 from secure_sccvfl.research.paper.roles import Masks, edited_names
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
-from secure_sccvfl.research.paper.trainer import JointTraining
+from secure_sccvfl.research.paper.trainer import Generators, JointTraining, Records, read_columns, records_of
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.plain import log_loss
 
@@ -335,10 +335,10 @@ def test_fractions_are_those_of_the_lowest_mean_objective_on_validation(monkeypa
         pair = given["rho_m"], given["rho_p"]
         return lambda ready: SimpleNamespace(worth=worth.get(pair, (1.0, 1.0))[ready])
 
-    monkeypatch.setattr(fractions, "paper_with", fitted)
-    monkeypatch.setattr(fractions, "validation_objective", lambda found: found.worth)
-    rows = fractions.by_validation({700: 0, 701: 1})
-    assert len(rows) == len(fractions.RHO_M) * len(fractions.RHO_P)
+    monkeypatch.setattr(role_stability, "paper_with", fitted)
+    monkeypatch.setattr(role_stability, "validation_objective", lambda found: found.worth)
+    rows = role_stability.by_validation({700: 0, 701: 1})
+    assert len(rows) == len(role_stability.RHO_M) * len(role_stability.RHO_P)
     assert (rows[0]["rho_m"], rows[0]["rho_p"], rows[0]["objective"]) == (0.6, 0.5, 0.6)
     assert rows[0]["seeds"] == {700: 0.6, 701: 0.6}
     assert rows[-1] == {"rho_m": 0.15, "rho_p": 0.75, "objective": None, "seeds": {700: 0.1, 701: None}}

@@ -13,13 +13,10 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.baselines import erm, scc
 from secure_sccvfl.evaluation.counterfactual_models import FIRST
-from secure_sccvfl.evaluation.examples import versions
-from secure_sccvfl.evaluation.explained import DRAWS, column_sizes, explained, most_frequent, moves
-from secure_sccvfl.evaluation.information import information, mutual_information
-from secure_sccvfl.evaluation.pooled import ready_with
-from secure_sccvfl.evaluation.prepared import own_rows
+from secure_sccvfl.evaluation.examples import DRAWS, column_sizes, explained, most_frequent, moves, versions
+from secure_sccvfl.evaluation.methods import erm, own_rows, scc
+from secure_sccvfl.evaluation.pooled import information, mutual_information, ready_with
 from secure_sccvfl.evaluation.scoring import fit_counterfactuals
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
@@ -37,8 +34,8 @@ from secure_sccvfl.research.qualitative import (
     mixing,
     read_s,
     recourse,
+    write_qualitative,
 )
-from secure_sccvfl.research.qualitative_tables import write_qualitative
 from secure_sccvfl.runs.description import describe
 from secure_sccvfl.training.config import TrainConfig
 

@@ -10,14 +10,14 @@ from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.paper import fractions
-from secure_sccvfl.research.reproduction.role_stability import (
+from secure_sccvfl.research import role_stability
+from secure_sccvfl.research.role_stability import (
     BUDGETS,
     SCORES,
     compared,
     jackknife,
+    run_settings,
     same_roles,
-    settings_of,
 )
 
 
@@ -81,7 +81,7 @@ def test_the_same_runs_differ_by_nothing():
 
 def test_a_default_run_leaves_less_for_its_tables():
     data = load("heart")
-    alone, default = (settings_of(data, budget, "hsic")[1] for budget in BUDGETS)
+    alone, default = (run_settings(data, budget, "hsic")[1] for budget in BUDGETS)
     assert default.multiplier > 1.3 * alone.multiplier, "a private head takes its share"
     assert default.epsilon == alone.epsilon == 8.0
 
@@ -91,14 +91,14 @@ OWNERS = {"a": "bank", "b": "bank", "c": "bureau", "d": "bureau"}
 
 def test_roles_of_the_paper_are_compared_by_pairs_and_chance_is_taken_within_parties():
     runs = [Roles(dict(zip("abcd", roles, strict=True))) for roles in ("MNMM", "NMMM", "MNMM")]
-    told = fractions.agreement(runs, OWNERS)
+    told = role_stability.agreement(runs, OWNERS)
     assert told["same"] == pytest.approx((0.5 + 1.0 + 0.5) / 3) and told["pairs"] == 3
     assert told["chance"] == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4), "a party whose roles are fixed always agrees"
 
 
 def test_the_program_writes_roles_of_the_paper_fractions_and_how_they_were_made(tmp_path, monkeypatch, capsys):
     for name, value in {"RHO_M": (0.6,), "RHO_P": (0.5,), "DEVELOPMENT": range(700, 701), "DRAWS": 2}.items():
-        monkeypatch.setattr(fractions, name, value)
+        monkeypatch.setattr(role_stability, name, value)
     assert main(["letter-roles", "--dataset", "heart", "--seeds", "2", "--out", str(tmp_path)]) == 0
     told = json.loads((tmp_path / "letter-roles.json").read_text())
     assert told["command"] == "python launch/reproduce.py letter-roles --dataset heart --first-seed 0 --seeds 2"

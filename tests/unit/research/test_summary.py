@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.reports.tables import markdown
-from secure_sccvfl.research.reproduction.summary import summarise
+from secure_sccvfl.research.tables import summarise
 
 ACC = {"drop_m": [0.70, 0.72, 0.68], "scc": [0.72, 0.73, 0.71], "erm": [0.69, 0.71, 0.70]}
 FLIPS = {"erm": [0.10, 0.06, 0.08], "scc": [0.01, 0.02, 0.03]}

@@ -11,8 +11,7 @@ from secure_sccvfl.audit.attacks.perturbation import perturb, subspace_pgd, two_
 from secure_sccvfl.audit.attacks.view import RADII, Columns, Rate, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.evaluation.methods import METHODS, prepare
 
 GERMAN = load("german")
 
