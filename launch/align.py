@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import get_args
 
 from launch.arguments import answer, argument, program
-from protocols.alignment.seam import AlignKind
+from protocols.alignment.interface import AlignKind
 from protocols.config import ConfigError
 
 

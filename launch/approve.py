@@ -21,10 +21,8 @@ def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError, node_folder
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session
-    from secure_sccvfl.runs.member.approvals import approvals_folder, approve, check_own
-    from secure_sccvfl.runs.member.outlook import outlook
-    from secure_sccvfl.runs.member.plan import make_plan
-    from secure_sccvfl.runs.member.plan_text import plan_lines
+    from secure_sccvfl.runs.member.outlook import outlook, plan_lines
+    from secure_sccvfl.runs.member.plan import approvals_folder, approve, check_own, make_plan
 
     config = load_session(options.session)
     if not options.yes and (options.json or not sys.stdin.isatty()):

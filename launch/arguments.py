@@ -13,8 +13,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.config.fields import parsed_setting
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
 from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
-from secure_sccvfl.runs.status.server import LOOPBACK
-from secure_sccvfl.runs.status.watching import Watching
+from secure_sccvfl.runs.status import LOOPBACK, Watching
 
 
 class Parser(argparse.ArgumentParser):

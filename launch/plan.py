@@ -24,10 +24,8 @@ def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError, node_folder
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session, moved_options
-    from secure_sccvfl.runs.member.approvals import approval_problem, approvals_folder, check_own
-    from secure_sccvfl.runs.member.outlook import outlook
-    from secure_sccvfl.runs.member.plan import make_plan
-    from secure_sccvfl.runs.member.plan_text import plan_lines
+    from secure_sccvfl.runs.member.outlook import outlook, plan_lines
+    from secure_sccvfl.runs.member.plan import approval_problem, approvals_folder, check_own, make_plan
 
     config = load_session(options.session)
     if options.rank is not None and not 0 <= options.rank < config.dealer:

@@ -170,10 +170,11 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
+
     from secure_sccvfl.data.party_data import benchmark_schema
     from secure_sccvfl.reports.results import Description, decode
     from secure_sccvfl.research.qualitative import of_methods, write_qualitative
-    from secure_sccvfl.runs.description import describe
+    from secure_sccvfl.runs.files import describe
 
     dataset, split = first_dataset(options), (options.split or ["iid"])[0]
     words = decode(Description, describe(dataset, benchmark_schema(load(dataset))))

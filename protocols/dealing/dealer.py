@@ -119,7 +119,7 @@ class Dealer:
             elif "forget" in order:
                 self._forgotten.append(int(order["forget"]))
             elif "match" in order:
-                bounds = matching.bounds_of(order["match"], self._transport.parties)
+                bounds = matching.checked_bounds(order["match"], self._transport.parties)
                 self._common = matching.serve(self._transport, bounds, self._own.draw())
             elif "veil" in order:
                 matching.serve_veil(self._transport, self._common, int(order["veil"]), self._own.draw())
@@ -170,7 +170,7 @@ class TupleSource:
         self._ahead: deque[_Ahead] = deque()
         self._recording: list[Request] | None = None
         self._looping = False
-        self._places = 0
+        self._table_rows = 0
 
     def take(self, request: Request) -> tuple[int, dict[str, Array]]:
         """The number of the tuple, and this party's share of every field of it."""
@@ -261,22 +261,24 @@ class TupleSource:
             self._ask([together] if together else requests, times)
             self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
 
-    def match(self, tags: matching.Pseudonyms, bounds: matching.Bounds | None, draw: Draw) -> matching.Matched:
-        """Let the dealer match tags of all parties: places of the own tags, and shares of what all parties hold."""
-        sent = matching.padded(tags, bounds, self._transport.node, draw)
+    def match(self, pseudonyms: matching.Pseudonyms, bounds: matching.Bounds | None, draw: Draw) -> matching.Aligned:
+        """Let the dealer match pseudonyms of all parties: rows of the own ones, and shares of the membership mask."""
+        bounds = matching.checked_bounds(bounds, self._transport.parties)
+        sent = matching.padded(pseudonyms, bounds, self._transport.node, draw)
         if self._ahead:
             self._cancel()
-        self._tell("match tags", {"match": None if bounds is None else bounds.counts})
-        result = matching.ask(self._transport, sent)
-        self._places = result.size
-        return replace(result, places=result.places[: len(tags)])
+        self._tell("match tags", {"match": bounds})
+        aligned = matching.ask(self._transport, sent)
+        self._table_rows = aligned.size
+        return replace(aligned, rows=aligned.rows[: len(pseudonyms)])
 
     def veil(self, columns: int) -> Array:
-        """This party's shares (places x columns) of a veil for the last match (protocols/dealing/matching.py)."""
+        """This party's shares (rows x columns) of a veil for the last match (protocols/dealing/matching.py)."""
         if self._ahead:
             self._cancel()
         self._tell("veil", {"veil": columns})
-        return matching.receive_shares(self._transport, self._places * columns).reshape(self._places, columns)
+        rows = self._table_rows
+        return matching.receive_shares(self._transport, rows * columns).reshape(rows, columns)
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""

@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from protocols import ring
-from protocols.dealing.matching import Bounds, Matched, Pseudonyms
+from protocols.dealing.matching import Aligned, Bounds, Pseudonyms
 from protocols.dealing.party import Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
@@ -376,9 +376,9 @@ class Session:
         self.operations["veil"] += 1
         return self.wrap(self.party.tuples.veil(columns), bits)
 
-    def match(self, tags: Pseudonyms, bounds: Bounds | None) -> Matched:
+    def match(self, pseudonyms: Pseudonyms, bounds: Bounds | None) -> Aligned:
         """The rows of the own records in the common table, assigned by the dealer, and shares of the mask."""
-        return self.party.tuples.match(tags, bounds, self.party.local.draw())
+        return self.party.tuples.match(pseudonyms, bounds, self.party.local.draw())
 
     def forget(self, tensor: Any) -> None:
         """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""

@@ -66,8 +66,6 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Encoders and head, as prediction needs them."""
-
     columns: _Columns
     encoders: dict[int, Encoder]
     head: Any
@@ -172,7 +170,6 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         return logits[:, 0] if self._task == "binary" else logits
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of each row."""
         scores = self.decision_function(X)
         return np.asarray(self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)])
 

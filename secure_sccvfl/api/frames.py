@@ -206,7 +206,6 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
 
 
 def _cells(feature: Feature, values: np.ndarray) -> Any:
-    """Cells that read as these values."""
     if feature.kind == "category":
         return _named(values, feature.categories)
     plain = feature.cells.decimal == "." and not feature.cells.dated
@@ -218,7 +217,6 @@ def _named(codes: np.ndarray, names: Sequence[str]) -> list[str | None]:
 
 
 def _short(values: np.ndarray) -> np.ndarray:
-    """Whole numbers without a decimal point."""
     return values.astype(np.int64) if (np.mod(values, 1) == 0).all() else values
 
 

@@ -260,7 +260,6 @@ def discover(
 
 
 def _card(options: RunOptions, data: Data) -> PolicyCard | None:
-    """The policy card, if one is given; it must fit the data."""
     card = options.policy()
     if card is not None:
         card.check({f.name for f in data.dataset.features}, data.dataset.name)
@@ -268,7 +267,6 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
 
 
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
-    """Settings in the form of a run under MPC, checked in the same place."""
     if unknown := sorted(set(settings) - set(known)):
         raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})

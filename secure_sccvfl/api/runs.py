@@ -32,7 +32,7 @@ from secure_sccvfl.reports.results import REPORT, Report, read
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
 from secure_sccvfl.runs.local.whole_run import WholeRun, with_usual_epsilon
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, REFUSED
+from secure_sccvfl.runs.predict import ELSEWHERE, REFUSED_FILE
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 
@@ -70,7 +70,6 @@ class Run:
 
     @property
     def page(self) -> Path:
-        """The page for people, report.html."""
         return self.folder / "report.html"
 
     @property
@@ -179,7 +178,7 @@ class Run:
 def _warn_refused(folder: Path) -> None:
     """Say which records a session refused, as each party tells its own people."""
     tables = [
-        pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(folder.glob(f"party-*/{REFUSED}"))
+        pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(folder.glob(f"party-*/{REFUSED_FILE}"))
     ]
     rows = [row for table in tables for row in table.itertuples() if row.why != ELSEWHERE]
     lines = list(dict.fromkeys(": ".join(filter(None, (row.id, row.column, row.why))) for row in rows))

@@ -106,7 +106,6 @@ class TrainedModel:
         return self.ready.model.logits(parties, self._groups(frame))
 
     def _groups(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """The group of each record, if the model uses s."""
         attribute = self.ready.data.protected[0]
         if self.ready.model.aware is None:
             return None
@@ -170,7 +169,6 @@ class TrainedModel:
         return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
 
     def _intervals(self, predict: Predictor, figures: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        """The uncertainty of each figure from the number of test records."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
         logits = logits_of(predict, self.ready.inputs[test], codes)

@@ -33,7 +33,7 @@ import numpy as np
 from accounting.accountant import epsilon_of
 from accounting.calibration import noise_multiplier
 from accounting.events import Sensitivity
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.config import ConfigError
 from protocols.operations import noise
 from protocols.records.releases import Release
@@ -158,8 +158,10 @@ class _GroupCanary(Canary):
     def held(self, session: Session, world: str) -> AtHolder:
         return self.codes(world) if session.rank == GROUP_HOLDER else None
 
-    def statistics(self, session: Session, charger: Charger, presence: Presence | None = None) -> SecureStatistics:
-        return SecureStatistics(session, self.bins(session.parties), (GROUP_HOLDER,), self.rows, charger, presence)
+    def statistics(
+        self, session: Session, charger: Charger, membership: MembershipMask | None = None
+    ) -> SecureStatistics:
+        return SecureStatistics(session, self.bins(session.parties), (GROUP_HOLDER,), self.rows, charger, membership)
 
 
 @dataclass(frozen=True)
@@ -294,8 +296,8 @@ class FirstCountCanary(_GroupCanary):
         rows = math.ceil(100 + (SURE + 12) * noise.deviation(charger.noise, sigma, session.parties))
         bits = np.ones(rows, np.int64)
         bits[0] = world == KEPT
-        presence = Presence.of_tensor(session.share(bits, owner=0, shape=(rows,), bits=0))
-        count = self.statistics(session, charger, presence).first_count(presence)
+        membership = MembershipMask.of(session.share(bits, owner=0, shape=(rows,), bits=0))
+        count = self.statistics(session, charger, membership).first_count(membership)
         return np.array([count - rows] if session.rank == 0 else [])
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
 
@@ -111,13 +111,13 @@ class Attribute:
 class Part:
     """Records as one process holds them: its parties, and label and s where it is the holder.
 
-    presence: the secret membership mask of the rows at which all parties have a record; None if all rows have one.
+    membership: the secret membership mask of the rows at which all parties have a record; None if all rows have one.
     """
 
     parties: tuple[Party, ...]
     label: AtHolder
     protected: tuple[Attribute, ...]
-    presence: Presence | None = None
+    membership: MembershipMask | None = None
 
     @property
     def rows(self) -> int:
@@ -126,7 +126,7 @@ class Part:
     @property
     def count(self) -> int:
         """The public number that means over records are divided by."""
-        return self.rows if self.presence is None else self.presence.count
+        return self.rows if self.membership is None else self.membership.count
 
     def mean(self, rows: np.ndarray) -> np.ndarray:
         """The sum of rows of this part over `count`: the mean, where all parties have a record at every row."""

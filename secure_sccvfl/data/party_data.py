@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from protocols.alignment.ids import IdRule
-from protocols.alignment.seam import ABSENT, Aligned
+from protocols.dealing.matching import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.cells import PLAIN
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Task
@@ -97,13 +97,13 @@ class PartyData:
         A row without a record is a copy of the first one and marked absent: what is passed on of it is zero.
         """
         source = np.zeros(table.size, np.int64)
-        source[table.places] = np.arange(len(rows))
+        source[table.rows] = np.arange(len(rows))
         part = self.part(rows[source])
         return replace(part, parties=(replace(part.parties[0], present=table.present),))
 
     def common(self, table: Aligned) -> PartyData:
         """The records of a table that all parties have in common, in its order; not split."""
-        order = np.argsort(table.places)[int((table.places == ABSENT).sum()) :]
+        order = np.argsort(table.rows)[int((table.rows == ABSENT).sum()) :]
         part, ids = self.part(order), self.ids[order]
         return PartyData(self.schema, self.rank, ids, part.parties[0], part.label, part.protected, UNSPLIT)
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from accounting.budget import Budget, BudgetError
 from accounting.events import Event, Sensitivity
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
@@ -226,18 +226,18 @@ class _Around:
 class RecordedStatistics(_Around):
     """The statistics of a run, each handed to `keep` as soon as it is opened.
 
-    presence: with hidden alignment; the noisy number of common records is kept with the tables.
+    membership: with hidden alignment; the noisy number of common records is kept with the tables.
     """
 
     charger: Charger
     keep: Keep
-    presence: Presence | None = None
+    membership: MembershipMask | None = None
 
     def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
         released = self.inner.release(statistic, columns, groups, counts)
         paid, numbers = self.charger.paid[statistic.name], dict(released.numbers)
-        if self.presence is not None:
-            numbers[COMMON] = self.presence.count
+        if self.membership is not None:
+            numbers[COMMON] = self.membership.count
         release = CachedRelease(paid.receipt.charge, paid.event, released.tables, statistic.features, numbers)
         self.keep(statistic.name, release)
         return released

@@ -14,7 +14,7 @@ product. An owner notices changed data, and these are multiplied again. Each par
 parties announce whether all inputs are valid before anything is charged. A release is charged before its noise is
 drawn (`Charger`), and both the charge and the noise read the same event.
 
-With hidden alignment (`presence`), a sum is over the records that all parties have. Before the first release the
+With hidden alignment (`membership`), a sum is over the records that all parties have. Before the first release the
 number of these records is opened with much noise, at a small cost (`first count`). If there are too few, all parties
 abort and have paid for that number alone. The first noisy tables of bins then give a better number at no cost.
 """
@@ -30,8 +30,8 @@ from math import ceil, log2
 import numpy as np
 
 from accounting.events import Event, Sensitivity
-from protocols.alignment.presence import Presence
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.hidden_intersection import MembershipMask
+from protocols.alignment.interface import AlignmentError
 from protocols.errors import RangeError
 from protocols.operations import noise
 from protocols.records.releases import Receipt
@@ -83,10 +83,10 @@ class SecureStatistics:
         holders: Sequence[int],
         rows: int,
         charger: Charger,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> None:
         charger.check(rows)
-        self._presence = presence
+        self._membership = membership
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Secret]] = {}
@@ -99,8 +99,8 @@ class SecureStatistics:
 
     def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
         """Check, multiply, charge, add noise and open each owner's rows to that owner; see `Statistics.release`."""
-        name, presence = statistic.name, self._presence
-        if presence is not None and statistic.refused_hidden:
+        name, membership = statistic.name, self._membership
+        if membership is not None and statistic.refused_hidden:
             raise DataError(f"{statistic.refused_hidden} need the exact number of records, which is secret here")
         layout = statistic.layout(self._columns)
         shape = Shape(self._rows, [width for own in layout.values() for width in own.values()], counts)
@@ -110,15 +110,15 @@ class SecureStatistics:
             raise RangeError(f"{name}: sums up to {room:.2g} do not fit the ring; use more records, or leave it out")
         table = self._table(statistic, layout, columns, groups, shape, room)
         exact = self._results(statistic, table, shape)
-        if presence is not None and not presence.known:
+        if membership is not None and not membership.has_noisy_count:
             self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
-            self.first_count(presence)
+            self.first_count(membership)
         paid = self._charger.charge(name, moved, mechanism=statistic.mechanism)
         layout, counts = statistic.results(layout, counts)
         noisy = exact + self._noise(paid.event, unit, len(exact), self._spread(counts))
         if statistic.counts_records:
-            if presence is not None:
-                self._count(presence, noisy, layout, counts, self.deviation(moved))
+            if membership is not None:
+                self._count(membership, noisy, layout, counts, self.deviation(moved))
             many, before = self._noisy.get(len(noisy), (0, 0))
             self._noisy = {len(noisy): (many + 1, noisy + before)}
         opened, own = self._open(paid.receipt, layout, noisy, unit), layout[self._session.rank]
@@ -181,29 +181,29 @@ class SecureStatistics:
             summed = crypten.cat(blocks) + session.zeros((rows, sum(counts)), 0)
         return summed.rescale(WIDE_BITS).with_fraction(WIDE_BITS - 1)
 
-    def first_count(self, presence: Presence) -> float:
+    def first_count(self, membership: MembershipMask) -> float:
         """Pay a little for how many records all parties have, and abort if they are too few to pay more for.
 
         Returns the noisy number, which all parties learn.
         """
         paid = self._charger.charge(FIRST_COUNT.charged_as(), ONE_RECORD)
         holders = set(self._holders)
-        total = presence.marks(self._session).sum().reshape(1) + self._noise(paid.event, 1.0, 1, [holders])[0]
+        total = membership.tensor(self._session).sum().reshape(1) + self._noise(paid.event, 1.0, 1, [holders])[0]
         error = noise.deviation(self._charger.noise, paid.event.sigma, self._session.parties, len(holders))
         return self._enough(total, FIRST_COUNT, 1, error, paid.receipt)
 
     def _count(
-        self, presence: Presence, noisy: Secret, layout: Columns, counts: Sequence[int], deviation: float
+        self, membership: MembershipMask, noisy: Secret, layout: Columns, counts: Sequence[int], deviation: float
     ) -> None:
         """Open how many records all parties have, once, as far as noisy tables of bins tell: each counts all of them.
 
         It follows from the tables, which are paid for. All abort if there are too few, before a table is opened.
         """
-        if presence.known:
+        if membership.has_noisy_count:
             return
         tables = sum(len(own) for own in layout.values()) * len(counts)
         error = deviation * noisy.nelement() ** 0.5 / tables
-        presence.told(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
+        membership.set_count(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
 
     def _enough(self, total: Secret, kind: Kind, each: int, error: float, receipt: Receipt | None = None) -> float:
         """Open a noisy number of records, of which each counts so often; all abort if there are too few."""
@@ -250,7 +250,7 @@ class SecureStatistics:
             raise DataError(f"{name}: party {refusing} refused its own input; nothing was charged")
         if NEW in states:
             with session.measure("group table"):
-                multiply = self._multiply if self._presence is None else self._multiply_present
+                multiply = self._multiply if self._membership is None else self._multiply_present
                 self._tables[key] = (digest, multiply(layout, whole, codes, counts, room))
         return self._tables[key][1]
 
@@ -292,11 +292,11 @@ class SecureStatistics:
 
         For each chunk of rows one round to put columns under masks of their owners, and one for the product.
         """
-        session, presence = self._session, self._presence
-        if presence is None:
+        session, membership = self._session, self._membership
+        if membership is None:
             raise DataError("no party knows which records are common")
         members = self._members(codes, counts, range(len(counts)))
-        groups = presence.kept(session, members + session.zeros((self._rows, sum(counts)), 0))
+        groups = membership.masked(session, members + session.zeros((self._rows, sum(counts)), 0))
         table: Secret = 0
         for at in range(0, self._rows, _CHUNK):
             rows = slice(at, min(at + _CHUNK, self._rows))

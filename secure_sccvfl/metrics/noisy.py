@@ -53,8 +53,8 @@ import numpy as np
 import torch
 
 from accounting.events import Sensitivity
-from protocols.alignment.presence import Presence
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.hidden_intersection import MembershipMask
+from protocols.alignment.interface import AlignmentError
 from protocols.operations import noise
 from protocols.records.releases import Release
 from protocols.ring import WIDE_BITS
@@ -171,10 +171,10 @@ class NoisyEvaluation:
         groups: AtHolder,
         copies: SharedCopies,
         control: Shared | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> dict[str, np.ndarray]:
         """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
-        held = None if presence is None else presence.marks(self._session)
+        held = None if membership is None else membership.tensor(self._session)
         if layout.task == "regression":
             exact_sums = self._regression(layout, logits, label, copies, control, held)
         else:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal
 
-from protocols.alignment.seam import COMMON, EQUAL, SIZES, UNION
+from protocols.alignment.interface import COMMON, EQUAL, SIZES, UNION
 from protocols.records.releases import ANY, Release
 
 Receivers = Literal["all", "owner", "receiver"]

@@ -20,7 +20,7 @@ from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.reports.figures import check_warnings, interval
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, RunFolder, in_order, logs_in
 from secure_sccvfl.reports.results import Cost, Release, Report, decode, encode
-from secure_sccvfl.runs.audit_log import read_audit, sessions_of
+from secure_sccvfl.runs.files import read_audit, sessions_of
 from secure_sccvfl.training.modes import MODES
 
 APPROVALS = "approvals.json"

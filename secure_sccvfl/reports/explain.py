@@ -32,7 +32,7 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import Description, decode, encode, read
-from secure_sccvfl.runs.description import describe
+from secure_sccvfl.runs.files import describe
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.training.modes.options import RunOptions
 

@@ -22,7 +22,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import unused_name
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard, read_card
-from secure_sccvfl.runs.paths import CARD, DESCRIPTION
+from secure_sccvfl.runs.files import CARD, DESCRIPTION
 
 if TYPE_CHECKING:
     from secure_sccvfl.training.modes.options import RunOptions

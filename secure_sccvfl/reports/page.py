@@ -30,7 +30,7 @@ from secure_sccvfl.reports.folders import RunFolder, in_order
 from secure_sccvfl.reports.frontier import frontier, gain
 from secure_sccvfl.reports.policy_card import CARD, governance
 from secure_sccvfl.reports.results import REPORT, read
-from secure_sccvfl.runs.audit_log import read_audit
+from secure_sccvfl.runs.files import read_audit
 from secure_sccvfl.training.modes import MODES
 
 PAGE = "report.html"

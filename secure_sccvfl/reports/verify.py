@@ -51,7 +51,7 @@ from secure_sccvfl.reports.run_log import (
     strange,
 )
 from secure_sccvfl.reports.signed import DERIVED, agreed_part, bare, check_signed, signed_code
-from secure_sccvfl.runs.paths import ModelError, model_digest
+from secure_sccvfl.runs.files import ModelError, model_digest
 
 Problems = Iterator[str]
 FIGURES = (

@@ -198,7 +198,6 @@ class Checkpoints:
 
 
 def _known(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
-    """A party's checkpoints: number, and the session that wrote it."""
     names = [writers[at : at + KEY_BYTES] for at in range(0, len(writers), KEY_BYTES)]
     pairs = zip(np.frombuffer(numbers, np.int64).tolist(), names, strict=True)
     return {(number, name) for number, name in pairs if number != _NONE}

@@ -48,12 +48,10 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
 
 
 def documented(code: int) -> int:
-    """The exit code that people see."""
     return STOPPED if code == PEER_STOPPED else code
 
 
 def say(line: str, *, error: bool = False) -> None:
-    """One line to standard output, or to standard error."""
     print(plain(line), file=sys.stderr if error else sys.stdout, flush=True)
 
 
@@ -125,7 +123,6 @@ def log_kept(path: Path) -> Iterator[logging.Handler]:
 
 
 def close_log(handler: logging.Handler) -> None:
-    """No more goes to this file."""
     logging.getLogger().removeHandler(handler)
     handler.close()
 

@@ -25,7 +25,7 @@ from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import placed, split_records
-from secure_sccvfl.runs.audit_log import OWN_RECORDS, AuditLog
+from secure_sccvfl.runs.files import OWN_RECORDS, AuditLog
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.runs.train import compare_public
 from secure_sccvfl.training.modes.base import discovery_releases, planned_spread
@@ -50,7 +50,6 @@ class DiscoveryJob:
             raise ConfigError(str(error)) from error
 
     def _about(self, data: PartyData) -> np.ndarray:
-        """The rows that statistics are about."""
         if self.options.train_config().discovery.holds_out:
             return np.sort(np.concatenate([data.split.train, data.split.test]))
         return np.arange(len(data.ids))
@@ -91,7 +90,7 @@ class DiscoveryJob:
             reserve=options.privacy.reserve,
             alike=same_records,
         )
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.membership)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
         features = sum(len(own) for own in schema.features)

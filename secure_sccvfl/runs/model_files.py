@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.seam import AlignKind
+from protocols.alignment.interface import AlignKind
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
@@ -30,7 +30,7 @@ from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, Plai
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.entries import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
-from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
+from secure_sccvfl.runs.files import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import Shared

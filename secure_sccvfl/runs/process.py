@@ -22,8 +22,7 @@ from protocols.config import DEALER, ConfigError, SessionConfig, node_folder
 from protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, outcome_of, start_logging
-from secure_sccvfl.runs.status.snapshot import Status
-from secure_sccvfl.runs.status.watching import Watching
+from secure_sccvfl.runs.status import Status, Watching
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Credentials
@@ -143,7 +142,6 @@ class PartyProcess:
             return self.one_session(load_session(self.config), status, listener)
 
     def credentials(self, config: SessionConfig) -> Credentials | None:
-        """What proves this party's place, if there is a folder with it."""
         from protocols.net.certificates import Credentials
 
         return None if self.certs is None else Credentials.of(self.certs, node_folder(self.rank, config.dealer))

@@ -99,7 +99,6 @@ class SelfTest:
         return {"parties": self.parties, "rows": rows, "undeclared_openings_refused": closed, "ok": ok}
 
     def _try(self, session: Session, check: Check, shared: dict[str, Any]) -> dict[str, Any]:
-        """What one operation took and how well it did. Bytes are what this party sent to the others."""
         inputs = [shared[name] for name in check.inputs]
         check.secret(session, *inputs)  # once before timing: tables and libraries are made on first use
         with session.measure(f"self-test {check.name}") as cost:

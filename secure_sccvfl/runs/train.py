@@ -45,7 +45,6 @@ from secure_sccvfl.releases.ledgers import (
 )
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
-from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.runs.cached_tables import (
     WHOLE,
     About,
@@ -56,11 +55,9 @@ from secure_sccvfl.runs.cached_tables import (
     tables_record,
 )
 from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.runs.costs import PhaseMeter
-from secure_sccvfl.runs.description import describe
-from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe, sessions_of
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
-from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import PartyContext, keep_gradients, mode_plan, planned_spread
@@ -281,7 +278,6 @@ class TrainJob:
 
     @property
     def joins(self) -> bool:
-        """Whether validation records are trained with."""
         return self.options.train_config().joins
 
     def _digests(self, parts: Mapping[str, RecordSet], trained_with: RecordSet) -> dict[str, str]:
@@ -294,21 +290,20 @@ class TrainJob:
         self, session: Session, train: Part, charger: Charger, tables: CachedReleases | None, file: TableFile
     ) -> Statistics:
         """Statistics of s: opened under MPC and kept, or those that were kept before."""
-        schema, presence = self.data.schema, train.presence
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
+        schema, membership = self.data.schema, train.membership
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, membership)
         if tables is None:
-            return RecordedStatistics(statistics, charger, file.keep, presence)
-        if presence is not None:
-            presence.told(tables.common)
+            return RecordedStatistics(statistics, charger, file.keep, membership)
+        if membership is not None:
+            membership.set_count(tables.common)
         return CachedStatistics(statistics, tables)
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
-        """What the result says about data and settings."""
         options, data, schema = self.options, self.data, self.data.schema
         rows = {name: len(getattr(data.split, name)) for name in PARTS}
         if self.joins:
             rows |= {"train": len(data.split.joined), "validation": 0}
-        if problem.train.presence is not None:  # a noisy number is known, and what the split leaves of all records
+        if problem.train.membership is not None:  # a noisy number is known, and what the split leaves of all records
             rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
         return {
             "engine": "crypten",

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.operations.sigmoid import CAPPED_BOUND
 from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
@@ -137,12 +137,12 @@ class Engine(Protocol):
         label: AtHolder,
         ridge: Blocks,
         outputs: int = 1,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
         classes: bool = False,
     ) -> Any:
         """Encodings, label and per-column ridge of the owners as a batch for this many logits.
 
-        `presence`: the rows that count, if not all do. `classes`: the label is a class; private heads need to know.
+        `membership`: the rows that count, if not all do. `classes`: the label is a class; private heads need to know.
         """
         ...
 
@@ -154,12 +154,12 @@ class Engine(Protocol):
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> Any:
         """The penalty of one protected attribute: displacements [draw][hypothesised group], selected by s.
 
         `attribute`: number of the protected attribute. `moving`: of every party, which columns may change; all if it
-        is not given. `presence`: as for `bind`.
+        is not given. `membership`: as for `bind`.
         """
         ...
 
@@ -179,7 +179,7 @@ class Engine(Protocol):
         deltas: Sequence[Iterable[Iterable[Blocks]]],
         groups: Sequence[AtHolder],
         moving: Mapping[int, np.ndarray],
-        presence: Presence | None,
+        membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
         """The summed Gram matrices of all selected counterfactuals over all columns, with noise, opened to all.

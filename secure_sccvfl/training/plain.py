@@ -15,7 +15,7 @@ import torch
 from scipy.linalg import block_diag
 from scipy.special import expit
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
 from protocols.ring import FRACTION_BITS
 from protocols.steps.second_order import FLATTEST, SETTLED
@@ -41,9 +41,9 @@ from secure_sccvfl.training.leak import group_weights
 from secure_sccvfl.training.modules import Arrays, HeadSpec, decays, with_weights
 
 
-def _check_counted(presence: Presence | None) -> None:
+def _check_counted(membership: MembershipMask | None) -> None:
     """In plaintext records are joined before they come here."""
-    if presence is not None:
+    if membership is not None:
         raise ValueError("the plaintext engine counts every row")
 
 
@@ -330,12 +330,12 @@ class PlainEngine:
         label: AtHolder,
         ridge: Blocks,
         outputs: int = 1,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
         classes: bool = False,
     ) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
-        _check_counted(presence)
+        _check_counted(membership)
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge), outputs)
 
     def counterfactuals(
@@ -344,11 +344,11 @@ class PlainEngine:
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
-        _check_counted(presence)
+        _check_counted(membership)
         draws = [_of_own_group(by_group, groups) for by_group in deltas]
         if not draws:
             raise ValueError("no draw of counterfactuals")
@@ -372,10 +372,10 @@ class PlainEngine:
         deltas: Sequence[Iterable[Iterable[Blocks]]],
         groups: Sequence[AtHolder],
         moving: Mapping[int, np.ndarray],
-        presence: Presence | None,
+        membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
-        selected = [self.counterfactuals(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
+        selected = [self.counterfactuals(*pair, membership=membership) for pair in zip(deltas, groups, strict=True)]
         total = np.sum([draw.T @ draw for one in selected for draw in one.draws], axis=0)
         reached, noise = np.flatnonzero(_side_by_side(moving)), charge()
         drawn = stream(noise.seed, "noise of the Gram matrix").normal(0, noise.sigma, (len(reached),) * 2)

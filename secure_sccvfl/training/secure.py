@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.errors import ProtocolError
 from protocols.records.releases import Receipt
 from protocols.ring import FRACTION_BITS, WIDE_BITS
@@ -117,7 +117,7 @@ class SecureEngine:
         label: AtHolder,
         ridge: Blocks,
         outputs: int = 1,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
         classes: bool = False,
     ) -> SharedBatch:
         rank = self.session.rank
@@ -125,8 +125,8 @@ class SecureEngine:
         rows = int(own.tensor.size(0)) if isinstance(own, SharedRows) else len(own)
         if not isinstance(own, SharedRows):
             self._learn_widths(own.shape[1])
-        if presence is not None:
-            own = present_rows(self.session, self.widths, own, presence)
+        if membership is not None:
+            own = present_rows(self.session, self.widths, own, membership)
         shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
         if classes:
             return SharedBatch(own, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
@@ -151,13 +151,13 @@ class SecureEngine:
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> SharedPenalty:
         found = self.selected(deltas, groups, attribute, moving)
         total = sum(int(chosen.size(0)) for chosen in found.draws)
-        if presence is not None:
-            found = replace(found, draws=tuple(presence.kept(self.session, one) for one in found.draws))
-            total = len(found.draws) * presence.count
+        if membership is not None:
+            found = replace(found, draws=tuple(membership.masked(self.session, one) for one in found.draws))
+            total = len(found.draws) * membership.count
         with self.session.measure("gram of edits"):
             mean = (crypten.cat(list(found.draws)).gram() / total).rescale(MATRIX_BITS, sliced=True)
         return SharedPenalty(found, over_all_columns(self.session, mean, found.columns, sum(self.widths)))
@@ -203,7 +203,7 @@ class SecureEngine:
         deltas: Sequence[Iterable[Iterable[Blocks]]],
         groups: Sequence[AtHolder],
         moving: Mapping[int, np.ndarray],
-        presence: Presence | None,
+        membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
         """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
@@ -215,7 +215,7 @@ class SecureEngine:
         chosen: list[Shared] = []
         for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
             found = self.selected(made, codes, attribute, moving)
-            chosen += [draw if presence is None else presence.kept(self.session, draw) for draw in found.draws]
+            chosen += [draw if membership is None else membership.masked(self.session, draw) for draw in found.draws]
         with self.session.measure("gram of edits"):
             summed = crypten.cat(chosen).gram()
             paid, count = charge(), summed.size(0)
@@ -269,7 +269,7 @@ class SecureEngine:
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
     ) -> SharedModuleOptimizer:
         """One round for each counterfactual of a record and each guard: their rows are masked."""
-        if batch.presence is not None or isinstance(batch.own, SharedRows):
+        if batch.membership is not None or isinstance(batch.own, SharedRows):
             raise ProtocolError("a module needs rows that all count, and encodings that their owners know")
         self._forget(*self._kept_masks)
         self._kept_masks = ()
@@ -308,8 +308,8 @@ class SecureEngine:
             for own in penalty.directions:
                 direction = self._side_by_side(own * scale * np.sqrt(step.guard), SCALE_BITS)
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
-        if batch.presence is not None:  # sums over records are divided by another number than that of records
-            pull = (pull * batch.presence.ratio(self.session)).rescale(HEAD_BITS)
+        if batch.membership is not None:  # sums over records are divided by another number than that of records
+            pull = (pull * batch.membership.ratio(self.session)).rescale(HEAD_BITS)
         if penalty is not None and step.lam > 0:
             pull = pull + consistency(penalty.gram, self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS))
         return pull
@@ -441,7 +441,7 @@ class SecureEngine:
         self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
     ) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
-        if batch.presence is not None:
+        if batch.membership is not None:
             raise ProtocolError("means over records whose number is secret are not opened exactly")
         count = len(heads)
         with self.session.measure("validation"):
@@ -462,7 +462,7 @@ class SecureEngine:
         """About 20 rounds, seven of them for the rule, and one for each head. Ring elements: as of `measure`."""
         with self.session.measure("choice of lambda"):
             logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
-            met = self._meets(heads, logits, penalty, target, batch.presence)
+            met = self._meets(heads, logits, penalty, target, batch.membership)
             whole = [crypten.cat([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
             kept = choice.first_of(whole, met)
         return self.plain_head(kept[:-1], kept[-1], heads[0].task)
@@ -496,15 +496,15 @@ class SecureEngine:
         logits: Shared,
         penalty: SharedPenalty,
         target: Target,
-        presence: Presence | None,
+        membership: MembershipMask | None,
     ) -> Shared:
         """The bits that say whether each head meets the target."""
         if target.measure == "gap":
             gap = secure_measures.gap_squared(self.session, penalty, self._weights(heads), len(heads))
-            both = secure_measures.gap_and_spread(self.session, gap, logits, presence)
+            both = secure_measures.gap_and_spread(self.session, gap, logits, membership)
             return choice.meets(*both, target.most)
         flipped, among = self._flips(heads, logits, penalty)
-        return 1 - (secure_measures.room_for_flips(self.session, flipped, among, target.most, presence) < 0)
+        return 1 - (secure_measures.room_for_flips(self.session, flipped, among, target.most, membership) < 0)
 
     def best_temperature(
         self, trained: SharedHead | SharedModule, batch: SharedBatch, temperatures: Sequence[float]
@@ -635,7 +635,7 @@ class SecureEngine:
         words = own.tensor
         if scale is not None:
             words = head.scaled_columns(words, self._side_by_side(scale, SCALE_BITS))
-        return (words if own.presence is None else with_bias(self.session, own, words)).pinned()
+        return (words if own.membership is None else with_bias(self.session, own, words)).pinned()
 
     def _logits_of(self, heads: Heads, rows: Shared) -> Shared:
         """Of all heads side by side, which are of one kind."""

@@ -8,7 +8,7 @@ from math import floor
 import numpy as np
 import torch
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS
@@ -29,25 +29,29 @@ def variance(logits: Shared) -> Shared:
     return (logits - middle).exact().square().sum((0, 2)) / rows
 
 
-def gap_and_spread(session: Session, gap: Shared, logits: Shared, presence: Presence | None) -> tuple[Shared, Shared]:
+def gap_and_spread(
+    session: Session, gap: Shared, logits: Shared, membership: MembershipMask | None
+) -> tuple[Shared, Shared]:
     """A mean squared gap and the variance of the logits, WIDE_BITS: only their ratio means something.
 
     Where the number of records is secret, both are over all rows, and times the square of the share of those that
     count. Logits and counterfactuals of the others are zero.
     """
-    if presence is None:
+    if membership is None:
         return gap, variance(logits)
-    middle = logits.sum(0) / presence.count
-    squares = logits.exact().square().sum((0, 2)) / presence.count
-    weighted = (crypten.stack([gap, squares]) * presence.ratio(session)).rescale(WIDE_BITS)
+    middle = logits.sum(0) / membership.count
+    squares = logits.exact().square().sum((0, 2)) / membership.count
+    weighted = (crypten.stack([gap, squares]) * membership.ratio(session)).rescale(WIDE_BITS)
     return weighted[0], weighted[1] - middle.exact().square().sum(1)
 
 
-def room_for_flips(session: Session, flipped: Shared, copies: int, most: float, presence: Presence | None) -> Shared:
+def room_for_flips(
+    session: Session, flipped: Shared, copies: int, most: float, membership: MembershipMask | None
+) -> Shared:
     """What is not negative if at most this share of copies flipped. `copies`: of all rows."""
-    if presence is None:
+    if membership is None:
         return floor(most * copies) - flipped
-    marks = presence.marks(session)
+    marks = membership.tensor(session)
     each = floor(most * copies / marks.size(0) * 2**FRACTION_BITS)
     return marks.sum(0, keepdim=True) * each - flipped * (1 << FRACTION_BITS)
 

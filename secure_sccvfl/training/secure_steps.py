@@ -108,7 +108,7 @@ def first_order_step(
     velocity = momentum * velocity - rate * (X^T r / records + H w), weight += velocity.
     """
     batch, columns = optimizer.batch, weights.weight.size(0)
-    counts = batch.presence is not None
+    counts = batch.membership is not None
     both = optimizer.both @ (weights.whole if counts else weights.weight)
     logits = both[: batch.rows] if counts else both[: batch.rows] + weights.bias
     pull = both[batch.rows : batch.rows + columns].with_fraction(2 * HEAD_BITS)
@@ -217,8 +217,8 @@ def prepared(
     vectors = _vectors(session, widths, scale, ridge, () if penalty is None else penalty.directions, of_bias)
     # Sums are over the records, and divided by another number where that of records is secret. Then the penalties are
     # too, except those of a private head, whose objective is a sum with a public number of records.
-    if batch.presence is not None and noise is None:
-        vectors = replace(vectors, weight=batch.presence.ratio(session))
+    if batch.membership is not None and noise is None:
+        vectors = replace(vectors, weight=batch.membership.ratio(session))
     with session.measure("mask encodings"):
         bound = None if noise is None else second_order.SHORT_ROWS
         rows = _with_ones(session, batch, scale, vectors.scale, widths, bound)

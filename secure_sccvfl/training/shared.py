@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.dealing.tuples import Request
 from protocols.ring import FRACTION_BITS, INPUT_LIMIT
 from protocols.session.runtime import Session, crypten
@@ -34,15 +34,15 @@ _TOGETHER = 1 << 20
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedRows:
-    """Encodings of all parties that s has selected, or presence; no party knows its own part of them.
+    """Encodings of all parties that s has selected, or membership; no party knows its own part of them.
 
-    reach: the largest magnitude in each own column over all that could be selected. presence: the rows that count,
+    reach: the largest magnitude in each own column over all that could be selected. membership: the rows that count,
     if not all do; the others are zero.
     """
 
     tensor: Shared
     reach: np.ndarray
-    presence: Presence | None = None
+    membership: MembershipMask | None = None
 
 
 @dataclass(repr=False, eq=False)
@@ -65,14 +65,14 @@ class SharedBatch:
         return int(self.label.size(0))
 
     @property
-    def presence(self) -> Presence | None:
+    def membership(self) -> MembershipMask | None:
         """Which rows count; None where all do."""
-        return self.own.presence if isinstance(self.own, SharedRows) else None
+        return self.own.membership if isinstance(self.own, SharedRows) else None
 
     @property
     def count(self) -> int:
         """What sums over the rows are divided by."""
-        return self.rows if self.presence is None else self.presence.count
+        return self.rows if self.membership is None else self.membership.count
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -230,20 +230,20 @@ def side_by_side(
 
 
 def present_rows(
-    session: Session, widths: Sequence[int], rows: np.ndarray | SharedRows, presence: Presence
+    session: Session, widths: Sequence[int], rows: np.ndarray | SharedRows, membership: MembershipMask
 ) -> SharedRows:
-    """Encodings that are zero where not all parties have a record; the rounds of `Presence.kept`."""
+    """Encodings that are zero where not all parties have a record; the rounds of `MembershipMask.masked`."""
     if not isinstance(rows, SharedRows):
         rows = SharedRows(side_by_side(session, widths, rows), np.abs(rows).max(axis=0, initial=0.0))
-    return SharedRows(presence.kept(session, rows.tensor), rows.reach, presence)
+    return SharedRows(membership.masked(session, rows.tensor), rows.reach, membership)
 
 
 def with_bias(session: Session, rows: SharedRows, tensor: Shared) -> Shared:
     """These rows, and a last column: 1 where a row counts."""
-    if rows.presence is None:
+    if rows.membership is None:
         ones = session.public(np.ones((tensor.size(0), 1)))
     else:
-        ones = rows.presence.marks(session)[:, None]
+        ones = rows.membership.tensor(session)[:, None]
     return crypten.cat([tensor, ones], dim=1)
 
 

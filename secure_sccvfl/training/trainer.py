@@ -187,7 +187,7 @@ class Trainer:
         """A batch of these encodings. A private head of classes needs the label as a class."""
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
         classes = self.config.private and self.task != "regression"
-        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.presence, classes)
+        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.membership, classes)
 
     def columns(self, rank: int) -> int:
         """How many columns of the head a party has."""
@@ -204,8 +204,8 @@ class Trainer:
     def begin(self, state: State) -> None:
         """Continue from a checkpoint."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
-        if self.train.presence is not None and state.records:
-            self.train.presence.told(state.records)
+        if self.train.membership is not None and state.records:
+            self.train.membership.set_count(state.records)
 
     def discover(self) -> None:
         """The first release of noisy tables and early repeated ones; tables are averaged, roles damped."""
@@ -215,7 +215,7 @@ class Trainer:
         for release in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", release, rounds)
             self._release(release)
-            if self.train.presence is not None and not self.state.records:
+            if self.train.membership is not None and not self.state.records:
                 self.update(records=self.train.count)  # the noisy number that the statistics have opened
             self.update(refreshes=release + 1)
             self.hooks.keep(self.state)
@@ -427,7 +427,7 @@ class Trainer:
         count = len(made) * self._draws(train)
         moved = gram_sensitivity(radii.values(), columns, count, train.rows)
         codes = [attribute.codes for attribute in train.protected]
-        summed = self.engine.noisy_gram(made, codes, moving, train.presence, lambda: privacy.charge_gram(moved))
+        summed = self.engine.noisy_gram(made, codes, moving, train.membership, lambda: privacy.charge_gram(moved))
         return summed / (count * train.count)
 
     def _draws(self, part: Part) -> int:
@@ -446,7 +446,7 @@ class Trainer:
             for index, attribute in enumerate(part.protected):
                 made = self.encoded(part, encodings, len(attribute.groups), generators[attribute.name])
                 moving = self.moving(finding.roles)
-                selected.append(self.engine.counterfactuals(made, attribute.codes, index, moving, part.presence))
+                selected.append(self.engine.counterfactuals(made, attribute.codes, index, moving, part.membership))
                 if part is self.train:
                     share = part.rows / part.count
                     energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}

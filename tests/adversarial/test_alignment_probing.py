@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.seam import releases
+from protocols.alignment.hidden_intersection import HiddenIntersection
+from protocols.alignment.interface import releases
 from protocols.dealing.matching import Bounds
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
@@ -27,12 +27,12 @@ def places(own: list[str], bounds: Bounds | None) -> int:
     """What the first party learns of an alignment."""
 
     def job(session: Session) -> int:
-        return HiddenAlignment(session, bounds).align([own, *OTHERS][session.rank]).size
+        return HiddenIntersection(session, bounds).align([own, *OTHERS][session.rank]).size
 
     return int(run_session(job, PARTIES, ReleasePlan(releases(PARTIES, revealed=False)))[0])
 
 
-@pytest.mark.parametrize("bounds", [None, Bounds((10, 20, 20))])
+@pytest.mark.parametrize("bounds", [None, (10, 20, 20)])
 def test_one_id_more_tells_whether_another_holds_it_unless_there_are_bounds(bounds: Bounds | None) -> None:
     before = places(OWN, bounds)
     grown = {name: places([*OWN, name], bounds) - before for name in ASKED}
@@ -40,5 +40,5 @@ def test_one_id_more_tells_whether_another_holds_it_unless_there_are_bounds(boun
     if bounds is None:
         assert told == ASKED
     else:
-        assert set(grown.values()) == {0} and before == sum(bounds.counts), "the same whoever holds it"
+        assert set(grown.values()) == {0} and before == sum(bounds), "the same whoever holds it"
         assert np.ptp([places(own, bounds) for own in (OWN, [], [*OWN, *ASKED])]) == 0

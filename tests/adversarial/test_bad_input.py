@@ -16,8 +16,9 @@ import pytest
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model, save_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.two_parties import (

@@ -14,8 +14,8 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import own_part
-from secure_sccvfl.runs.paths import digest_of, read_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.files import digest_of, read_model
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import local_config, run_session
 from tests.support.own_data import heart_rows, write_own

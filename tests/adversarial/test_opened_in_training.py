@@ -22,8 +22,8 @@ from secure_sccvfl.models.encoders import public_encoder
 from secure_sccvfl.models.generators import FITTED, GENERATORS, GeneratorConfig, make_generator
 from secure_sccvfl.models.table_gram import table_gram
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.runs import evaluate as scoring
 from secure_sccvfl.runs.model_files import PartyModel
-from secure_sccvfl.runs.scoring import jobs as scoring
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.trainer import Trainer

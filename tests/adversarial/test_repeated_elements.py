@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import protocols.alignment.revealed as ring
-from protocols.alignment.revealed import RevealedAlignment
-from protocols.alignment.seam import SIZES, Aligned, releases
+import protocols.alignment.psi as ring
+from protocols.alignment.interface import SIZES, releases
+from protocols.alignment.psi import PrivateSetIntersection
+from protocols.dealing.matching import Aligned
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from tests.support.harness import run_session
@@ -25,7 +26,7 @@ LISTS = [sorted(RNG.choice(EVERYBODY, 70, replace=False).tolist()) for _ in rang
 ASKED = EVERYBODY[:60]
 
 
-class Twice(RevealedAlignment):
+class Twice(PrivateSetIntersection):
     """The attacker: every element twice, and the bits that come back for the first of them."""
 
     def align(self, ids: Any) -> Aligned:
@@ -42,11 +43,11 @@ def attack() -> np.ndarray:
     """The attacker's bits of the ids that it asked about."""
 
     def job(session: Session) -> Any:
-        kind = Twice if session.rank == 2 else RevealedAlignment
+        kind = Twice if session.rank == 2 else PrivateSetIntersection
         return kind(session).align(LISTS[session.rank] if session.rank < 2 else ASKED)
 
     found = run_session(job, 3, ReleasePlan(releases(3, revealed=True)))[2]
-    return np.asarray(found.places >= 0)
+    return np.asarray(found.rows >= 0)
 
 
 def test_a_list_with_repeats_is_refused_by_party_0() -> None:

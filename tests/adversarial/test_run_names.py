@@ -29,9 +29,9 @@ from secure_sccvfl.releases.ledgers import agree_on_run
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.reports.verify import _unpaid as unpaid
 from secure_sccvfl.runs import discover
+from secure_sccvfl.runs import evaluate as scoring
 from secure_sccvfl.runs.discover import DiscoveryJob
-from secure_sccvfl.runs.scoring import jobs as scoring
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.base import Spread, planned_spread, spread_of
 from secure_sccvfl.training.modes.options import RunOptions

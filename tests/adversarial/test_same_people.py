@@ -21,9 +21,8 @@ from protocols.records.chain import unused_name
 from secure_sccvfl.data import files
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.runs.discover import DiscoveryJob
-from secure_sccvfl.runs.member.outlook import outlook
+from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import make_plan
-from secure_sccvfl.runs.member.plan_text import plan_lines
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import ADDRESSES, DESCRIPTION, ledger_lines, people, run_two, told, write_data
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.alignment.hidden import HiddenAlignment, SessionPseudonyms
-from protocols.alignment.revealed import Blinding, RevealedAlignment
-from protocols.alignment.seam import releases
+from protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
+from protocols.alignment.interface import releases
+from protocols.alignment.psi import Blinding, PrivateSetIntersection
 from protocols.dealing.randomness import Stream, fresh_key
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import Frame, read_transcript
@@ -33,7 +33,7 @@ def dealers_view(folder: Path, keys: list[bytes]) -> list[Frame]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SessionPseudonyms, "__init__", keeping)
         run_session(
-            lambda session: HiddenAlignment(session).align(LISTS[session.rank]),
+            lambda session: HiddenIntersection(session).align(LISTS[session.rank]),
             2,
             ReleasePlan(releases(2, revealed=False)),
             folder=folder,
@@ -94,7 +94,7 @@ def test_a_party_cannot_try_ids_against_the_elements_of_another(tmp_path: Path) 
         scalars.append(self)
 
     def job(session: Session) -> int:
-        RevealedAlignment(session).align(LISTS[session.rank])
+        PrivateSetIntersection(session).align(LISTS[session.rank])
         return session.rank
 
     make = Blinding.__init__

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment import revealed as ring
-from protocols.alignment.hidden import HiddenAlignment, SessionPseudonyms
-from protocols.alignment.revealed import Blinding, NoElement, RevealedAlignment, in_all
-from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, AlignmentError, releases
+from protocols.alignment import psi as ring
+from protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
+from protocols.alignment.interface import COMMON, SIZES, UNION, AlignmentError, releases
+from protocols.alignment.psi import Blinding, NoElement, PrivateSetIntersection, in_all
 from protocols.dealing import matching
-from protocols.dealing.matching import Bounds, bounds_of, numbered
+from protocols.dealing.matching import ABSENT, Aligned, checked_bounds, numbered
 from protocols.dealing.randomness import Stream
 from protocols.errors import InputError, PeerError, PeerStopped, ProtocolError
 from protocols.net.transport import Transport
@@ -27,7 +27,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from tests.support.harness import run_session
 
-MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenAlignment, "revealed": RevealedAlignment}
+MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenIntersection, "revealed": PrivateSetIntersection}
 Lists = Sequence[Sequence[str]]
 
 
@@ -77,7 +77,7 @@ def test_hidden_gives_the_union_and_the_product_of_presence(parties: int, seed: 
     place: dict[str, int] = {}
     for own, (aligned, _) in zip(lists, found, strict=True):
         assert aligned.size == len(together)
-        for name, at in zip(own, aligned.places.tolist(), strict=True):
+        for name, at in zip(own, aligned.rows.tolist(), strict=True):
             assert place.setdefault(name, at) == at
     assert sorted(place.values()) == list(range(len(together)))
     everywhere = sum(share for _, share in found)
@@ -92,7 +92,7 @@ def test_revealed_gives_the_intersection_sorted_by_id(parties: int, seed: int) -
     common = sorted(set.intersection(*map(set, lists)))
     for own, aligned in zip(lists, run("revealed", lists), strict=True):
         assert aligned.size == len(common) and aligned.present.all()
-        rows = {int(at): name for name, at in zip(own, aligned.places, strict=True) if at != ABSENT}
+        rows = {int(at): name for name, at in zip(own, aligned.rows, strict=True) if at != ABSENT}
         assert [rows[row] for row in range(aligned.size)] == common
 
 
@@ -101,7 +101,7 @@ def test_a_long_list_against_a_short_one() -> None:
     for mode, size in (("hidden", 3001), ("revealed", 2)):
         long, short = run(mode, lists)
         assert long.size == short.size == size
-        assert long.places[[2999, 0]].tolist() == short.places[[0, 2]].tolist()
+        assert long.rows[[2999, 0]].tolist() == short.rows[[0, 2]].tolist()
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_a_million_ids_against_a_hundred(monkeypatch: pytest.MonkeyPatch) -> Non
     lists = [[f"{number:07d}" for number in range(10**6)], [f"{number:07d}" for number in range(999_950, 1_000_050)]]
     long, short = run("hidden", lists)
     assert long.size == short.size == 10**6 + 50
-    assert long.places[999_950:].tolist() == short.places[:50].tolist()
+    assert long.rows[999_950:].tolist() == short.rows[:50].tolist()
     found = run("revealed", [lists[0][-20_000:], lists[1]])
     assert [aligned.size for aligned in found] == [50, 50]
 
@@ -124,7 +124,7 @@ def test_tuples_that_the_dealer_made_ahead_do_not_get_in_the_way() -> None:
             share = comparison.all_ones(session.party, bits)
             if number == 3:
                 break
-        aligned = HiddenAlignment(session).align(lists[session.rank])
+        aligned = HiddenIntersection(session).align(lists[session.rank])
         for _ in session.repeat(3):
             share = comparison.all_ones(session.party, bits)
         return aligned.size, share
@@ -136,20 +136,20 @@ def test_tuples_that_the_dealer_made_ahead_do_not_get_in_the_way() -> None:
 
 def test_bounds_hide_the_numbers_of_records() -> None:
     lists = some_lists(3, 4)
-    bounds = Bounds((250, 300, 260))
+    bounds = (250, 300, 260)
 
     def job(session: Session, aligned: Aligned) -> Any:
         return aligned, aligned.shares
 
     found = run("hidden", lists, job, bounds=bounds)
     assert {aligned.size for aligned, _ in found} == {810}
-    assert [len(aligned.places) for aligned, _ in found] == [len(own) for own in lists]
+    assert [len(aligned.rows) for aligned, _ in found] == [len(own) for own in lists]
     assert sum(share for _, share in found).sum() == len(set.intersection(*map(set, lists)))
 
 
 def test_a_list_above_its_bound_stops_all_and_says_so_here_only() -> None:
     with pytest.raises(ExceptionGroup) as stopped:
-        run("hidden", [["a", "b", "c"], ["a"]], bounds=Bounds((2, 2)))
+        run("hidden", [["a", "b", "c"], ["a"]], bounds=(2, 2))
     told = [str(error) for error in stopped.value.exceptions]
     assert "3 records are more than the bound of 2 for this party" in told
     assert all("3 records" not in text for text in told[1:])
@@ -158,9 +158,9 @@ def test_a_list_above_its_bound_stops_all_and_says_so_here_only() -> None:
 @pytest.mark.parametrize("counts", [(-1, 2), (1.5, 2), (True, "2"), (1 << 40, 2)])
 def test_bounds_are_checked(counts: Any) -> None:
     with pytest.raises(ProtocolError, match="integers"):
-        Bounds(counts)
+        checked_bounds(counts, 2)
     with pytest.raises(ProtocolError, match="for 3 parties, not 2"):
-        bounds_of([1, 2], 3)
+        checked_bounds([1, 2], 3)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -331,7 +331,7 @@ def test_progress_counts_to_the_end_and_threads_change_nothing() -> None:
     lists, seen = some_lists(2, 7), []
     alone = run("revealed", lists)
     shared = run("revealed", lists, threads=3, progress=lambda *step: seen.append(step))
-    assert [a.places.tolist() for a in alone] == [a.places.tolist() for a in shared]
+    assert [a.rows.tolist() for a in alone] == [a.rows.tolist() for a in shared]
     total = sum(map(len, lists))
     assert [step for step in seen if step[1] == total] and max(done for _, done, _ in seen) == total
     assert {every for _, _, every in seen} == {total} and len(seen) > 4

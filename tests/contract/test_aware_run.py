@@ -21,8 +21,9 @@ from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.evaluation.scoring import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.policy.entries import USES_S
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes.base import mode_plan

@@ -18,9 +18,9 @@ from protocols.records.chain import unused_name
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
 from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
 from secure_sccvfl.releases.ledgers import FINISHED_HEADS, spent_figures
+from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.paths import ModelError
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import credentials, local_config, node_names, run_session
 from tests.support.own_data import COLUMNS, heart_rows, without, write_own

@@ -17,8 +17,9 @@ from accounting.budget import Budget
 from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
 from launch.run_mpc import main
-from protocols.alignment.seam import UNION, Aligned
+from protocols.alignment.interface import UNION
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.matching import Aligned
 from protocols.records.chain import read_chain, unused_name
 from protocols.session.runtime import Session
 from protocols.session.saving import combined
@@ -31,12 +32,11 @@ from secure_sccvfl.releases.ledgers import EVALUATIONS
 from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.runs.console import WRONG_USE
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.jobs import Progress, agreed_plan, make_job
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring.decisions import UNDECIDED
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
-from secure_sccvfl.runs.scoring.new_records import REFUSED
-from secure_sccvfl.runs.scoring.plans import fewest_records
+from secure_sccvfl.runs.predict import REFUSED_FILE, UNDECIDED, PredictJob
+from secure_sccvfl.runs.scoring import fewest_records
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 from tests.support.harness import run_session
@@ -302,8 +302,8 @@ def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(
         )
     owner = next(rank for rank, columns in enumerate(COLUMNS.values()) if "cp" in columns)
     (third,) = {0, 1, 2} - {0, owner}
-    assert [one[owner] for one in seen] == [(0, []), (1, [REFUSED])], "its own people are told"
-    assert [one[0] for one in seen] == [(0, ["predictions.csv"]), (1, ["predictions.csv", REFUSED])]
+    assert [one[owner] for one in seen] == [(0, []), (1, [REFUSED_FILE])], "its own people are told"
+    assert [one[0] for one in seen] == [(0, ["predictions.csv"]), (1, ["predictions.csv", REFUSED_FILE])]
     assert seen[0][third] == seen[1][third] == (0, [])
 
 
@@ -466,7 +466,7 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     bounds = [300.0, 260.0, 280.0]
     for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
         places = [part_bounds(bounds, share) for share in SHARES[:2]]
-        assert [result["places"][name] for name in ("train", "validation")] == [b.places for b in places if b]
+        assert [result["places"][name] for name in ("train", "validation")] == [sum(b) for b in places if b]
     kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
     assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):

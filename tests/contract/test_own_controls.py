@@ -17,9 +17,9 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables, shuffled
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
+from secure_sccvfl.runs import evaluate as score
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring import jobs as score
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import local_config, run_session
 from tests.support.own_data import heart_rows, write_own

@@ -99,14 +99,14 @@ class PartyEngine(Side):
     def total(self, name, values, present=True):
         return self._call(values, lambda parts: tuple(np.sum(parts, axis=0)))
 
-    def bind(self, encodings, label, ridge, outputs=1, presence=None, classes=False):
+    def bind(self, encodings, label, ridge, outputs=1, membership=None, classes=False):
         def joint(parts):
             encoded, weights = (merged([p[k] for p in parts]) for k in (0, 2))
             return self.engine.bind(encoded, held([p[1] for p in parts]), weights)
 
         return self._call((encodings, label, ridge), joint)
 
-    def counterfactuals(self, deltas, groups, attribute=0, moving=None, presence=None):
+    def counterfactuals(self, deltas, groups, attribute=0, moving=None, membership=None):
         made = [list(draw) for draw in deltas]
 
         def joint(parts):

@@ -15,9 +15,7 @@ import pytest
 from protocols.session.runtime import Session
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
-from secure_sccvfl.runs.scoring.decisions import UNDECIDED
-from secure_sccvfl.runs.scoring.jobs import PredictJob
-from secure_sccvfl.runs.scoring.new_records import CHANGED, ELSEWHERE, LOST, NO_SCORES
+from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST, NO_SCORES, UNDECIDED, PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import LONG
 from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_two, table, write, write_two

@@ -18,8 +18,8 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.paper.generators import MaskedGenerator
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from accounting.ledger import read_ledger
-from protocols.alignment.seam import COMMON, SIZES, UNION
+from protocols.alignment.interface import COMMON, SIZES, UNION
 from protocols.config import SessionConfig
 from protocols.records.chain import read_chain
 from secure_sccvfl.runs.local.processes import run_job, session_config

@@ -40,8 +40,7 @@ from secure_sccvfl.reports.signed import (
 )
 from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, unchecked, verify
 from secure_sccvfl.runs.model_files import load_model, save_model
-from secure_sccvfl.runs.scoring.decisions import UNDECIDED
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, REFUSED
+from secure_sccvfl.runs.predict import ELSEWHERE, REFUSED_FILE, UNDECIDED
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
 from tests.support.harness import LONG
 
@@ -150,10 +149,10 @@ def test_only_the_receiver_has_the_predictions(hosts: Hosts) -> None:
     assert list(told) == sorted(new[0].keys() - {refused}), "the receiver's own, but for one that a party cannot read"
     undecided = {name for name, row in told.items() if row["decision"] == UNDECIDED}
     assert undecided == new[0].keys() - (new[1].keys() & new[2].keys()) and len(undecided) == 4
-    reasons = [read_rows(hosts.out(rank) / "predict" / REFUSED) for rank in (0, 2)]
+    reasons = [read_rows(hosts.out(rank) / "predict" / REFUSED_FILE) for rank in (0, 2)]
     assert [list(found) for found in reasons] == [[refused], [refused]]
     assert [found[refused]["why"] == ELSEWHERE for found in reasons] == [True, False]
-    assert not (hosts.out(1) / "predict" / REFUSED).exists(), "nobody else learns of it"
+    assert not (hosts.out(1) / "predict" / REFUSED_FILE).exists(), "nobody else learns of it"
     assert [e["event"] for e in read_chain(hosts.out(2) / LOG)] == ["finished", "predict"]
 
 

@@ -27,7 +27,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTa
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.model_files import load_model, save_model
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE
+from secure_sccvfl.runs.predict import ELSEWHERE
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine

@@ -10,7 +10,7 @@ import numpy as np
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
@@ -35,7 +35,7 @@ GAP = DiscoveryConfig(rule="fractions", score="gap")
 """A score without ties: others are 0 for every column in which noise explains the difference."""
 
 
-def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
+def membership_shares(session: Session, held: np.ndarray) -> np.ndarray:
     """This party's shares of whether all parties have a record at a row, as the dealer deals them."""
     shares = session.party.zero_share((len(held),))
     return shares + held.all(axis=1) if session.rank == 0 else shares
@@ -119,8 +119,8 @@ class Consortium:
         def work(session: Session) -> Any:
             budget = Budget.in_memory(cap, 1e-5)
             charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), self.records, noise)
-            presence = None if held is None else Presence.of(presence_shares(session, held))
-            statistics = kind(session, self.columns, self.holders, self.rows, charger, presence)
+            membership = None if held is None else MembershipMask.of(membership_shares(session, held))
+            statistics = kind(session, self.columns, self.holders, self.rows, charger, membership)
             return job(session, statistics, budget)
 
         return run_session(work, len(self.columns), plan or self.plan(), **settings)

@@ -23,8 +23,7 @@ from accounting.tables import page
 from protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
-from secure_sccvfl.runs.local.forked import same_imports
-from secure_sccvfl.runs.local.processes import LocalSession, session_config
+from secure_sccvfl.runs.local.processes import LocalSession, same_imports, session_config
 
 PARTIES = 3
 PEER_SECONDS = 600

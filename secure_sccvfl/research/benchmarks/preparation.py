@@ -25,10 +25,11 @@ import numpy as np
 from accounting.budget import Budget
 from accounting.records import RecordSet
 from accounting.tables import Column, Table
-from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.revealed import RevealedAlignment
-from protocols.alignment.seam import ABSENT, Alignment, releases
+from protocols.alignment.hidden_intersection import HiddenIntersection
+from protocols.alignment.interface import Alignment, releases
+from protocols.alignment.psi import PrivateSetIntersection
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.matching import ABSENT
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
@@ -48,7 +49,7 @@ from secure_sccvfl.research.benchmarks.measuring import (
     time_repeats,
 )
 from secure_sccvfl.runs.jobs import Progress
-from secure_sccvfl.runs.local.forked import same_imports
+from secure_sccvfl.runs.local.processes import same_imports
 
 FEATURES, BINS = 20, 5
 PEER_ROWS = 60_000
@@ -246,16 +247,15 @@ class AlignmentBenchmark:
         return {"ok": right, "rows": [row]}
 
     def _hidden(self, session: Session, ids: list[str]) -> bool:
-        aligned = HiddenAlignment(session).align(ids)
-        shares = aligned.shares if aligned.shares is not None else np.zeros(aligned.size, np.int64)
-        count = session.open(session.wrap(shares.sum(keepdims=True), 0), session.declared(CHECK))
+        aligned = HiddenIntersection(session).align(ids)
+        count = session.open(session.wrap(aligned.shares.sum(keepdims=True), 0), session.declared(CHECK))
         return count is not None and int(count) == int(COMMON * self.ids)
 
     def _revealed(self, session: Session, ids: list[str], progress: Progress) -> bool:
-        alignment: Alignment = RevealedAlignment(session, progress)
-        places = alignment.align(ids).places
+        alignment: Alignment = PrivateSetIntersection(session, progress)
+        rows = alignment.align(ids).rows
         common = int(COMMON * self.ids)
-        return bool(np.array_equal(places[:common], np.arange(common)) and (places[common:] == ABSENT).all())
+        return bool(np.array_equal(rows[:common], np.arange(common)) and (rows[common:] == ABSENT).all())
 
 
 def ours(mode: str, ids: int, parties: int) -> Row:

@@ -75,7 +75,6 @@ def discovered(folder: Path) -> Found:
 
 
 def due_by_card(card: PolicyCard, today: datetime.date) -> list[str]:
-    """What the card alone tells."""
     dated = [f"regular: the review was due on {card.review_due}"] if card.overdue(today) else []
     return dated + [f"appeal: {e.get('number', '')} about {e['feature']} is open" for e in card.open_appeals]
 

@@ -86,7 +86,6 @@ def show_report(report: Report, folder: Path) -> None:
 
 
 def _budget_lines(report: Report) -> Iterator[str]:
-    """What the records have spent, and what the computation cost."""
     privacy, total, parts = report.privacy, report.cost["total"], report.privacy.parts
     alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in parts.items())})" if len(parts) > 1 else ""
     yield (
@@ -147,10 +146,9 @@ def _show_models(console: Any, report: Report) -> None:
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
-    """Show the result of a session other than training."""
     from rich.text import Text
 
-    from secure_sccvfl.runs.scoring.new_records import REFUSED
+    from secure_sccvfl.runs.predict import REFUSED_FILE
 
     console = screen()
     if job == "predict":
@@ -160,7 +158,7 @@ def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
             f"{result['records'] - count} of {result['records']} records scored under MPC; {result['receiver']} "
             f"alone has the predictions: {path}"
         )
-        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if count else ():
+        for refused in sorted(folder.glob(f"party-*/{REFUSED_FILE}")) if count else ():
             console.print(Text("refused:", "yellow"), f"the records of {refused}, with the reason")
         if result["note"]:
             console.print(Text("note:", "yellow"), result["note"])
@@ -194,5 +192,5 @@ def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
             Text("ok", "green") if row["ok"] else Text("WRONG", "red"),
         )
     console.print(table)
-    refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED"
+    refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED_FILE"
     console.print(f"undeclared openings: {refused}; result: {'all well' if result['ok'] else 'FAILED'}; {folder}")

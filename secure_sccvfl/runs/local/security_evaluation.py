@@ -119,7 +119,6 @@ def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
-    """A session of real processes on this machine, with as many parties as the run had."""
     run_job(session_config(folder, job, len(run.parties), options), folder).check()
 
 

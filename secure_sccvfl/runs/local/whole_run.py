@@ -107,7 +107,6 @@ class WholeRun:
         return self._with_model("evaluate", "evaluation")
 
     def _with_model(self, job: str, subfolder: str, **more: Any) -> Ending:
-        """A session on the trained model, in its own folder."""
         options = {k: v for k, v in self.config.options.items() if k != "resume"}
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
         return run_job(config, self.folder / subfolder, self.certs, self.event, self.debug)
@@ -167,7 +166,6 @@ class WholeRun:
 
 
 def natural_parties(dataset: str) -> int:
-    """The number of parties that the description of the data names."""
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.party_data import own_schema
 
@@ -222,7 +220,6 @@ def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator
 
 
 def rule_in_words(options: RunOptions) -> str:
-    """How lambda is chosen, for people."""
     if options.training.flip_target > 0:
         limit = f"at most {options.training.flip_target:.1%} of decisions flip"
     elif options.training.gap_target == 0:

@@ -35,7 +35,7 @@ from secure_sccvfl.reports.signed import sign_job, statement_digest
 from secure_sccvfl.runs.console import OK, close_log, guarded, log_kept, say, start_logging
 from secure_sccvfl.runs.jobs import JOBS, job_config
 from secure_sccvfl.runs.process import PartyProcess, keep_freed_memory, sessions_of
-from secure_sccvfl.runs.status.snapshot import Status
+from secure_sccvfl.runs.status import Status
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 
 CAN_GO_ON, ENDED = 1, 2
@@ -143,7 +143,6 @@ class Member:
         status: Status,
         options: Mapping[str, Any],
     ) -> int:
-        """One job in its folder, signed by all at its end."""
         transcript = self.party.transcript
         party = replace(self.party, out=folder, transcript=None if transcript is None else transcript / folder.name)
         options = job_config(replace(config, options=dict(options)), config.job).options
@@ -201,7 +200,6 @@ def _state(folder: Path) -> int:
 
 
 def finish(out: Path) -> int:
-    """Make the report of this party and seal its folder."""
     report = make_host_results(out)
     seal = seal_results(out, report)
     say(f"the page: {out / 'report.html'}; everything else is next to it")

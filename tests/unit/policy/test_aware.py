@@ -11,7 +11,7 @@ from secure_sccvfl.policy.card import PolicyCard, read_card, shipped_card
 from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S, AwareEntry
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown
-from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.options import RunOptions

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocols.alignment.exact import ExactAlignment
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.interface import AlignmentError
+from protocols.alignment.pre_aligned import PreAligned
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
 from tests.support.harness import run_session
@@ -16,7 +16,7 @@ def run(lists, **settings):
 
     def job(session):
         try:
-            assert ExactAlignment(session, names).align(lists[session.rank]).size == len(lists[session.rank])
+            assert PreAligned(session, names).align(lists[session.rank]).size == len(lists[session.rank])
         except AlignmentError as error:
             return str(error)
         return "aligned"

@@ -36,7 +36,7 @@ from secure_sccvfl.research.qualitative import (
     recourse,
     write_qualitative,
 )
-from secure_sccvfl.runs.description import describe
+from secure_sccvfl.runs.files import describe
 from secure_sccvfl.training.config import TrainConfig
 
 DATA = load("german")

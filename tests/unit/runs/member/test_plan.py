@@ -23,9 +23,8 @@ from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
 from secure_sccvfl.runs.jobs import agreed_plan, job_config, make_job, public_plan
 from secure_sccvfl.runs.member import plan as planning
-from secure_sccvfl.runs.member.outlook import outlook
+from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import Spending, canonical, digest_of, make_plan
-from secure_sccvfl.runs.member.plan_text import plan_lines
 from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.unit.runs.member.conftest import CARD, edit, rows_of

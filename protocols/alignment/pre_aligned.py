@@ -10,7 +10,7 @@ of their complements are computed under MPC, half as many in each round (protoco
 last bit is opened.
 
 Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with probability 2^-128.
-Lists that only partly overlap stop the run; hidden.py and revealed.py are for them.
+Lists that only partly overlap stop the run; psi.py and hidden_intersection.py are for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from protocols.alignment.seam import EQUAL, Aligned, AlignmentError, checked
+from protocols.alignment.interface import EQUAL, AlignmentError, checked
+from protocols.dealing.matching import Aligned
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
 from protocols.session.runtime import Session
@@ -28,7 +29,7 @@ from protocols.session.runtime import Session
 _BITS = 128
 
 
-class ExactAlignment:
+class PreAligned:
     """`names`: of the parties, for people; by default their ranks."""
 
     def __init__(self, session: Session, names: Iterable[str] | None = None) -> None:

@@ -53,8 +53,8 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from protocols.alignment.seam import ABSENT, COMMON, SIZES, Aligned, AlignmentError, Progress, checked, rows_of
-from protocols.dealing.matching import PSEUDONYM_BYTES, Pseudonyms, numbered
+from protocols.alignment.interface import COMMON, SIZES, AlignmentError, Progress, checked, rows_of
+from protocols.dealing.matching import ABSENT, PSEUDONYM_BYTES, Aligned, Pseudonyms, numbered
 from protocols.dealing.randomness import Draw
 from protocols.errors import PeerError, ProtocolError
 from protocols.net.transport import Array, Spec
@@ -67,7 +67,7 @@ _SECONDS_A_RECORD = 1e-3
 """How much longer to wait for each record of the others: ten times what one multiplication takes."""
 
 
-class RevealedAlignment:
+class PrivateSetIntersection:
     """`progress` is sent how many elements are done; `threads` share the multiplications."""
 
     def __init__(
@@ -90,8 +90,8 @@ class RevealedAlignment:
                 bits = self._compared(elements, sizes)
                 mine = self._back(bits, orders, sizes)
         common = sorted(name for name, bit in zip(names, mine, strict=True) if bit)
-        place = {name: row for row, name in enumerate(common)}
-        return Aligned(len(common), np.array([place.get(name, ABSENT) for name in names], np.int64))
+        row = {name: at for at, name in enumerate(common)}
+        return Aligned(len(common), np.array([row.get(name, ABSENT) for name in names], np.int64))
 
     def _holder(self, owner: int) -> int:
         """Who holds this owner's list after the last pass."""

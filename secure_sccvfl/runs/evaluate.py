@@ -1,20 +1,25 @@
-"""A trained model at work: evaluation of the test part, and prediction for new records, under MPC.
+"""Job "evaluate": figures of the test part of a trained model, under MPC.
 
-Each party loads its own part of the model and its own columns; the parts must be of one run and unchanged.
-Evaluation opens figures of the test part to all. Prediction opens the decision (or, if asked for, the calibrated
-logit) of each record to the declared receiver alone, once for each person and model
-(`secure_sccvfl.releases.prediction_log`).
+Each party loads its own part of the model and its own columns. The model decides which records are the test part,
+never the session: seed, split and the salted digests of all parts are in it, and other records are refused. Figures
+are noisy and paid for by the evaluation ledger of these records (`secure_sccvfl.metrics.noisy`), or exact if all
+agreed to that before training (`secure_sccvfl.metrics.exact`).
 
-The model decides which records are the test part, never the session: seed, split and the salted digests of all
-parts are in it, and other records are refused. Figures are noisy and paid for by the evaluation ledger of these
-records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before training
-(`secure_sccvfl.metrics.exact`). Either way they are opened once for a model
-(`secure_sccvfl.runs.scoring.evaluation_record`).
+The figures of a model are opened once: two evaluations of the same records would reveal more than one, and averaging
+two noise draws halves the variance. They are kept next to the model. A second call returns them and opens nothing.
+The parties tell each other what they have on record, and all records must agree. What each party's records have spent
+is not on it: that is the party's own. Two short rounds, and one more if some party has no record.
+
+A party without a record (a fault came before it was written) takes over noisy figures of the others only if it took
+part in the evaluation that they are of: it had begun this very evaluation under that name, its own ledger has the
+charge, and its own release log has the release. Otherwise all stop. What it cannot check are the values: a party that
+deviates and stops an evaluation between the release line and the opening could report figures of its choice later.
+Exact figures are opened again instead, which reveals nothing new about the same records.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,20 +29,19 @@ from typing import Any
 import numpy as np
 
 from accounting.calibration import noise_multiplier
-from accounting.ledger import LedgerError, read_ledger
+from accounting.ledger import read_ledger
 from accounting.records import RecordSet
-from protocols.alignment.presence import unveiled
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.interface import AlignmentError
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.randomness import fresh_key
-from protocols.errors import ProtocolError
+from protocols.errors import LedgerError, ProtocolError
+from protocols.records.chain import read_chain
+from protocols.records.private import private
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, crypten
-from protocols.steps.choice import SHOWN, withheld
+from protocols.session.runtime import Session
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party import AtHolder, Blocks, Party
-from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
@@ -45,115 +49,36 @@ from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
-from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
+from secure_sccvfl.models.aware import AwareCounterfactuals
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_each_other, public_targets
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.policy.entries import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.caps import raise_cap
-from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
+from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
-from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
-from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
+from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.releases.record_key import record_key
-from secure_sccvfl.runs.alignment import aligned_part, common_records, placed, split_records
-from secure_sccvfl.runs.costs import PhaseMeter
-from secure_sccvfl.runs.jobs import Progress
-from secure_sccvfl.runs.model_files import PartyModel, load_model, model_folder
-from secure_sccvfl.runs.paths import ModelError
-from secure_sccvfl.runs.scoring.decisions import write_decisions
-from secure_sccvfl.runs.scoring.evaluation_record import begin, record, recorded, took_part
-from secure_sccvfl.runs.scoring.metering import Answers, Asked, allowed_predictions
-from secure_sccvfl.runs.scoring.new_records import CHANGED, read_new_records
-from secure_sccvfl.runs.scoring.plans import (
+from secure_sccvfl.runs.alignment import aligned_part, common_records, split_records
+from secure_sccvfl.runs.files import ModelError
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
+from secure_sccvfl.runs.model_files import PartyModel, model_folder
+from secure_sccvfl.runs.scoring import (
     OWN,
+    ModelJob,
+    cooled,
     crossed_of,
     evaluation_plan,
     fewest_records,
-    prediction_plan,
     sums_of,
 )
-from secure_sccvfl.training.modes.aware import declared, in_time
+from secure_sccvfl.training.modes.aware import in_time
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
+from secure_sccvfl.training.shared import SharedHead, SharedModule
 
 REFUSED = "refused"
 """In a record of figures: why none are told, though they were paid for."""
-
-
-class _WithModel:
-    """What both jobs share: the model's parts, checked to belong together."""
-
-    def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
-        if not self.options.session.model:
-            raise ConfigError("name the run whose model is to be used (--model RUN)")
-
-    def load(self, layout: Layout, schema: Schema) -> PartyModel:
-        model = load_model(model_folder(self.options.session.model, self.rank), layout)
-        if (model.rank, model.parties) != (self.rank, self.parties):
-            raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
-        if model.schema != schema.digest():
-            raise ModelError("the model was trained for another description of the data")
-        return model
-
-    @staticmethod
-    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None, policy: str = "") -> None:
-        """Check that the parts are of one run and say the same about its records.
-
-        aware: the declared use of s under which records are decided; it must be the same at all. policy: the card
-        that records of decisions name.
-        """
-        descriptions = session.swap_bytes("model", model.public())
-        if len(set(descriptions)) > 1:
-            raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
-        if aware is not None:
-            digest = hashlib.sha256(repr(aware).encode()).digest()
-            if len(set(session.swap_bytes("use of s", digest))) > 1:
-                raise ProtocolError("the parties declare different uses of s: give all the same policy card")
-        if policy and len(set(session.swap_bytes("card", hashlib.sha256(policy.encode()).digest()))) > 1:
-            raise ProtocolError("the parties decide under different policy cards: give all the same one")
-
-    @staticmethod
-    def check_charged(session: Session, model: PartyModel, ledgers: Path) -> None:
-        """Run by all parties together: refuse a model whose head is not in every ledger, before anything is opened.
-
-        On public data a model need not be private.
-        """
-        if not model.charged and model.held_out.pooled:
-            return
-        try:
-            charges = [entry for entry in read_ledger(ledgers / LEDGER)[0] if entry["kind"] == "charge"]
-            keys = {entry["key"] for entry in charges if entry["event"]["name"] == HEAD.charged_as()}
-        except LedgerError:
-            keys = set()
-        answers = session.tell_all("charge of the model", int(model.charged in keys))
-        if not all(answers):
-            raise ModelError(
-                f"the ledger of party {answers.index(0)} has no charge of this model: use the ledger that it was "
-                "trained with, or train again"
-            )
-
-    @staticmethod
-    def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead | SharedModule]:
-        """The head, restored."""
-        engine = SecureEngine(session, schema.label_holder, schema.group_holders)
-        layout = Layout.of(schema.features[session.rank])
-        columns = engine.publish(COLUMNS.name, {str(session.rank): model.columns(layout)})
-        widths = [int(columns[str(rank)]) for rank in range(session.parties)]
-        if model.module is not None:
-            shared = SharedModule(model.module, model.layers, {}, schema.task, schema.outputs)
-            return engine, engine.restored_module(shared, widths)
-        return engine, engine.restored(model.weight, model.bias, schema.task, widths)
-
-    @staticmethod
-    def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:
-        """A party's encodings; of a model that uses s, what s selects among them under MPC."""
-        if model.aware is None:
-            return {party.rank: model.encoder(party.inputs)}
-        return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
 
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
@@ -182,12 +107,7 @@ def shuffled_anew(codes: AtHolder, present: np.ndarray | None = None) -> AtHolde
     return shuffled_codes
 
 
-def cooled(logits: Shared, temperature: float) -> Shared:
-    """Logits divided by a public temperature."""
-    return logits if temperature == 1.0 else logits / temperature
-
-
-class EvaluateJob(_WithModel):
+class EvaluateJob(ModelJob):
     """Job "evaluate": metrics of the test part under the judges whose edited records the harness handed out."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
@@ -266,7 +186,6 @@ class EvaluateJob(_WithModel):
 
     @property
     def sums(self) -> Sums:
-        """What a noisy evaluation opens."""
         schema = self.data.schema
         model = self.model
         baselines = BASELINES if model.held_out.controls != "none" else ()
@@ -381,7 +300,7 @@ class EvaluateJob(_WithModel):
         result["evaluation"]["charged"] = name
         charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=same_records)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.membership)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:
@@ -451,145 +370,110 @@ class EvaluateJob(_WithModel):
         return EncodedCounterfactuals((party,), groups, generator, encoders, encoded, 1, model.drawn_seed)
 
 
-class PredictJob(_WithModel):
-    """Job "predict": new records of every party, their decisions to one receiver."""
+FILE = "evaluation.json"
+BEGUN = "begun: "
+"""Before what an evaluation is about: the name under which it was begun, until its figures are on record."""
 
-    def __init__(self, config: SessionConfig, rank: int) -> None:
-        super().__init__(config, rank)
-        if not self.options.session.records:
-            raise ConfigError("name the file with the new records (--records FILE)")
-        self.schema = self.options.schema(self.parties)
-        self.model = self.load(Layout.of(self.schema.features[rank]), self.schema)
-        self.card = self.options.policy(self.schema)
-        self.aware = self._declared()
-        self.named = self._named()
-        self.new = read_new_records(
-            Path(self.options.session.records), self.schema, rank, uses_s=self.aware is not None
+
+def recorded(
+    session: Session, folder: Path, about: str, took_part: Callable[[str], bool] | None
+) -> dict[str, Any] | None:
+    """Run by all parties together: the figures of `about` that are on record, or None if they are to be opened.
+
+    took_part: whether this party paid for and released something under a name; None if figures are exact.
+    """
+    record_here = _read(folder, about)
+    texts = session.swap_texts("recorded figures", record_here)
+    records = sorted({text for text in texts if text})
+    if not records:
+        return None
+    if len(records) > 1:
+        raise ProtocolError(
+            f"the parties have different figures of one evaluation on record ({FILE} next to the model)"
         )
-        self.allowed = allowed_predictions(config, self.options, self.model)
-        (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
+    if all(texts):
+        return dict(json.loads(records[0]))
+    if took_part is None:
+        return None
+    fits = bool(record_here) or _fits(folder, about, records[0], took_part)
+    states = session.tell_all("figures of an evaluation that this party took part in", int(fits))
+    if not all(states):
+        raise ProtocolError(
+            f"party {states.index(0)} has no charge, or no line in its release log, for the figures that others have "
+            f"on record; nothing was opened or charged: remove {FILE} next to the model at the others if they made "
+            "it up, or copy it from a party that you trust"
+        )
+    if not record_here:
+        _write(folder, about, records[0])
+    return dict(json.loads(records[0]))
 
-    @staticmethod
-    def public_plan(config: SessionConfig) -> ReleasePlan:
-        """What it opens, from public things alone: as many decisions as there will be new records."""
-        options = RunOptions.of(config.options)
-        return prediction_plan(options, options.schema(len(config.parties)))
 
-    def _declared(self) -> AwareEntry | None:
-        """The declared use of s of a model that uses it. A card with a later review date may be given."""
-        trained = self.model.aware
-        if trained is None:
-            return None
-        if self.options.session.scores and not self.model.held_out.pooled:
-            raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
-        if self.card is None:
-            in_time(trained)
-            return trained
-        entry = declared(self.card)
-        if replace(entry, review_due=trained.review_due) != trained:
-            raise ConfigError(
-                "the card declares another use of s than the model was trained for: only its review date may be later"
-            )
-        return entry
+def begin(folder: Path, about: str, name: str) -> None:
+    """Note, before anything is charged, under which name this party evaluates `about`."""
+    _put(folder, BEGUN + about, name)
 
-    def _named(self) -> dict[str, str]:
-        """What the record of every decision names: the card's version, the mask, and the date of approval.
 
-        They are those of the training, or of a card with the same roles that was approved since.
-        """
-        mask, version = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
-        if self.card is not None:
-            if self.card.roles.digest() != mask:
-                raise ConfigError("the card has other roles than the model: give the card of its run")
-            version = {"version": self.card.version, "approved": self.card.approved_on}
-        return {"card": version.get("version") or "none", "mask": mask, "approved": version.get("approved") or "no"}
+def record(folder: Path, about: str, figures: dict[str, Any]) -> None:
+    _write(folder, about, json.dumps(figures, sort_keys=True).encode())
 
-    def plan(self) -> ReleasePlan:
-        return prediction_plan(self.options, self.schema, len(self.new.ids))
 
-    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        meter = PhaseMeter(session)
-        with meter.phase("prediction"):
-            progress("alignment", 0, 2)
-            self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
-            ledgers = self.options.ledger_folder(session, model_folder(self.options.session.model, self.rank).parent)
-            key = record_key(session, ledgers, self.schema.id_rule)
-            self.check_charged(session, self.model, ledgers)
-            with open_log(ledgers, self.model.released_in, key) as log:
-                rows, refused = self._answered(session, log, progress)
-                used = len(log.decided)
-        return {
-            "ok": True,
-            "run": self.model.run,
-            "align": self.options.data.align,
-            "records": rows,
-            "refused": refused,
-            "on_record": used,
-            "allowed": self.allowed,
-            "receiver": self.schema.parties[self.receiver],
-            "policy": self.named,
-            "note": "" if self.aware is None else self.aware.words(),
-            "cost": meter.costs,
-        }
+def took_part(ledger: Path, folder: Path | None, records: RecordSet, name: str) -> bool:
+    """Whether a charge of this name about these records is in a ledger, and its release in an own release log.
 
-    def _answered(self, session: Session, log: PredictionLog, progress: Progress) -> tuple[int, int]:
-        """Score new records, open the results of people who are on nobody's record, and write what this party learns.
+    folder: of this session; those of earlier attempts lie next to it.
+    """
+    charge = f"{name} {EVALUATION.charged_as()}"
+    if folder is None or not ledger.is_file():
+        return False
+    charged = (entry for entry in read_ledger(ledger)[0] if entry["kind"] == "charge")
+    if not any(entry["key"] == charge and entry["event"]["records"] == records.digest for entry in charged):
+        return False
+    on_one_machine = folder.name.startswith("party-")
+    pattern = f"*/{folder.name}/releases*.jsonl" if on_one_machine else "*/releases*.jsonl"
+    logs = (folder.parent.parent if on_one_machine else folder.parent).glob(pattern)
+    return any(entry["charge"] == charge for log in logs for entry in _intact(log))
 
-        Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
-        """
-        new, options = self.new, self.options
-        requests = Asked.of(log, new, "scores" if options.session.scores and self.model.held_out.pooled else "")
-        requested = requests.readable & requests.fresh
-        if options.data.align != "revealed":  # all own records are asked for
-            log.agree(session, int(requested.sum()), self.allowed)
-        data = common_records(session, options, new.data(self.schema), progress)
-        part, table = placed(session, options, data, np.arange(len(data.ids)))
-        at = new.places(data.ids)
-        if options.data.align == "revealed":
-            log.agree(session, int(requested[at].sum()), self.allowed)
-        engine, head = self.engine(session, self.model, self.schema)
-        progress("scoring", 1, 2)
-        rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
-        result = cooled(engine.shared_logits(head, rows), self.model.temperature)
-        if not options.session.scores and self.schema.task != "regression":
-            judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-            result = judge.decisions(result)
-        readable, fresh = np.ones((2, part.rows), np.bool_)
-        readable[table.places], fresh[table.places] = requests.readable[at], requests.fresh[at]
-        values, marks = withheld(session, result, readable, fresh)
-        if part.presence is not None:
-            one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
-            veiled = part.presence.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
-            values, marks = veiled[:, :-1], veiled[:, -1]
-        log.record(session, requests.people(at[requested[at]]))
-        openings = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
-        opened, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
-        if part.presence is not None and opened is not None and marks_opened is not None:
-            mark = opened[:, -1]
-            opened, marks_opened = unveiled(opened, mark)[0], unveiled(marks_opened, mark)[0]
-        why = {CHANGED: requests.changed}
-        if opened is not None and marks_opened is not None:
-            values_of_own = np.zeros((len(new.ids), opened.shape[1]))
-            values_of_own[at] = opened[table.places]
-            mark = np.full(len(new.ids), SHOWN)
-            mark[at] = marks_opened[table.places]
-            held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-            held[at] = True if part.presence is None else values_of_own[at, -1] > 0.5
-            answers = Answers(values_of_own if part.presence is None else values_of_own[:, :-1], held)
-            answers.settle(log, requests, requested, mark, options.session.scores or self.schema.task == "regression")
-            why |= answers.why
-            if session.folder is not None:
-                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
-                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
-        if session.folder is not None:
-            new.write(session.folder, why)
-        return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
 
-    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """Refused records have no line. Each line names the card's version, the mask and the date of approval.
+def _intact(log: Path) -> list[dict[str, Any]]:
+    """The lines of a release log; none if it was changed or torn."""
+    try:
+        return read_chain(log)
+    except LedgerError:
+        return []
 
-        A model that uses s says so in each.
-        """
-        notes = self.named | ({} if self.aware is None else {"note": USES_S})
-        ids, scores = self.new.ids[decided], self.options.session.scores
-        write_decisions(path, self.schema, ids, opened[decided], held[decided], notes, scores)
+
+def _fits(folder: Path, about: str, figures: bytes, took_part: Callable[[str], bool]) -> bool:
+    """Whether figures of others are of the evaluation that this party had begun."""
+    try:
+        name = json.loads(figures)["evaluation"]["charged"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return isinstance(name, str) and name == _kept(folder).get(BEGUN + about) and took_part(name)
+
+
+def _read(folder: Path, about: str) -> bytes:
+    kept = _kept(folder)
+    return json.dumps(kept[about], sort_keys=True).encode() if about in kept else b""
+
+
+def _kept(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / FILE).read_text()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, OSError):
+        raise ModelError(f"{FILE} next to the model cannot be read: bring back the copy of another party") from None
+
+
+def _write(folder: Path, about: str, figures: bytes) -> None:
+    _put(folder, about, json.loads(figures), without=BEGUN + about)
+
+
+def _put(folder: Path, key: str, value: Any, without: str = "") -> None:
+    kept = {**_kept(folder), key: value}
+    kept.pop(without, None)
+    path = folder / FILE
+    fresh = path.with_suffix(".part")
+    with open(fresh, "w", opener=private) as file:
+        json.dump(kept, file, indent=1, sort_keys=True)
+    fresh.replace(path)
