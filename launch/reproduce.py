@@ -169,19 +169,14 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 
 
 def run_qualitative(options: argparse.Namespace) -> int:
-    """Roles, representations, curves and single people of the first seed, written to OUT."""
-
-    from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.reports.results import Description, decode
+    """Roles, representations and training curves of the first seed, written to OUT."""
     from secure_sccvfl.research.qualitative import of_methods, write_qualitative
-    from secure_sccvfl.runs.files import describe
 
     dataset, split = first_dataset(options), (options.split or ["iid"])[0]
-    words = decode(Description, describe(dataset, benchmark_schema(load(dataset))))
     options.seeds = 1
-    found = of_methods(dataset, split, options.first_seed, options.card)
-    text = write_qualitative(options.out, found, words, command_of(options, dataset))
-    print(json.dumps(found) if options.json else text)
+    analysis = of_methods(dataset, split, options.first_seed, options.card)
+    text = write_qualitative(options.out, analysis, command_of(options, dataset))
+    print(json.dumps(analysis) if options.json else text)
     return OK
 
 

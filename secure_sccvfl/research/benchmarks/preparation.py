@@ -4,20 +4,15 @@
 and product in chunks, the agreement on the budget, noise, opening. The inputs are public one-hot bins, so that the
 result can be checked here.
 
-`align`: both alignments over real sessions, and openmined-psi for two parties where it is installed. Every party
-holds the same number of ids; 60 % of them are common to all. `hidden` includes the product of membership masks under
-MPC. openmined-psi (elliptic-curve Diffie-Hellman, compressed sets) runs both roles in one process: the client learns
-the intersection, the server nothing, and its bytes are the sizes of its messages.
+`align`: both alignments over real sessions. Every party holds the same number of ids; 60 % of them are common to all.
+`hidden` includes the product of membership masks under MPC.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -49,7 +44,6 @@ from secure_sccvfl.research.benchmarks.measuring import (
     time_repeats,
 )
 from secure_sccvfl.runs.jobs import Progress
-from secure_sccvfl.runs.local.processes import same_imports
 
 FEATURES, BINS = 20, 5
 PEER_ROWS = 60_000
@@ -139,22 +133,17 @@ def _ours(rows: int, groups: int, repeats: int) -> Row:
     }
 
 
-def _at_size(rows: int, groups: int, repeats: int, tell: Tell) -> Row:
-    tell(f"{rows} rows, {groups} groups")
-    row = _ours(rows, groups, repeats)
-    return {
-        "rows": rows,
-        "groups": groups,
-        "seconds": middle([row], "seconds"),
-        "sent": round(row["sent"]),
-        **{name: row[name] for name in ("rounds", "party_mb", "dealer_mb")},
-        "max_error_in_deviations": round(row["max_error"], 2),
-    }
-
-
 def measure_discovery(repeats: int, blocks: int, tell: Tell) -> Result:
     """Ours at growing size; then one size in turn with stock CrypTen, sharing included."""
-    scale = [_at_size(rows, groups, min(repeats, 3), tell) for groups in GROUPS for rows in ROWS]
+    scale: list[Row] = []
+    for groups, rows in product(GROUPS, ROWS):
+        tell(f"{rows} rows, {groups} groups")
+        row = _ours(rows, groups, min(repeats, 3))
+        figures = {name: row[name] for name in ("rounds", "party_mb", "dealer_mb")}
+        figures |= {"seconds": middle([row], "seconds"), "sent": round(row["sent"])}
+        scale.append(
+            {"rows": rows, "groups": groups, **figures, "max_error_in_deviations": round(row["max_error"], 2)}
+        )
     systems = {
         "ours": lambda: [_ours(PEER_ROWS, 2, repeats)],
         "crypten-tfp": lambda: run_stock("TFP", repeats, "discovery"),
@@ -207,7 +196,6 @@ MODES = ("hidden", "revealed")
 SIZES = (10_000, 100_000, 1_000_000)
 CONSORTIA = (2, 3, 5)
 COMMON = 0.6
-PEER, PEER_PARTIES, PEER_SECONDS = "openmined-psi", 2, 3600
 CHECK = "benchmark: common records"
 
 
@@ -265,54 +253,10 @@ def ours(mode: str, ids: int, parties: int) -> Row:
     return {"system": mode, "ids": ids, "parties": parties, **most, **usage.megabytes}
 
 
-def peer(ids: int) -> Row:
-    """openmined-psi on the same lists, or why it is left out."""
-    row: Row = {"system": PEER, "ids": ids, "parties": PEER_PARTIES}
-    command = [sys.executable, "-c", f"from {__name__} import peer_main; peer_main({ids})"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PEER_SECONDS, env={**os.environ, **same_imports()}
-    )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return {**row, "skipped": lines[-1][:200] if lines else f"exit code {done.returncode}"}
-    return {**row, **json.loads(done.stdout)}
-
-
-def peer_main(ids: int) -> None:
-    """Runs in a separate process; prints one line of JSON."""
-    import resource
-
-    import private_set_intersection.python as psi  # type: ignore[import-not-found,unused-ignore]
-
-    lists = [ids_of(rank, ids) for rank in range(PEER_PARTIES)]
-    marks = [time.process_time()]
-    server, client = psi.server.CreateWithNewKey(True), psi.client.CreateWithNewKey(True)
-    request = client.CreateRequest(lists[0])
-    marks.append(time.process_time())
-    setup = server.CreateSetupMessage(1e-9, ids, lists[1], psi.DataStructure.RAW)
-    response = server.ProcessRequest(request)
-    marks.append(time.process_time())
-    found = client.GetIntersection(setup, response)
-    marks.append(time.process_time())
-    if len(found) != int(COMMON * ids):
-        raise SystemExit(f"{PEER} found {len(found)} common records of {int(COMMON * ids)}")
-    client_cpu, server_cpu = marks[1] - marks[0] + marks[3] - marks[2], marks[2] - marks[1]
-    sent = [len(message.SerializeToString()) for message in (request, setup, response)]
-    row = {
-        "cpu_seconds": max(client_cpu, server_cpu),
-        "sent": max(sent[0], sent[1] + sent[2]),
-        "both_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
-    }
-    print(json.dumps(row))
-
-
 def measure_alignment(
     tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None
 ) -> Result:
-    """A row for each list (mode and number of ids) and number of parties; openmined-psi next to `revealed`.
-
-    A list may say for which number of parties it is.
-    """
+    """A row for each list (mode, number of ids, perhaps the number of parties) and number of parties."""
     wanted = [parsed(text) for text in lists or [f"{mode}:{ids}" for mode in MODES for ids in SIZES]]
     rows = []
     for mode, ids, only in wanted:
@@ -320,13 +264,9 @@ def measure_alignment(
             tell(f"{mode}, {ids} ids, {parties} parties")
             rows.append(ours(mode, ids, parties))
             tell(f"  {rows[-1]['cpu_seconds']:.1f} s of CPU a party, {rows[-1]['seconds']:.1f} s in all")
-    for ids in sorted({ids for mode, ids, _ in wanted if mode == "revealed"}):
-        tell(f"{PEER}, {ids} ids")
-        rows.append(peer(ids))
     note = (
         f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
-        "most, `hidden` with the product of membership masks. Seconds: all processes share the cores.\n"
-        f"{PEER}: the client alone learns the intersection, and nothing is sent."
+        "most, `hidden` with the product of membership masks. Seconds: all processes share the cores."
     )
     return Result({"rows": rows}, [note, Table.of(rows, COLUMNS)])
 
@@ -348,10 +288,10 @@ COLUMNS = (
     Column("system"),
     Column("ids"),
     Column("parties"),
-    Column("CPU s a party", lambda r: f"left out: {r['skipped']}" if "skipped" in r else f"{r['cpu_seconds']:.1f}"),
+    Column("CPU s a party", "cpu_seconds", ".1f"),
     Column("s", "seconds", ".1f"),
     Column("MB to peers", "sent", ".1f", 1e6),
     Column("MB with dealer", "dealer", ".1f", 1e6),
-    Column("party MB", lambda r: f"{r['both_mb']}, both" if "both_mb" in r else r.get("party_mb")),
+    Column("party MB", "party_mb"),
     Column("dealer MB", "dealer_mb"),
 )
