@@ -17,7 +17,6 @@ from secure_sccvfl.research.role_stability import (
     compared,
     jackknife,
     run_settings,
-    same_roles,
 )
 
 
@@ -37,14 +36,6 @@ def test_pairs_of_runs_are_compared_column_by_column():
     assert sure["share"] == 3 / 8 and sure["again"] == pytest.approx(2 / 3)
     assert sure["confidence"] == pytest.approx((1 + 0.95 + 0.95) / 3)
     assert sum(step["share"] for step in told["steps"]) == 1.0
-
-
-def test_the_same_roles_always_come_again():
-    one = finding("MMNN", (1.0,) * 4)
-    told = compared([one, finding("MMNN", (1.0,) * 4)])
-    assert told["same"] == 1.0 and told["steps"] == [
-        {"above": 0.9, "to": 1.0, "share": 1, "confidence": 1, "again": 1}
-    ]
 
 
 def test_the_program_writes_roles_and_says_how_they_were_made(tmp_path, capsys):
@@ -70,13 +61,6 @@ def test_the_interval_of_pairs_is_that_of_runs():
         widths.append(half / stats.t.ppf(0.975, 19))
     assert np.mean(widths) == pytest.approx(2 / 20**0.5, rel=0.05) == pytest.approx(np.std(means), rel=0.15)
     assert jackknife(np.full((2, 2), 0.5))[0] == 0.5 and np.isnan(jackknife(np.full((2, 2), 0.5))[1])
-
-
-def test_the_same_runs_differ_by_nothing():
-    runs = [finding(roles, (1.0,) * 4) for roles in ("MMNN", "MNNN", "MMNM")]
-    same = same_roles(runs)
-    assert np.nanmean(same) == pytest.approx(compared(runs)["same"]) and np.isnan(np.diag(same)).all()
-    assert jackknife(same - same) == (0.0, 0.0)
 
 
 def test_a_default_run_leaves_less_for_its_tables():
