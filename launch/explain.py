@@ -22,9 +22,8 @@ from protocols.config import ConfigError
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from secure_sccvfl.reports.explain import explain, explain_to_party
+    from secure_sccvfl.reports.explain import explain, explain_to_party, walk
     from secure_sccvfl.reports.folders import RunFolder
-    from secure_sccvfl.reports.walk import walk
 
     torch.set_num_threads(1)  # small models: more threads are slower
     party = RunFolder.of(options.run).host if options.party is None else options.party

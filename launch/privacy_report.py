@@ -26,7 +26,7 @@ from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 def run(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from accounting.report import to_markdown
-    from secure_sccvfl.reports.privacy_report import budget_reports
+    from secure_sccvfl.reports.collect import budget_reports
 
     if options.quiet and options.out is None:
         raise ConfigError("--quiet prints nothing, so it needs --out, the folder to write to")

@@ -50,8 +50,9 @@ from protocols.errors import (
 )
 from protocols.net.link import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
-from protocols.operations import arithmetic, comparison, noise, series, sigmoid
+from protocols.operations import arithmetic, comparison, noise, sigmoid
 from protocols.operations.noise import NoiseKind
+from protocols.operations.sigmoid import Name as SeriesName
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Transcript
 from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
@@ -498,18 +499,18 @@ class Session:
         share = noise.noise_share(self.party, kind, sigma * 2.0**bits, count, [holders])
         return self.wrap(share[:, 0], bits)
 
-    def _series(self, name: series.Name, value: Any, bound: float, bits: int) -> Any:
+    def _series(self, name: SeriesName, value: Any, bound: float, bits: int) -> Any:
         """A series of a value of any fraction; waits for a round."""
         words, have = share_of(value), bits_of(value)
-        start = partial(series.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
+        start = partial(sigmoid.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
         return binding_tensors.of(tensors.Late(name, words.shape, bits, start))
 
-    def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
+    def _bounded(self, name: SeriesName, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
             words = arithmetic.rescale(self.party, share_of(value), bits_of(value), FRACTION_BITS)
             if bound is None:
                 words, bound = share_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
-            return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
+            return self.wrap(sigmoid.evaluate(self.party, name, words, bound), WIDE_BITS)
 
     def _room(self, value: Any, bound: float) -> RingArray:
         """Shares of value + bound and of bound - value: both are positive inside the range."""

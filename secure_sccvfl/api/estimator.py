@@ -20,7 +20,7 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party, make_party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.encoders import Encoder, fit_encoder
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan

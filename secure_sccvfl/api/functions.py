@@ -25,7 +25,7 @@ from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.mechanisms import default_epsilon

@@ -13,7 +13,7 @@ The control is the better of two attackers with own columns alone: the one that 
 it chose with the view. Otherwise a view of noise could gain by leading to a luckier choice.
 
 Why signals are used together: each of them may reveal next to nothing of s while a combination of them reveals it
-(attacks/gradients.py). Columns picked one by one would miss that.
+(attacks/labels.py). Columns picked one by one would miss that.
 
 `dependence` looks for any relation between any column and the truth. It compares the largest between-group sum of
 squares with the largest under shuffled truths. It holds its level whatever the number of columns, and notices one

@@ -90,10 +90,10 @@ class Discovery:
     rule: Literal["fractions", "fdr", "tri-partition"] = option(
         "fdr", "fdr: columns with evidence; fractions: the highest scores; tri-partition: section 3.2 of the paper"
     )
-    score: Literal["hsic", "stable", "gap", "paper", "conditional"] = option(
+    score: Literal["hsic", "stable", "paper", "conditional"] = option(
         "hsic",
-        "hsic: under MPC, from noisy tables; stable: distance of groups minus expected noise; gap: largest gap; "
-        "paper: its probability gap plus HSIC; conditional: gain and conditional alone",
+        "hsic: under MPC, from noisy tables; stable: distance of groups minus expected noise; paper: its probability "
+        "gap plus HSIC; conditional: gain and conditional alone",
     )
     rho_m: float = option(0.6, "rules fractions and tri-partition: share of columns that depend on s")
     rho_p: float = option(0.0, "share of those that are proxies")

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, combined
-from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.discovery.residuals import Conditional
+from secure_sccvfl.discovery.scores import Evidence, ScoreKind
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Role, Roles
 from secure_sccvfl.releases.catalogue import REDRAWS
@@ -35,13 +35,13 @@ class DiscoveryConfig:
     features of each party, as in the paper. After a refresh a feature keeps its role unless the evidence is clear by
     `hysteresis`: scores and p-values of those that had been found are that much stronger, of the others weaker, so
     the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
-    `score`: "hsic" is computed under MPC from noisy tables and opened to all (`projected.py`). The others are
-    announced by owners of tables: "stable" weighs groups by their size and allows for noise, "gap" is the largest
-    difference between two groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add
-    what a feature shows beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a
-    charged release each. With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length
-    `clip` before noise is added, as in the paper; the noise hides the same share of a record, and the table is
-    smaller. `decay` is the weight that older tables keep when the records have changed since.
+    `score`: "hsic" is computed under MPC from noisy tables and opened to all (`scores.py`). The others are
+    announced by owners of tables: "stable" weighs groups by their size and allows for noise, "paper" is the paper's
+    S_j (`scores.paper_scores`). `conditional` and `gain` add what a feature shows beyond its owner's other columns:
+    residual HSIC and risk gain (`residuals.py`), a charged release each. With score "conditional" they alone
+    decide. `sketch` "clipped": tables are scaled to length `clip` before noise is added, as in the paper; the noise
+    hides the same share of a record, and the table is smaller. `decay` is the weight that older tables keep when
+    the records have changed since.
     """
 
     rule: Rule = "fdr"
@@ -122,6 +122,14 @@ class RoleAssignment:
         lists = {"log": record["changes"], "by_card": record["by_card"], "opened": record.get("opened", ())}
         values: dict[str, Any] = numbers | {k: tuple(v) for k, v in lists.items()}
         return cls(Roles(record["roles"], record["proxies"]), **values)
+
+
+def combined(measures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """One score per feature: the sum of all measures with values, each scaled to the largest value of the first."""
+    present = [values for values in measures if values]
+    unit = max(present[0].values()) or 1.0
+    scales = [unit / (max(values.values()) or 1.0) for values in present]
+    return {k: sum(scale * values[k] for scale, values in zip(scales, present, strict=True)) for k in present[0]}
 
 
 def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:

@@ -3,7 +3,7 @@
 | step | who holds what before | what each learns |
 |---|---|---|
 | `release` | owners: columns; holders: groups | an owner: the noisy results of its own features |
-| `projected` | the noisy sums, still shared | all: the default score of each feature (`projected.py`) |
+| `projected` | the noisy sums, still shared | all: the default score of each feature (`scores.py`) |
 | `publish` | an owner: other scores that follow from the above | all: these scores |
 
 Every secret value is a CrypTen tensor. A table is the owners' columns times the one-hot groups of their holder:
@@ -39,13 +39,13 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.discovery.projected import shares
+from secure_sccvfl.discovery.cached_releases import COMMON, CachedRelease, CachedReleases, Keep
+from secure_sccvfl.discovery.scores import Opened, shares
 from secure_sccvfl.discovery.statistics import (
     Arrays,
     Counts,
     Groups,
     GroupSums,
-    Opened,
     Released,
     Secret,
     Shape,
@@ -84,9 +84,13 @@ class SecureStatistics:
         rows: int,
         charger: Charger,
         membership: MembershipMask | None = None,
+        *,
+        keep: Keep | None = None,
+        cached: CachedReleases | None = None,
     ) -> None:
+        """keep: called with what was opened. cached: releases to answer from; then nothing is opened or charged."""
         charger.check(rows)
-        self._membership = membership
+        self._membership, self._keep, self._cached = membership, keep, cached
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Secret]] = {}
@@ -100,6 +104,8 @@ class SecureStatistics:
     def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
         """Check, multiply, charge, add noise and open each owner's rows to that owner; see `Statistics.release`."""
         name, membership = statistic.name, self._membership
+        if self._cached is not None:
+            return self._cached.released(statistic)
         if membership is not None and statistic.refused_hidden:
             raise DataError(f"{statistic.refused_hidden} need the exact number of records, which is secret here")
         layout = statistic.layout(self._columns)
@@ -124,7 +130,12 @@ class SecureStatistics:
         opened, own = self._open(paid.receipt, layout, noisy, unit), layout[self._session.rank]
         rows = dict(zip(own, column_slices(own.values()), strict=True))
         tables = tuple({k: opened[rows[k], part] for k in own} for part in column_slices(counts))
-        return Released(tables, statistic.numbers(shape, self.deviation(moved)))
+        numbers = statistic.numbers(shape, self.deviation(moved))
+        if self._keep is not None:
+            common = {} if membership is None else {COMMON: membership.count}
+            release = CachedRelease(paid.receipt.charge, paid.event, tables, statistic.features, numbers | common)
+            self._keep(name, release)
+        return Released(tables, numbers)
 
     def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> dict[str, int]:
         return {k: width for own in self._layout(tabled).values() for k, width in own.items()}
@@ -142,7 +153,7 @@ class SecureStatistics:
     def projected(
         self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
     ) -> tuple[Opened, ...]:
-        """Seven rounds (`projected.py`); see `Statistics.projected`.
+        """Seven rounds (`scores.py`); see `Statistics.projected`.
 
         The tables are those that were opened to their owners, as shares with all their noise. A run that resumes, or
         uses cached releases, no longer has shares of them: each owner shares its own as it was opened to it.

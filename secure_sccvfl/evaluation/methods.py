@@ -20,7 +20,7 @@ from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.registry import Registry
 from secure_sccvfl.data.splits import Split, joined_rows
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.scoring import AwarePredictor, Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
-from secure_sccvfl.audit.attacks.completion import Completion
-from secure_sccvfl.audit.attacks.inversion import Answers
-from secure_sccvfl.audit.attacks.membership import Membership
-from secure_sccvfl.audit.attacks.properties import Tables
-from secure_sccvfl.audit.attacks.retraining import MOST_RECORDS, TRAININGS, Edits, Retraining
+from secure_sccvfl.audit.attacks.columns import Answers
+from secure_sccvfl.audit.attacks.labels import Completion
+from secure_sccvfl.audit.attacks.training_data import MOST_RECORDS, TRAININGS, Edits, Membership, Retraining, Tables
 from secure_sccvfl.audit.attacks.view import RADII, Columns, TorchLogits, View, WhiteBox
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party

@@ -348,7 +348,7 @@ SCORES = _announcement(
     title="scores",
     shape=("features",),
     what="how much each column follows the group",
-    why="with `score = stable`, `gap` or `paper`: announced by the owner, from the noisy counts. With `rule = "
+    why="with `score = stable` or `paper`: announced by the owner, from the noisy counts. With `rule = "
     "tri-partition`: HSIC and probability gap of the table, one after the other",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) * _announced(facts),

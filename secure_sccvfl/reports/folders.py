@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError, SessionConfig, node_folder
 from protocols.records.chain import unused_name
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard, read_card
@@ -134,3 +134,14 @@ def logs_in(folders: Sequence[Path], stem: str) -> list[Path]:
 def result_of(folder: Path, rank: int) -> dict[str, Any]:
     """What a party's job returned, in the folder of a session on one machine."""
     return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
+
+
+def read_heads(place: Path) -> dict[str, Any]:
+    """What was signed at the end of a job."""
+    return dict(json.loads((place / HEADS).read_text(encoding="utf-8")))
+
+
+def own_heads(place: Path, config: SessionConfig) -> dict[str, Any]:
+    """This party's own heads in the statement of a job."""
+    signed = read_heads(place)
+    return dict(signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)])

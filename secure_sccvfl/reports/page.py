@@ -25,11 +25,11 @@ from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import figures, sections
-from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.reports.figures import frontier, gain
 from secure_sccvfl.reports.folders import RunFolder, in_order
-from secure_sccvfl.reports.frontier import frontier, gain
 from secure_sccvfl.reports.policy_card import CARD, governance
 from secure_sccvfl.reports.results import REPORT, read
+from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
 from secure_sccvfl.runs.files import read_audit
 from secure_sccvfl.training.modes import MODES
 

@@ -36,7 +36,16 @@ from protocols.records.private import private
 from protocols.session.heads import broken_signatures, exchange_heads
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
+from secure_sccvfl.reports.folders import (
+    EVALUATE,
+    HEADS,
+    PREDICT,
+    TRAIN,
+    attempts,
+    in_order,
+    own_heads,
+    read_heads,
+)
 from secure_sccvfl.reports.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
 LOCAL_RESULTS = ("model", "cost", "crypten_operations", "refused", "on_record")
@@ -138,22 +147,11 @@ def committed(salt: str, files: Mapping[str, str]) -> str:
     return hashlib.sha256(salt.encode() + b"\0" + json.dumps(dict(files), sort_keys=True).encode()).hexdigest()
 
 
-def read_heads(place: Path) -> dict[str, Any]:
-    """What was signed at the end of a job."""
-    return dict(json.loads((place / HEADS).read_text(encoding="utf-8")))
-
-
 def statement_digest(place: Path) -> bytes:
     """The digest of the statement of a job; zeros if the job has not ended."""
     if not (place / HEADS).exists():
         return bytes(32)
     return hashlib.sha256(json.dumps(read_heads(place)["statement"], sort_keys=True).encode()).digest()
-
-
-def own_heads(place: Path, config: SessionConfig) -> dict[str, Any]:
-    """This party's own heads in the statement of a job."""
-    signed = read_heads(place)
-    return dict(signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)])
 
 
 def signed_code(run: Path, config: SessionConfig) -> str:

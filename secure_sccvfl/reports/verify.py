@@ -33,12 +33,10 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.collect import APPROVALS, POOLED, build
+from secure_sccvfl.reports.collect import APPROVALS, POOLED, build, make_host_results, notes_of, sealed_facts
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
-from secure_sccvfl.reports.making import make_host_results, sealed_facts
 from secure_sccvfl.reports.page import PAGE, made_on, write_page
 from secure_sccvfl.reports.policy_card import CARD, write_card
-from secure_sccvfl.reports.privacy_report import notes_of
 from secure_sccvfl.reports.results import Report, encode, read
 from secure_sccvfl.reports.run_log import (
     FINISHED,
@@ -148,7 +146,7 @@ def check_report(files: RunFiles) -> Problems:
     """report.json recomputed from the parties' files, and its figures in the audit log."""
     report = files.report
     pooled = {name: value for name in POOLED if (value := encode(getattr(report, name)))}
-    again = build(files.folder, pooled, encode(report.data))
+    again = build(files.folder, pooled, encode(report.data), strict=files.same_code)
     if not files.same_code:  # the words of warnings change between versions; the digest of the file is compared
         again = replace(again, warnings=report.warnings)
     for field in fields(Report):

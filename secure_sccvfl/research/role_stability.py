@@ -30,8 +30,8 @@ from secure_sccvfl.data.party import Party, make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import Fitted, Prepared, default_run, prepare
 from secure_sccvfl.evaluation.scoring import half_width
 from secure_sccvfl.policy.roles import ROLES, Roles

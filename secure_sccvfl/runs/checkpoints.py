@@ -29,8 +29,8 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
+from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights

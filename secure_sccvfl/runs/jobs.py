@@ -27,7 +27,7 @@ JOBS = {
     "bench-discovery": "research.benchmarks.preparation:DiscoveryBenchmark",
     "bench-ops": "research.benchmarks.steps:OperationsBenchmark",
     "bench-step": "research.benchmarks.steps:StepBenchmark",
-    "canary-audit": "audit.dp_audit:CanaryAudit",
+    "canary-audit": "audit.canaries:CanaryAudit",
     "discovery": "runs.discover:DiscoveryJob",
     "evaluate": "runs.evaluate:EvaluateJob",
     "predict": "runs.predict:PredictJob",

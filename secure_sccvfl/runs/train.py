@@ -26,7 +26,7 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
-from secure_sccvfl.discovery.cached_releases import CachedReleases, CachedStatistics, RecordedStatistics
+from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
@@ -291,12 +291,11 @@ class TrainJob:
     ) -> Statistics:
         """Statistics of s: opened under MPC and kept, or those that were kept before."""
         schema, membership = self.data.schema, train.membership
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, membership)
-        if tables is None:
-            return RecordedStatistics(statistics, charger, file.keep, membership)
-        if membership is not None:
+        if tables is not None and membership is not None:
             membership.set_count(tables.common)
-        return CachedStatistics(statistics, tables)
+        where = file.keep if tables is None else None
+        given = session, schema.bins, schema.group_holders, train.rows, charger, membership
+        return SecureStatistics(*given, keep=where, cached=tables)
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
         options, data, schema = self.options, self.data, self.data.schema

@@ -13,8 +13,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
+from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.models.aware import AwareEncoders, hypotheses
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.models.generators import Generator

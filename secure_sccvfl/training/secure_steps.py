@@ -376,8 +376,7 @@ def moved_rows(session: Session, whole: Shared, chosen: SharedDraws) -> list[Sha
     found = []
     for draw in chosen.draws:
         wide = session.public(np.zeros((draw.size(0), whole.size(1))))
-        wide[:, torch.from_numpy(chosen.columns)] = draw
-        found.append((whole + wide).pinned())
+        found.append((whole + wide.index_add(1, torch.from_numpy(chosen.columns), draw)).pinned())
     return found
 
 

@@ -283,7 +283,7 @@ def selected(
 
     Roles and the public dictionary say which columns may change. Only these are selected and enter the Gram matrix;
     all others are 0 by construction, which each owner checks of its own. One round for each owner of such columns and
-    2^21 ring elements (protocols/operations/selection.py), for several draws together.
+    2^21 ring elements (protocols/operations/group_table.py), for several draws together.
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
@@ -336,7 +336,6 @@ def _only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:
 
 def over_all_columns(session: Session, square: Shared, columns: np.ndarray, width: int) -> Shared:
     """A matrix over some columns as one over all, 0 elsewhere."""
-    whole = session.public(np.zeros((width, width)), session.fraction(square))
-    places = torch.from_numpy(columns)
-    whole[places[:, None], places[None]] = square
-    return whole
+    index, bits = torch.from_numpy(columns), session.fraction(square)
+    rows = session.public(np.zeros((len(columns), width)), bits).index_add(1, index, square)
+    return session.public(np.zeros((width, width)), bits).index_add(0, index, rows)

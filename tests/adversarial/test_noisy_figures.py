@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from secure_sccvfl.audit.attacks.heads import fit_head
-from secure_sccvfl.audit.attacks.retraining import record_gram
+from secure_sccvfl.audit.attacks.training_data import fit_head, record_gram
 from tests.support.private_head import delta_of, epsilon_of, heads, hockey_stick
 
 TESTED = 250

@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from protocols.session.saving import combined
-from secure_sccvfl.audit.attacks.retraining import recovered
+from secure_sccvfl.audit.attacks.training_data import recovered
 from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals

@@ -15,7 +15,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import aware_predictor
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.evaluation.scoring import AwarePredictor, evaluate, flat, logits_of

@@ -14,7 +14,7 @@ from protocols.operations import noise
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from tests.support.discovery import WIDTH, Consortium

@@ -12,8 +12,7 @@ import numpy as np
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import Part, make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.statistics import Released
+from secure_sccvfl.discovery.statistics import PlainStatistics, Released
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.grid import Bounds

@@ -12,8 +12,7 @@ from protocols.session.runtime import share_of
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.statistics import Released
+from secure_sccvfl.discovery.statistics import PlainStatistics, Released
 from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.releases.noise import NoNoise
@@ -210,7 +209,7 @@ class Charged:
         return self.noise
 
 
-OPTIONS = {"dataset": "heart", "refreshes": 0, "rule": "fractions", "score": "gap"}
+OPTIONS = {"dataset": "heart", "refreshes": 0, "rule": "fractions", "score": "paper"}
 NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records", "lambdas": [3.0], "leak": False}
 
 

@@ -18,7 +18,7 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.runs import checkpoints
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.engine import Target
@@ -192,7 +192,7 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
 # whole runs: with this epsilon the noise is so small that gaps repeat to 1e-5, and .02 is far from all of them
 
 OPTIONS = {
-    **{"private_model": False, "gap_target": 0.02, "rule": "fractions", "score": "gap", "rho_p": 0.5},
+    **{"private_model": False, "gap_target": 0.02, "rule": "fractions", "score": "paper", "rho_p": 0.5},
     "evaluation": "noisy",
     "epsilon": 2000.0,
     "refreshes": 0,

@@ -10,7 +10,7 @@ from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.evaluation.scoring import evaluate, flat

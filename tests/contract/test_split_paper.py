@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.audit.attacks.gradients import signals_of
+from secure_sccvfl.audit.attacks.labels import signals_of
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import RoleAssignment

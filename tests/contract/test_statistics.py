@@ -8,11 +8,9 @@ from protocols.steps.clipping import Clipping
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import MOMENT_GRID
-from secure_sccvfl.discovery.gains import HALVES, gains
-from secure_sccvfl.discovery.hsic import Grid, ResidualDependence, dependence
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.residuals import HALVES, Grid, ResidualDependence, dependence, gains
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.discovery import WIDTH, Consortium
 from tests.support.harness import in_threads

@@ -17,7 +17,7 @@ import pytest
 import secure_sccvfl as scc
 from protocols.net.certificates import Credentials, sign
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.reports.making import seal_results
+from secure_sccvfl.reports.collect import seal_results
 from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG
 from tests.multiprocess.programs import ROOT

@@ -24,8 +24,8 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.api.runs import Run
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.reports.collect import make_host_results, seal_results
 from secure_sccvfl.reports.folders import RunFolder
-from secure_sccvfl.reports.making import make_host_results, seal_results
 from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG, contents
 from secure_sccvfl.reports.signed import (

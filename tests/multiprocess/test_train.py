@@ -23,7 +23,7 @@ from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.model_files import load_model, save_model

@@ -14,10 +14,10 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan

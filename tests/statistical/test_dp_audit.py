@@ -28,8 +28,7 @@ from secure_sccvfl.audit.bounds import (
     audit,
     epsilon_of_mu,
 )
-from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
-from secure_sccvfl.audit.dp_audit import CanaryAudit, of_results
+from secure_sccvfl.audit.canaries import CanaryAudit, canaries_of, charged_kinds, of_results
 from secure_sccvfl.training.modes.base import noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.harness import local_config, run_session

@@ -16,12 +16,11 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.evidence import weigh
-from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.residuals import ResidualDependence
+from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import GroupSums, Statistic
+from secure_sccvfl.discovery.statistics import GroupSums, PlainStatistics, Statistic
 from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import NoNoise
@@ -31,7 +30,7 @@ WIDTH = 8
 MULTIPLIER = 3.0
 WIDE = replace(RISK_GAINS, title="moments for party P", charge="moments", shape=("*", "groups"))
 """A release of sums that are wider than counts; no run makes it."""
-GAP = DiscoveryConfig(rule="fractions", score="gap")
+GAP = DiscoveryConfig(rule="fractions", score="paper")
 """A score without ties: others are 0 for every column in which noise explains the difference."""
 
 

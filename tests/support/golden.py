@@ -48,7 +48,7 @@ from protocols.net.transport import Transport
 from protocols.session import runtime, tensors
 from protocols.session.runtime import MPCTensor, Session, share_of
 from protocols.session.tensors import Late, Parts
-from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
 from secure_sccvfl.runs.evaluate import EvaluateJob

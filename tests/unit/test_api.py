@@ -17,7 +17,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.api.trained import gap_interval, one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.modes.options import RunOptions
@@ -103,7 +103,7 @@ def test_the_interval_of_a_gap_is_newcombes():
 
 def test_discovery_is_that_of_the_library():
     data = scc.load("heart")
-    found = scc.discover(data, epsilon=4, seed=2, rule="fractions", score="gap")
+    found = scc.discover(data, epsilon=4, seed=2, rule="fractions", score="paper")
     noise = GaussianNoise(SpendingPlan(4.0, releases=2), 2)
     expected = Study("heart").scores(PlainStatistics(noise), releases=2)
     assert dict(found.scores["score"]) == pytest.approx(expected, abs=1e-4)

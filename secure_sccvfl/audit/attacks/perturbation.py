@@ -119,22 +119,19 @@ def subspace_pgd(target: WhiteBox, radius: float, seed: int = 0, restarts: int =
 
 
 def feasible_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
-    """One rate for each radius, over records that can exist."""
     return [subspace_pgd(target, radius, seed) for radius in target.radii]
 
 
 def subspace_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
-    """The paper's attack, one rate for each radius. It starts from the records, so the seed has no effect."""
+    """The paper's attack, one rate for each radius, from the records themselves."""
     relaxed = replace(target, features=())
     return [subspace_pgd(relaxed, radius, seed, restarts=1) for radius in target.radii]
 
 
 def linear_in_mediators(target: WhiteBox, seed: int) -> list[Rate]:
-    """Positive control: a linear model of the mediators alone. Of the records that can be flipped, all must be.
+    """Positive control: a linear model of the mediators alone. All that can be flipped (`_reach`) must be.
 
-    Which these are is known exactly (`_reach`). The border lies between the two neighbouring scores that are closest
-    to the median, so there are records on both sides. Weights that differ keep scores apart: with weights of 1 and -1
-    the median was the highest score of all in some draws, and there was nothing to find.
+    The border lies between the two neighbouring scores closest to the median, so there are records on both sides.
     """
     rng, radius = stream(seed, "pgd control"), max(target.radii)
     weight = np.zeros(target.inputs.shape[1])

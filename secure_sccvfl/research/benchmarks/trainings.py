@@ -33,7 +33,7 @@ from secure_sccvfl.data.party_data import own_schema, pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session

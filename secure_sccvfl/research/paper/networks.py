@@ -6,7 +6,7 @@ and the only one that split learning can train. An adversary needs a group for e
 plaintext, a soft one (rows x groups) where a party has only the posterior of its noisy tables.
 
 `SplitNetwork` is plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals
-labels (see `audit.attacks.gradients`).
+labels (see `audit.attacks.labels`).
 """
 
 from __future__ import annotations

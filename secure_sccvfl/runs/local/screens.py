@@ -12,8 +12,7 @@ from accounting.account import HEAD
 from accounting.charts import tidy
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
-from secure_sccvfl.reports.figures import cf_models, failed_checks
-from secure_sccvfl.reports.frontier import gain
+from secure_sccvfl.reports.figures import cf_models, failed_checks, gain
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import last_seal
 from secure_sccvfl.runs.console import say, screen

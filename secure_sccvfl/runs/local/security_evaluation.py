@@ -24,10 +24,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.audit import evaluation, model_attacks, report
+from secure_sccvfl.audit import evaluation, report
 from secure_sccvfl.audit.bounds import Audit
-from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
-from secure_sccvfl.audit.dp_audit import of_results
+from secure_sccvfl.audit.canaries import canaries_of, charged_kinds, of_results
 from secure_sccvfl.audit.evaluation import ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, write_records
 from secure_sccvfl.reports.folders import result_of
@@ -100,7 +99,7 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
     ready = evaluation.prepared(run)
     if run.options.training.mode != "aware":
         run.check_white_box(answers)
-    skipped = model_attacks.on_model(attacks, ready, answers, tell)
+    skipped = evaluation.on_model(attacks, ready, answers, tell)
     evaluation.contrasts(attacks, ready, tell)
     return _Rest(attacks, audits, skipped)
 

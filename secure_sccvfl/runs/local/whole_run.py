@@ -59,9 +59,8 @@ class WholeRun:
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.reports.collect import build
+        from secure_sccvfl.reports.collect import build, seal_results, write_results
         from secure_sccvfl.reports.folders import set_aside
-        from secure_sccvfl.reports.making import seal_results, write_results
 
         folder = RunFolder(self.folder)
         trained = folder.result()
@@ -152,7 +151,7 @@ class WholeRun:
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""
-        from secure_sccvfl.audit.attacks.gradients import labels_from_kept
+        from secure_sccvfl.audit.attacks.labels import labels_from_kept
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
@@ -162,7 +161,11 @@ class WholeRun:
         rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
         label = data.label.values[rows]
         rates = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
-        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(rates) if rate is not None]
+        return [
+            {"party": rank, "rate": rate.rate, "low": rate.low, "high": rate.high, "chance": rate.chance}
+            for rank, rate in enumerate(rates)
+            if rate is not None
+        ]
 
 
 def natural_parties(dataset: str) -> int:

@@ -27,9 +27,8 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.node import open_session
 from protocols.session.runtime import Session
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.reports.collect import APPROVALS
+from secure_sccvfl.reports.collect import APPROVALS, make_host_results, seal_results
 from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
-from secure_sccvfl.reports.making import make_host_results, seal_results
 from secure_sccvfl.reports.run_log import LOG, STOPPED, contents, read_log, record, recorded
 from secure_sccvfl.reports.signed import sign_job, statement_digest
 from secure_sccvfl.runs.console import OK, close_log, guarded, log_kept, say, start_logging

@@ -21,7 +21,7 @@ from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
 from secure_sccvfl.releases.ledgers import EVALUATIONS, spent_figures, spent_in
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
-from secure_sccvfl.reports.privacy_report import budget_reports
+from secure_sccvfl.reports.collect import budget_reports
 from secure_sccvfl.reports.results import Release, write
 from tests.unit.reports import literal
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from secure_sccvfl.audit.bounds import CONFIDENCE, scale_test
-from secure_sccvfl.audit.canaries import HeadCanary
-from secure_sccvfl.audit.dp_audit import of_results
-from secure_sccvfl.audit.head_noise import Loss, Records, capped, head_noise, log_cosh, train
+from secure_sccvfl.audit.bounds import CONFIDENCE, Loss, Records, capped, head_noise, log_cosh, scale_test, train
+from secure_sccvfl.audit.canaries import HeadCanary, of_results
 
 HEADS, COLUMNS, SIGMA, RIDGE = 40, 61, 4.0, 6.0
 LOGISTIC = capped(1.0)

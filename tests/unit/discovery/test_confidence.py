@@ -17,9 +17,10 @@ from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, weigh
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.residuals import Conditional
+from secure_sccvfl.discovery.scores import Evidence, weigh
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.releases.catalogue import REDRAWS

@@ -19,10 +19,10 @@ from secure_sccvfl.discovery.decisions import (
     interventional_check,
 )
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import Conditional, weigh
-from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import normalised_hsic, table_scores, total_variation
+from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
+from secure_sccvfl.discovery.residuals import Conditional, residual_hsic, residual_scores
+from secure_sccvfl.discovery.scores import paper_scores, probability_gap, table_hsic, weigh
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
@@ -31,13 +31,12 @@ from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 
 def test_scores_of_tables_whose_answer_is_known():
     independent = np.outer([3, 5, 2], [10, 30])
-    assert total_variation(independent) == pytest.approx(0)
-    assert normalised_hsic(independent) == pytest.approx(0)
+    assert probability_gap(independent) == pytest.approx(0) and table_hsic(independent) == pytest.approx(0)
     same = np.diag([20.0, 20.0])
-    assert total_variation(same) == pytest.approx(1) and normalised_hsic(same) == pytest.approx(1)
+    assert probability_gap(same) == pytest.approx(1) and table_hsic(same) == pytest.approx(1 / 4)
     three = np.array([[10, 0, 0], [0, 10, 10.0]])
-    assert total_variation(three) == pytest.approx(1), "the largest pairwise gap counts"
-    assert normalised_hsic(np.zeros((2, 2))) == 0.0
+    assert probability_gap(three) == pytest.approx(1), "the largest pairwise gap counts"
+    assert table_hsic(np.zeros((2, 2))) == 0.0
 
 
 FEATURES = 19
@@ -86,9 +85,9 @@ def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
         noise = GaussianNoise(SpendingPlan(releases=1), seed)
         noisy = release_tables(PlainStatistics(noise), parties, data.protected, "s", FEATURES)[0].tables
         agreement.append(
-            spearmanr([table_scores(truth[k]) for k in names], [table_scores(noisy[k]) for k in names])[0]
+            spearmanr([paper_scores(truth[k]) for k in names], [paper_scores(noisy[k]) for k in names])[0]
         )
-    assert np.mean(agreement) > 0.85
+    assert np.mean(agreement) > 0.8
 
 
 def test_the_budget_is_what_the_accountant_says_and_is_not_exceeded():
@@ -160,7 +159,7 @@ def test_fractions_take_the_top_scores():
 
 
 def test_hysteresis_keeps_a_role_until_the_score_clears_the_boundary():
-    config = DiscoveryConfig("fractions", "gap", rho_m=0.5, rho_p=0.5, hysteresis=0.2)
+    config = DiscoveryConfig("fractions", "paper", rho_m=0.5, rho_p=0.5, hysteresis=0.2)
     before = {"a": "P", "b": "M", "c": "N", "d": "N"}
     close = roles_of(sketch(a=0.9, b=0.40, c=0.41, d=0.1), config, previous=before)
     assert close.roles.of["b"] == "M" and not close.log
@@ -193,12 +192,18 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     others = [p.take(np.arange(0, data.n, 3)) for p in parties]
     rows = parties[0].residual_features(0, others[0].inputs)
     assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
-    (scores,), deviation = residual_scores(PlainStatistics(NoNoise()), parties, others, data.protected, FEATURES, 0)
+    plain = PlainStatistics(NoNoise())
+
+    def dependence(protected):
+        release = residual_scores(plain, parties, others, protected, FEATURES, 0)
+        assert release[1] == 0.0
+        return residual_hsic(release, parties, protected, 0).values
+
+    scores = dependence(data.protected)
     shuffled = (
         Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(data.protected[0].codes)),
     )
-    (null,), _ = residual_scores(PlainStatistics(NoNoise()), parties, others, shuffled, FEATURES, 0)
-    assert deviation == 0.0 and scores["employment_since"] > 5 * np.median(list(null.values()))
+    assert scores["employment_since"] > 5 * np.median(list(dependence(shuffled).values()))
     finding = roles_of(
         release_tables(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
         DiscoveryConfig("fractions", rho_p=0.5),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secure_sccvfl.discovery.evidence import OwnTables, p_value, packed, unpacked
-from secure_sccvfl.discovery.scores import group_sizes, shrink, stable_scores
+from secure_sccvfl.discovery.scores import OwnTables, group_sizes, p_value, packed, shrink, stable_scores, unpacked
 
 LEVELS = (0.02, 0.05, 0.1, 0.2)
 SHAPES = {"few": (3, (400, 160)), "many bins": (12, (400, 160)), "small groups": (6, (500, 60, 9, 4))}
@@ -51,7 +50,7 @@ def p_values(kind, bins, sizes, deviation, repeats, claimed=None, follow=0.0, se
     return np.array(found)
 
 
-@pytest.mark.parametrize("kind", ["stable", "gap"])
+@pytest.mark.parametrize("kind", ["stable", "paper"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("deviation", [0.0, 8.0])
 def test_p_values_under_independence_are_not_too_small(kind, shape, deviation):
@@ -61,13 +60,13 @@ def test_p_values_under_independence_are_not_too_small(kind, shape, deviation):
         assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / 400)
 
 
-@pytest.mark.parametrize("kind", ["stable", "gap"])
+@pytest.mark.parametrize("kind", ["stable", "paper"])
 def test_a_test_that_forgets_the_noise_is_caught(kind):
     found = p_values(kind, 12, (400, 160), 8.0, repeats=200, claimed=0.0)
     assert (found <= 0.05).mean() > 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
 
 
-@pytest.mark.parametrize("kind", ["stable", "gap"])
+@pytest.mark.parametrize("kind", ["stable", "paper"])
 def test_a_real_dependence_is_found(kind):
     found = p_values(kind, 4, (400, 160), 4.0, repeats=40, follow=1.0, seed=1)
     assert np.median(found) <= 0.05 and (p_values(kind, 4, (400, 160), 4.0, 40, seed=1) > 0.05).mean() > 0.8

@@ -17,15 +17,14 @@ from secure_sccvfl.data.party import MOMENT_GRID, make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.gains import gains, release_halves
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.residuals import gains, residual_sums, risk_gains
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 
 DATA = load("german")
 PARTIES = make_parties(DATA)
 FEATURES = len(DATA.features)
-OWN = [p.layout.names for p in PARTIES]
 
 
 def parts(seed=0):
@@ -36,8 +35,8 @@ def parts(seed=0):
 def exact_gains(train, validation, codes):
     fake = tuple(replace(a, codes=codes) for a in train.protected)
     noise = PlainStatistics(NoNoise())
-    (halves,) = release_halves(noise, train.parties, validation.parties, fake, FEATURES)
-    return halves.gains(OWN)
+    release = residual_sums(noise, train.parties, validation.parties, fake, FEATURES)
+    return risk_gains(release, train.parties, fake, 0).values
 
 
 def two_predictors(train, codes, folds=5):
@@ -124,7 +123,7 @@ def test_a_record_adds_a_row_of_the_charged_length_at_most_and_a_smaller_sensiti
             assert (block >= 0).all() and (block == np.rint(block)).all() and (block.sum(axis=1) == MOMENT_GRID).all()
     noise = GaussianNoise(SpendingPlan(releases=1), 0)
     with pytest.raises(DataError, match="charged sensitivity allows"):
-        release_halves(PlainStatistics(noise), train.parties, validation.parties, train.protected, FEATURES // 2)
+        residual_sums(PlainStatistics(noise), train.parties, validation.parties, train.protected, FEATURES // 2)
     assert not noise.charges
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.residuals import Grid, dependence
 
 
 def change(phi, groups, count, removed, grid):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from secure_sccvfl.discovery.projected import Projected, projection
-from secure_sccvfl.discovery.scores import group_sizes
+from secure_sccvfl.discovery.scores import Opened, OpenedSquares, group_sizes, projection
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import Opened
 from tests.support.discovery import Consortium
 
 
@@ -109,7 +107,7 @@ def made(table, deviation, rng, sizes=None):
     noisy = table + rng.normal(0, deviation, table.shape)
     sizes = noisy.sum(axis=0) if sizes is None else sizes
     square, marginal = (float((found**2).sum()) for found in (noisy @ projection(sizes), noisy.sum(axis=1)))
-    return Projected("s", Opened({"a": square}, {"a": marginal}, sizes), {"a": len(table)}, deviation)
+    return OpenedSquares("s", Opened({"a": square}, {"a": marginal}, sizes), {"a": len(table)}, deviation)
 
 
 @pytest.mark.parametrize(("deviation", "bins"), [(4.0, 2), (13.0, 5), (4.0, 10)])
@@ -157,6 +155,6 @@ def test_redraws_are_spread_like_other_runs():
 
 
 def test_one_group_without_records_has_no_score():
-    alone = Projected("s", Opened({"a": 0.0}, {"a": 0.0}, np.array([300.0, -4.0])), {"a": 3}, 0.0)
+    alone = OpenedSquares("s", Opened({"a": 0.0}, {"a": 0.0}, np.array([300.0, -4.0])), {"a": 3}, 0.0)
     assert np.isfinite(alone.score("a")) and 0 < alone.p_values("a", 0) <= 1
     assert np.isfinite(alone.redrawn("a", 5, 0)).all()

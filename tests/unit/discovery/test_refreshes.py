@@ -16,9 +16,9 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import Evidence
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.scores import Evidence
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
@@ -33,7 +33,7 @@ CONFIG = replace(
     refreshes=1,
     late_refreshes=0,
     lambdas=(4.0,),
-    discovery=DiscoveryConfig("fractions", "gap", rho_p=0.5),
+    discovery=DiscoveryConfig("fractions", "paper", rho_p=0.5),
 )
 
 

@@ -17,7 +17,7 @@ from accounting.budget import Budget, BudgetError
 from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.operations import group_table as protocol
 from protocols.operations import noise
-from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
+from secure_sccvfl.discovery.residuals import Grid, ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from tests.support.discovery import WIDTH, Consortium, Noiseless

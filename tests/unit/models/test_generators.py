@@ -10,7 +10,7 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 from secure_sccvfl.models.encoders import fit_encoder

@@ -7,7 +7,8 @@ import pytest
 
 from protocols.dealing.tuples import Request, recipe
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, comparison, series
+from protocols.operations import arithmetic, comparison
+from protocols.operations import sigmoid as series
 from protocols.session.runtime import Session
 from tests.support.harness import run_session
 from tests.unit.protocols.values import ULP, opened, secret

@@ -87,7 +87,7 @@ def test_values_and_decisions_in_words() -> None:
 LIGHT = """
 import sys
 from pathlib import Path
-import secure_sccvfl.reports.privacy_report, secure_sccvfl.reports.results as results
+import secure_sccvfl.reports.collect, secure_sccvfl.reports.results as results
 import launch.cli, launch.privacy_report, launch.report
 import secure_sccvfl.reports.page, secure_sccvfl.reports.run_log
 results.read(Path(sys.argv[1]))

@@ -19,8 +19,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.data.synthetic import make_synthetic
 from secure_sccvfl.discovery.decisions import decide
-from secure_sccvfl.discovery.evidence import Evidence
-from secure_sccvfl.discovery.scores import probability_gap, table_hsic
+from secure_sccvfl.discovery.scores import Evidence, probability_gap, table_hsic
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, prepare
 from secure_sccvfl.policy.roles import Role
 from secure_sccvfl.releases.noise import NoNoise

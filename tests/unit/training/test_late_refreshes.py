@@ -11,7 +11,7 @@ from protocols.steps.second_order import TOLERANCE
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import Roles

@@ -15,7 +15,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import sealed_white_box
 from secure_sccvfl.models.encoders import fit_encoder, without
 from secure_sccvfl.models.generators import GeneratorConfig

@@ -10,7 +10,7 @@ from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.encoders import fit_encoder
 from secure_sccvfl.models.generators import make_generator
 from secure_sccvfl.policy.card import PolicyCard, shipped_card

@@ -6,7 +6,7 @@ import torch
 
 from secure_sccvfl.audit.attacks.attributes import attribute_inference, strongest
 from secure_sccvfl.audit.attacks.columns import feature_inference
-from secure_sccvfl.audit.attacks.gradients import label_inference
+from secure_sccvfl.audit.attacks.labels import label_inference
 from secure_sccvfl.audit.attacks.perturbation import perturb, subspace_pgd, two_class
 from secure_sccvfl.audit.attacks.view import RADII, Columns, Rate, View, WhiteBox
 from secure_sccvfl.data.catalogue import load

@@ -11,20 +11,9 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from secure_sccvfl.audit.attacks import (
-    attributes,
-    columns,
-    completion,
-    gradients,
-    inversion,
-    membership,
-    perturbation,
-    properties,
-    retraining,
-    view,
-)
+from secure_sccvfl.audit.attacks import attributes, columns, labels, perturbation, training_data, view
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.audit.attacks.heads import fit_head
+from secure_sccvfl.audit.attacks.training_data import fit_head
 from secure_sccvfl.audit.attacks.view import Rate, Shown, View, WhiteBox, folds, strongest_guesses, threshold_guesses
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import Feature
@@ -94,17 +83,17 @@ def coin(like: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "aia": (attributes, "guesses", guesses_of_a_coin),
-    "label": (gradients, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
+    "label": (labels, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
     "features": (columns, "_guess", coin(columns._guess)),
     "shares": (attributes, "guesses", guesses_of_a_coin),
     "pgd": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
     "pgd_paper": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
-    "membership": (membership, "threshold_guesses", coin(threshold_guesses)),
-    "retraining": (retraining, "_solve", coin(retraining._solve)),
-    "completion": (completion, "complete", coin(completion.complete)),
-    "inversion": (inversion, "by_equations", coin(inversion.by_equations)),
+    "membership": (training_data, "threshold_guesses", coin(threshold_guesses)),
+    "retraining": (training_data, "_solve", coin(training_data._solve)),
+    "completion": (labels, "complete", coin(labels.complete)),
+    "inversion": (columns, "by_equations", coin(columns.by_equations)),
     "reconstruction": (columns, "solve_batch", coin(columns.solve_batch)),
-    "property": (properties, "separation", lambda view, attack: 0.0),
+    "property": (training_data, "separation", lambda view, attack: 0.0),
 }
 """By attack, what breaks its attacker: it guesses as a coin would, or does nothing."""
 
@@ -133,15 +122,15 @@ def test_a_head_at_its_optimum_is_that_of_the_engine(ready: Prepared) -> None:
 
 
 def test_retraining_finds_all_where_the_penalty_is_built_from_records(model: LinearModel) -> None:
-    few = retraining.retraining_attack(retraining_view(replace(model, consistency="records")), 0)
+    few = training_data.retraining_attack(retraining_view(replace(model, consistency="records")), 0)
     assert [r.attack for r in few] == ["12 trainings", "48 trainings"] and few[-1].rate >= 0.99
 
 
 def test_retraining_finds_nothing_where_the_penalty_is_built_from_tables(model: LinearModel) -> None:
     view = retraining_view(replace(model, consistency="tables"))
-    (*_, rate) = retraining.retraining_attack(view, 0)
+    (*_, rate) = training_data.retraining_attack(view, 0)
     assert rate.low <= 0.5 <= rate.high
-    guess, known, truth = retraining.recovered(view, 0)
+    guess, known, truth = training_data.recovered(view, 0)
     assert (guess == truth).mean() < (known == truth).mean(), "what x and tables tell is more"
 
 
@@ -158,7 +147,7 @@ def test_heads_of_a_penalty_from_tables_do_not_depend_on_s(model: LinearModel) -
 
 def test_the_gram_of_drawn_records_is_close_to_that_of_records_and_positive(model: LinearModel) -> None:
     view = retraining_view(model, records=len(model.ready.split.train))
-    exact = retraining.record_gram(view.edits(0), view.groups)
+    exact = training_data.record_gram(view.edits(0), view.groups)
     drawn = drawn_gram(model)
     assert np.linalg.eigvalsh(drawn).min() > -1e-9
     assert np.corrcoef(exact.ravel(), drawn.ravel())[0, 1] > 0.95
@@ -172,8 +161,8 @@ def test_noise_with_a_ridge_hides_s_and_noise_without_one_does_not(model: Linear
     view = retraining_view(replace(model, consistency="records"))
     groups = np.random.default_rng(0).permutation(view.groups)
     bare = replace(view, groups=groups, sigma=3.0, trainings=24)
-    assert retraining.retraining_attack(bare, 0)[-1].low > 0.55
-    (*_, covered) = retraining.retraining_attack(replace(bare, ridge=3.0, sigma=30.0), 0)
+    assert training_data.retraining_attack(bare, 0)[-1].low > 0.55
+    (*_, covered) = training_data.retraining_attack(replace(bare, ridge=3.0, sigma=30.0), 0)
     assert covered.low <= 0.5 + 0.08 and covered.high < 0.75
 
 
@@ -187,11 +176,13 @@ def test_retraining_takes_more_than_two_groups() -> None:
 
     label = (rng.random(n) < 0.5).astype(float)
     nothing = np.zeros((12, 12))
-    view = retraining.Retraining("x", rows, label, groups, groups * 0, edits, 3.0, 0.01, nothing, None, trainings=40)
-    assert retraining.retraining_attack(view, 0)[-1].rate == 1.0
+    view = training_data.Retraining(
+        "x", rows, label, groups, groups * 0, edits, 3.0, 0.01, nothing, None, trainings=40
+    )
+    assert training_data.retraining_attack(view, 0)[-1].rate == 1.0
 
 
-def members(trained_on_them: bool) -> membership.Membership:
+def members(trained_on_them: bool) -> training_data.Membership:
     rng, n, ridge = np.random.default_rng(0), 400, 1e-3
     rows, label = rng.normal(size=(3 * n, 60)), rng.integers(0, 2, 3 * n)
     used = slice(0, n) if trained_on_them else slice(2 * n, 3 * n)
@@ -199,14 +190,14 @@ def members(trained_on_them: bool) -> membership.Membership:
     rows, label = rows[: 2 * n], label[: 2 * n]
     answers = (rows @ head[:-1] + head[-1])[:, None]
     parts = [(v[:n], v[n:]) for v in (rows, label, answers)]
-    return membership.Membership.of("x", parts[0], parts[1], parts[2], ridge)
+    return training_data.Membership.of("x", parts[0], parts[1], parts[2], ridge)
 
 
 def test_membership_is_found_in_a_model_that_overfits_and_not_in_a_model_of_other_records() -> None:
-    found = {r.attack: r for r in membership.membership_inference(members(True), 0)}
+    found = {r.attack: r for r in training_data.membership_inference(members(True), 0)}
     assert found["chosen"].low > 0.55 and found["chosen"].chance == 0.5
     assert found["lira"].rate > 0.5
-    calm = membership.membership_inference(members(False), 0)[-1]
+    calm = training_data.membership_inference(members(False), 0)[-1]
     assert calm.low <= 0.5 <= calm.high
 
 
@@ -215,19 +206,19 @@ def test_membership_of_several_classes() -> None:
     label = np.random.default_rng(1).integers(0, 3, len(view.label))
     answers = np.eye(3)[label] * np.where(view.member, 3.0, 1.0)[:, None]
     several = replace(view, label=label, answers=answers)
-    assert membership.membership_inference(several, 0)[-1].rate > 0.9
+    assert training_data.membership_inference(several, 0)[-1].rate > 0.9
 
 
 def test_completion_gains_nothing_from_encodings_of_own_columns(views: dict[str, Mapping[str, Any]]) -> None:
     for held in views["part of a model"].values():
-        own, encodings = completion.model_completion(held, 0)
+        own, encodings = labels.model_completion(held, 0)
         assert abs(own.rate - encodings.rate) < 0.06
 
 
 def test_one_answer_per_person_leaves_most_of_the_columns_open(views: dict[str, Mapping[str, Any]]) -> None:
     held = views["answers"]["scores"]
-    one = inversion.feature_inversion(held, 0)[-1]
-    assert one.rate < 0.6 and inversion.unmetered(held, 0)[-1].rate == 1.0
+    one = columns.feature_inversion(held, 0)[-1]
+    assert one.rate < 0.6 and columns.unmetered(held, 0)[-1].rate == 1.0
     assert held.weight.shape[1] == 1, "one answer for each person"
 
 
@@ -235,9 +226,9 @@ def test_both_ways_of_inversion_beat_chance_where_one_column_decides() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 3, (500, 2))
     weight = np.array([[-3.0], [0.0], [3.0], [0.01], [-0.01], [0.0]])
-    held = inversion.Answers("x", rng.normal(size=(500, 2)), codes, (3, 3), weight, np.zeros((500, 1)))
+    held = columns.Answers("x", rng.normal(size=(500, 2)), codes, (3, 3), weight, np.zeros((500, 1)))
     held = replace(held, answers=held.indicators @ weight)
-    for guess in (inversion.by_equations(held), inversion.by_generator(held, 0, epochs=300)):
+    for guess in (columns.by_equations(held), columns.by_generator(held, 0, epochs=300)):
         assert Rate.balanced("x", "x", guess[:, 0], codes[:, 0]).low > 0.6
     with pytest.raises(ValueError, match="weights of 6 bins"):
         replace(held, bins=(3, 2))
@@ -259,19 +250,19 @@ def test_released_tables_stay_within_their_bound_and_halved_noise_does_not(
     views: dict[str, Mapping[str, Any]],
 ) -> None:
     held = views["tables"]["released tables"]
-    for rate in properties.property_inference(held, 0):
-        assert rate.low <= properties.allowed(held.mu, int(rate.attack.split()[-1]))
+    for rate in training_data.property_inference(held, 0):
+        assert rate.low <= training_data.allowed(held.mu, int(rate.attack.split()[-1]))
     halved = {name: (held.released[name] + table) / 2 for name, table in held.exact.items()}
-    less = properties.property_inference(replace(held, released=halved), 0)
-    assert any(r.low > properties.allowed(held.mu, int(r.attack.split()[-1])) for r in less)
+    less = training_data.property_inference(replace(held, released=halved), 0)
+    assert any(r.low > training_data.allowed(held.mu, int(r.attack.split()[-1])) for r in less)
 
 
 def test_the_rate_of_property_inference_is_that_of_the_test_it_stands_for() -> None:
     rng, tables = np.random.default_rng(0), 6
     exact = {str(k): np.full((4, 2), 50.0) for k in range(tables)}
     released = {name: table + rng.normal(0, 3.0, table.shape) for name, table in exact.items()}
-    held = properties.Tables("x", exact, released, np.sqrt(2 * tables) / 3.0)
-    found = {r.attack: r for r in properties.property_inference(held, 0)}
+    held = training_data.Tables("x", exact, released, np.sqrt(2 * tables) / 3.0)
+    found = {r.attack: r for r in training_data.property_inference(held, 0)}
     draws = rng.normal(0, np.std(held.noise), (20000, tables))
     moved = np.sqrt(2.0)
     hits = ((draws + moved).sum(axis=1) > tables * moved / 2).mean()

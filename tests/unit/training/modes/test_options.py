@@ -147,7 +147,7 @@ def test_settings_of_discovery_reach_it():
         "clip": 2.0,
         "decay": 0.1,
         "rule": "fractions",
-        "score": "gap",
+        "score": "paper",
     }
     assert set(given) == set(DISCOVERY_OPTIONS)
     made = RunOptions.of(given)
