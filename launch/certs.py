@@ -1,12 +1,12 @@
 """Certificates of a consortium. Each host makes its own key; an authority signs; a session file pins.
 
-    sccvfl certs request certs --place party-0 --name bank      on each host: its key, which stays, and a request
-    sccvfl certs authority authority                            once, at one place
+    sccvfl certs request certs --member party-0 --name bank     on each host: its key, which stays, and a request
+    sccvfl certs authority authority                            once, on one host
     sccvfl certs sign request-party-0.pem --authority authority
     sccvfl certs install party-0.pem ca.pem certs
     sccvfl certs pin session.toml certs/party-0/cert.pem        whom the session file accepts
-    sccvfl certs show certs                                     places, validity, fingerprints
-    sccvfl certs request certs --place party-0 --name bank --renew
+    sccvfl certs show certs                                     members, validity, fingerprints
+    sccvfl certs request certs --member party-0 --name bank --renew
     sccvfl certs revoke authority/issued/party-0.pem --authority authority
     python launch/certs.py throwaway --parties 3                a whole set on one machine
 
@@ -21,6 +21,7 @@ import argparse
 import datetime
 import getpass
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -43,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.prog = f"{parser.prog} {given[0]}"
     for names, settings in wanted:
         parser.add_argument(*names, **settings)
-    options = parser.parse_args(given[1:])
+    words = [re.sub(r"^--place(?==|$)", "--member", word) for word in given[1:]]  # its name until November 2026
+    options = parser.parse_args(words)
     return guarded(f"certs {given[0]}", lambda: work(options), debug=options.debug)
 
 
@@ -51,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
     """A whole set of certificates on one machine."""
     from protocols.net.certificates import make_certificates
 
-    places = [str(place) for place in make_certificates(options.folder, options.parties, options.days)]
-    return answer(options, {"made": places}, *(f"made {place}" for place in places))
+    folders = [str(path) for path in make_certificates(options.folder, options.parties, options.days)]
+    return answer(options, {"made": folders}, *(f"made {path}" for path in folders))
 
 
 whole_set = program(
@@ -67,7 +69,7 @@ whole_set = program(
 def _request(options: argparse.Namespace) -> int:
     from protocols.net.enrolment import make_request
 
-    path, key = make_request(options.folder, options.place, options.name, renew=options.renew)
+    path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
         options,
         {"request": str(path), "key": key},
@@ -104,7 +106,7 @@ def _sign(options: argparse.Namespace) -> int:
         line
         for m, path in signed
         for line in (
-            f"signed {path}: {m.place}, {m.name}, until {m.end:%F}",
+            f"signed {path}: {m.node}, {m.name}, until {m.end:%F}",
             f"  certificate {m.fingerprint}",
             f"  key {m.key}",
         )
@@ -119,7 +121,7 @@ def _install(options: argparse.Namespace) -> int:
     return answer(
         options,
         member.as_record(),
-        f"installed in {options.folder / member.place}, until {member.end:%F}: {member.fingerprint}",
+        f"installed in {options.folder / member.node}, until {member.end:%F}: {member.fingerprint}",
     )
 
 
@@ -127,7 +129,7 @@ def _show(options: argparse.Namespace) -> int:
     from protocols.net.enrolment import members
 
     listed = members(options.folder)
-    lines = [f"{m.place}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
+    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
     return answer(options, [m.as_record() for m in listed], *lines)
 
 
@@ -136,25 +138,25 @@ def _pin(options: argparse.Namespace) -> int:
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
-    if len({member.place for member in add}) < len(add):
-        raise ConfigError("two certificates are for the same place: name the one to pin")
+    if len({member.node for member in add}) < len(add):
+        raise ConfigError("two certificates are for the same member: name the one to pin")
     now = datetime.datetime.now(datetime.UTC)
     if ended := [member for member in add if not member.valid(now)]:
-        raise ConfigError(f"the certificate of {ended[0].place} is not valid now, but until {ended[0].end:%F}")
+        raise ConfigError(f"the certificate of {ended[0].node} is not valid now, but until {ended[0].end:%F}")
     if not add and not options.drop:
-        raise ConfigError("name the certificates to pin, or --drop a place")
+        raise ConfigError("name the certificates to pin, or --drop a member")
     text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)
     if not options.print:
         part = options.session.with_name(options.session.name + ".part")
         part.write_text(text, encoding="utf-8")
         os.replace(part, options.session)
     if options.json:
-        return answer(options, {m.place: m.fingerprint for m in add})
+        return answer(options, {m.node: m.fingerprint for m in add})
     if options.print:
         print(text)
         return OK
     for m in add:
-        say(f"pinned {m.place}  {m.name}  {m.fingerprint}")
+        say(f"pinned {m.node}  {m.name}  {m.fingerprint}")
     try:
         load_session(options.session)
     except ConfigError as error:
@@ -207,12 +209,12 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argum
         "Make this host's key, which stays here, and a request for its certificate.",
         _request,
         argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
-        argument("--place", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
+        argument("--member", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
         argument("--name", required=True, help="what the certificate calls this member"),
         argument("--renew", action="store_true", help="make a new key next to the one in use"),
     ),
     "authority": (
-        "Make the consortium's authority, at one place.",
+        "Make the consortium's authority, on one host.",
         _authority,
         argument("folder", type=Path, help="a new folder for the authority; keep it off the parties' hosts"),
         argument("--days", type=int, default=3650, help="how long it is valid (default 3650)"),
@@ -225,7 +227,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argum
         argument("requests", type=Path, nargs="+", help="requests of members"),
         argument("--authority", type=Path, required=True, help="the authority's folder"),
         argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
-        argument("--renew", action="store_true", help="also for places that have a valid certificate"),
+        argument("--renew", action="store_true", help="also for members that have a valid certificate"),
         argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
     ),
     "install": (
@@ -236,7 +238,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argum
         argument("folder", type=Path, help="this host's folder of certificates"),
     ),
     "show": (
-        "Places, validity and fingerprints.",
+        "Members, validity and fingerprints.",
         _show,
         argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
     ),
@@ -245,7 +247,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argum
         _pin,
         argument("session", type=Path, help="the session file"),
         argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
-        argument("--drop", action="append", default=[], metavar="PLACE", help="no longer accept this place's"),
+        argument("--drop", action="append", default=[], metavar="MEMBER", help="no longer accept this member's"),
         argument("--print", action="store_true", help="print the session file instead of writing it"),
     ),
     "revoke": (

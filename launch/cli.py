@@ -11,7 +11,7 @@ sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
 sccvfl init bank.csv --party bank --label late        draft a description of your own data
 sccvfl check loans.toml --party bank                  everything that is wrong with your own file
-sccvfl certs request certs --place party-0 --name bank
+sccvfl certs request certs --member party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
 sccvfl raise-cap show cap.toml

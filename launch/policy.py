@@ -26,6 +26,7 @@ import argparse
 import datetime
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,7 +94,7 @@ def _reviewed(
     options: argparse.Namespace, card: PolicyCard, place: Path, today: str
 ) -> tuple[PolicyCard, list[Path]]:
     """The card after a review, and the files of a discovery that was run for it."""
-    from secure_sccvfl.policy.entries import Evidence
+    from secure_sccvfl.policy.card import Evidence
     from secure_sccvfl.policy.reviews import Review, reviewed
     from secure_sccvfl.runs.local.card_review import discover_again, discovered
 
@@ -115,13 +116,13 @@ def _reviewed(
     )
     request = reviewed(card, review)  # a wrong request is refused before discovery is run and charged
     if options.discovery is not None:
-        return reviewed(card, review.with_found(discovered(options.discovery))), []
+        return reviewed(card, replace(review, proposals=discovered(options.discovery))), []
     if options.dataset is None:
         return request, []
     if not place.is_dir():
         raise ConfigError("--dataset runs discovery with the settings of a run: name the folder of one")
-    found, files = discover_again(place, options.dataset, request.events[-1]["number"])
-    return reviewed(card, review.with_found(found)), files
+    proposals, files = discover_again(place, options.dataset, request.events[-1]["number"])
+    return reviewed(card, replace(review, proposals=proposals)), files
 
 
 def _key(options: argparse.Namespace) -> int:

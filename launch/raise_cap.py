@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from launch.arguments import answer, argument, program
@@ -25,8 +24,14 @@ def run(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from protocols.config import ConfigError
     from protocols.net.certificates import Credentials
-    from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
-    from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+    from secure_sccvfl.releases.ledgers import (
+        EVALUATIONS,
+        LEDGER,
+        draft_decision,
+        read_decision,
+        signed_by,
+        write_decision,
+    )
 
     needed = {"draft": ("ledger", "epsilon", "reason"), "sign": ("certs", "rank"), "show": ()}[options.action]
     if missing := [name for name in needed if getattr(options, name) is None]:
@@ -36,20 +41,20 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigError(f"{options.file} exists: a decision is drafted once, then signed")
         ledger = options.ledger / (EVALUATIONS if options.test else LEDGER)
         try:
-            raised = draft(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+            decision = draft_decision(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
         except LedgerError as error:
             raise ConfigError(str(error)) from None
-        write_decision(options.file, raised)
+        write_decision(options.file, decision)
     else:
-        raised = read_decision(options.file)
+        decision = read_decision(options.file)
     if options.action == "sign":
         folder = f"party-{options.rank}"
-        raised = signed_by(raised, Credentials.of(options.certs, folder), folder)
-        write_decision(options.file, raised)
-    decision, places = raised.decision, sorted(raised.signed)
+        decision = signed_by(decision, Credentials.of(options.certs, folder), folder)
+        write_decision(options.file, decision)
+    places = sorted(decision.signed)
     return answer(
         options,
-        {**asdict(decision), "digest": decision.digest, "signed": places},
+        {**decision.content, "digest": decision.digest, "signed": places},
         f"{decision.ledger}: from epsilon {decision.before:g} to {decision.after:g} at delta {decision.delta:g}, "
         f"{decision.date}: {decision.reason}",
         f"signed by {', '.join(places) if places else 'nobody yet'}; digest {decision.digest}",

@@ -107,14 +107,14 @@ class SessionConfig:
         """Names, certificates and approval."""
         if self.names and (len(self.names) != len(self.parties) or len(set(self.names)) != len(self.names)):
             raise ConfigError(f"names must give each of the {len(self.parties)} parties its own, not {self.names}")
-        places = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
-        if self.certificates and set(self.certificates) != places:
-            raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(places))}")
+        nodes = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
+        if self.certificates and set(self.certificates) != nodes:
+            raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(nodes))}")
         if self.certificates and self.transport != "tls":
             raise ConfigError(f"certificates are pinned, and the transport {self.transport!r} shows none: use tls")
-        for place, print_ in self.certificates.items():
+        for node, print_ in self.certificates.items():
             if not (isinstance(print_, str) and len(print_) == 64 and set(print_) <= set("0123456789abcdef")):
-                raise ConfigError(f"certificates: {place} must be the SHA-256 of a certificate in hexadecimal digits")
+                raise ConfigError(f"certificates: {node} must be the SHA-256 of a certificate in hexadecimal digits")
         if self.approval not in APPROVALS:
             raise ConfigError(f"approval must be one of {', '.join(APPROVALS[1:])}, not {self.approval!r}")
         if self.approval == "required" and not self.certificates:

@@ -46,14 +46,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from protocols.alignment.interface import UNION, checked
 from protocols.dealing.matching import PSEUDONYM_BYTES, Aligned, Bounds, Pseudonyms
-from protocols.dealing.randomness import KEY_BYTES, fresh_key
+from protocols.dealing.randomness import KEY_BYTES, Unshown, fresh_key
 from protocols.errors import PeerError, ProtocolError
 from protocols.net.transport import Array
 from protocols.ring import RingArray
@@ -83,7 +83,7 @@ class HiddenIntersection:
         return aligned
 
 
-class SessionPseudonyms:
+class SessionPseudonyms(Unshown):
     """Makes pseudonyms; shows nothing of its key."""
 
     __slots__ = ("_key",)
@@ -109,12 +109,6 @@ class SessionPseudonyms:
             return one.digest()
 
         return np.frombuffer(b"".join(map(pseudonym, ids)), "<u8").reshape(-1, 2)
-
-    def __repr__(self) -> str:
-        return "<pseudonyms of records: key hidden>"
-
-    def __reduce__(self) -> NoReturn:
-        raise ProtocolError("a key of pseudonyms is not pickled")
 
 
 @dataclass(repr=False, eq=False)

@@ -48,14 +48,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from protocols.alignment.interface import COMMON, SIZES, AlignmentError, Progress, checked, rows_of
 from protocols.dealing.matching import ABSENT, PSEUDONYM_BYTES, Aligned, Pseudonyms, numbered
-from protocols.dealing.randomness import Draw
+from protocols.dealing.randomness import Draw, Unshown
 from protocols.errors import PeerError, ProtocolError
 from protocols.net.transport import Array, Spec
 from protocols.session.runtime import Session
@@ -221,7 +221,7 @@ class NoElement(Exception):
     """Bytes that stand for no element of the group, or for its neutral one."""
 
 
-class Blinding:
+class Blinding(Unshown):
     """A secret scalar; shows nothing of itself. `threads` share the work: libsodium lets Python go on meanwhile."""
 
     __slots__ = ("_scalar", "_threads")
@@ -265,12 +265,6 @@ class Blinding:
             for first, part in enumerate(parts):
                 output[first :: self._threads] = np.frombuffer(part, np.uint8).reshape(-1, ELEMENT_BYTES)
         return output
-
-    def __repr__(self) -> str:
-        return "<blinding: scalar hidden>"
-
-    def __reduce__(self) -> NoReturn:
-        raise ProtocolError("a secret scalar is not pickled")
 
 
 @cache

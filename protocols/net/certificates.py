@@ -32,7 +32,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from protocols.config import ConfigError, node_folder
 
 _PREFIX = "urn:sccvfl:"
-_PLACE = re.compile(r"dealer|party-(?:0|[1-9][0-9]{0,3})")
+_NODE = re.compile(r"dealer|party-(?:0|[1-9][0-9]{0,3})")
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
 """Files of a member: the authority's certificate in its folder; its own certificate and key in that of its node."""
 Key = ec.EllipticCurvePrivateKey
@@ -79,25 +79,25 @@ def certified_node(certificate: dict[str, Any], parties: int) -> int | None:
     uris = [value for kind, value in names if kind == "URI"]
     if len(uris) != 1 or not uris[0].startswith(_PREFIX):
         return None
-    places = [*(f"party:{rank}" for rank in range(parties)), "dealer"]
+    nodes = [*(f"party:{rank}" for rank in range(parties)), "dealer"]
     role = uris[0].removeprefix(_PREFIX)
-    return places.index(role) if role in places else None
+    return nodes.index(role) if role in nodes else None
 
 
-def check_place(place: str) -> str:
+def check_node(node: str) -> str:
     """A node as folders and messages name it, or ConfigError."""
-    if not _PLACE.fullmatch(place):
-        raise ConfigError(f"a place is party-0, party-1, ... or dealer, not {place!r}")
-    return place
+    if not _NODE.fullmatch(node):
+        raise ConfigError(f"a member is party-0, party-1, ... or dealer, not {node!r}")
+    return node
 
 
-def alternative_name(place: str) -> x509.SubjectAlternativeName:
+def alternative_name(node: str) -> x509.SubjectAlternativeName:
     """The one name of a certificate: its node."""
-    role = check_place(place).replace("-", ":")
+    role = check_node(node).replace("-", ":")
     return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(_PREFIX + role)])
 
 
-def place_named(extensions: x509.Extensions) -> str | None:
+def named_node(extensions: x509.Extensions) -> str | None:
     """The node that a certificate or a request names, or None if it names none, several, or something else."""
     try:
         names = list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
@@ -105,10 +105,9 @@ def place_named(extensions: x509.Extensions) -> str | None:
         return None
     if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
         return None
-    place = names[0].value.removeprefix(_PREFIX).replace(":", "-")
-    return (
-        place if _PLACE.fullmatch(place) and alternative_name(place) == x509.SubjectAlternativeName(names) else None
-    )
+    node = names[0].value.removeprefix(_PREFIX).replace(":", "-")
+    fits = _NODE.fullmatch(node) and alternative_name(node) == x509.SubjectAlternativeName(names)
+    return node if fits else None
 
 
 def subject(name: str) -> x509.Name:
@@ -133,11 +132,11 @@ def make_certificates(folder: Path, parties: int, days: int = 365) -> list[Path]
     for node in range(parties + 1):
         name, key = node_folder(node, parties), ec.generate_private_key(ec.SECP256R1())
         certificate = certify(authority, authority_key, key.public_key(), name, f"sccvfl {name}", days)
-        place = folder / name
-        place.mkdir(mode=0o700)
-        (place / CERTIFICATE).write_bytes(pem(certificate))
-        write_key(place / KEY, key)
-        output.append(place)
+        path = folder / name
+        path.mkdir(mode=0o700)
+        (path / CERTIFICATE).write_bytes(pem(certificate))
+        write_key(path / KEY, key)
+        output.append(path)
     return output
 
 
@@ -156,7 +155,7 @@ def certify(
     authority: x509.Certificate,
     authority_key: Key,
     key: ec.EllipticCurvePublicKey,
-    place: str,
+    node: str,
     name: str,
     days: int,
 ) -> x509.Certificate:
@@ -165,7 +164,7 @@ def certify(
     identity = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
         _builder(subject(name), authority.subject, key, days)
-        .add_extension(alternative_name(place), critical=False)
+        .add_extension(alternative_name(node), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -209,11 +208,9 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Key:
 def read_certificate(path: Path) -> x509.Certificate:
     """The certificate in a PEM file."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return _loaded(path.read_bytes(), str(path))
     except OSError as error:
         raise ConfigError(f"cannot read the certificate {path}: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"{path} is not a certificate in PEM form") from None
 
 
 def _builder(
@@ -281,7 +278,7 @@ def is_issued(certificate: bytes, authority: bytes) -> bool:
     return True
 
 
-def place_in(certificate: bytes, parties: int) -> int | None:
+def node_in(certificate: bytes, parties: int) -> int | None:
     """The node in a session that a certificate (PEM) names, or None."""
     try:
         names = _loaded(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -291,27 +288,27 @@ def place_in(certificate: bytes, parties: int) -> int | None:
     return certified_node({"subjectAltName": [("URI", uri) for uri in uris]}, parties)
 
 
-def _loaded(certificate: bytes) -> x509.Certificate:
+def _loaded(certificate: bytes, what: str = "this") -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)
     except ValueError:
-        raise ConfigError("this is not a certificate in PEM form") from None
+        raise ConfigError(f"{what} is not a certificate in PEM form") from None
 
 
 def _covered(purpose: str, message: bytes) -> bytes:
     return _CONTEXT + purpose.encode() + b"\0" + message
 
 
-_NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's numbers of these two findings
+_NOT_YET_VALID, _EXPIRED = 9, 10  # error codes of OpenSSL
 
 
 def check_own_clock(credentials: Credentials) -> None:
     """Raise unless this process's certificate and its authority's are valid by the clock of this host."""
     for path in (credentials.certificate, credentials.authority):
-        result = _readable(path)
-        if result is not None and not result.not_valid_before_utc <= _now() <= result.not_valid_after_utc:
+        certificate = read_certificate(path)
+        if not certificate.not_valid_before_utc <= _now() <= certificate.not_valid_after_utc:
             raise ConfigError(
-                f"the clock of this host says {_said(_now())}, but {path} is {_period(result)}: "
+                f"the clock of this host says {_formatted(_now())}, but {path} is {_period(certificate)}: "
                 "set the clock, or get a new certificate"
             )
 
@@ -319,20 +316,13 @@ def check_own_clock(credentials: Credentials) -> None:
 def clock_words(error: Exception) -> str:
     """What to add to the reason why a peer's certificate was not accepted, if that was about time."""
     timely = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in (_NOT_YET_VALID, _EXPIRED)
-    return f"; the clock here says {_said(_now())}: compare the clocks of both hosts" if timely else ""
+    return f"; the clock here says {_formatted(_now())}: compare the clocks of both hosts" if timely else ""
 
 
 def own_period(credentials: Credentials) -> str:
     """When this process's certificate is valid, and the clock, in words."""
-    result = _readable(credentials.certificate)
-    return f"{_period(result)}, and the clock here says {_said(_now())}" if result is not None else "not readable"
-
-
-def _readable(path: Path) -> x509.Certificate | None:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except ValueError:  # OpenSSL says what is wrong with it
-        return None
+    period = _period(read_certificate(credentials.certificate))
+    return f"{period}, and the clock here says {_formatted(_now())}"
 
 
 def _now() -> datetime.datetime:
@@ -340,8 +330,10 @@ def _now() -> datetime.datetime:
 
 
 def _period(certificate: x509.Certificate) -> str:
-    return f"valid from {_said(certificate.not_valid_before_utc)} to {_said(certificate.not_valid_after_utc)}"
+    return (
+        f"valid from {_formatted(certificate.not_valid_before_utc)} to {_formatted(certificate.not_valid_after_utc)}"
+    )
 
 
-def _said(moment: datetime.datetime) -> str:
+def _formatted(moment: datetime.datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"

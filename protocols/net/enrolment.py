@@ -44,10 +44,10 @@ from protocols.net.certificates import (
     alternative_name,
     certify,
     check_days,
-    check_place,
+    check_node,
     fingerprint,
+    named_node,
     pem,
-    place_named,
     read_certificate,
     read_key,
     self_signed,
@@ -64,7 +64,7 @@ SHOWN = 8
 class Member:
     """What a certificate says of its holder. `key` is the fingerprint of the public key."""
 
-    place: str
+    node: str
     name: str
     start: datetime.datetime
     end: datetime.datetime
@@ -73,11 +73,11 @@ class Member:
 
     @classmethod
     def of(cls, certificate: x509.Certificate) -> Member:
-        place = place_named(certificate.extensions)
-        if place is None:
-            raise ConfigError("this certificate names no place of a session")
+        node = named_node(certificate.extensions)
+        if node is None:
+            raise ConfigError("this certificate names no member of a session")
         return cls(
-            place,
+            node,
             common_name(certificate.subject),
             certificate.not_valid_before_utc,
             certificate.not_valid_after_utc,
@@ -90,7 +90,7 @@ class Member:
 
     def as_record(self) -> dict[str, str]:
         days = {"from": self.start.date().isoformat(), "until": self.end.date().isoformat()}
-        return {"place": self.place, "name": self.name, **days, "fingerprint": self.fingerprint, "key": self.key}
+        return {"place": self.node, "name": self.name, **days, "fingerprint": self.fingerprint, "key": self.key}
 
 
 def common_name(name: x509.Name) -> str:
@@ -107,9 +107,9 @@ def key_fingerprint(key: object) -> str:
     ).hexdigest()
 
 
-def make_request(folder: Path, place: str, name: str, *, renew: bool = False) -> tuple[Path, str]:
+def make_request(folder: Path, node: str, name: str, *, renew: bool = False) -> tuple[Path, str]:
     """A new key in `folder`, and a request for its certificate; returns its path and the key's fingerprint."""
-    own = folder / check_place(place)
+    own = folder / check_node(node)
     holder = subject(name)
     current, waiting = own / KEY, own / NEXT_KEY
     if current.exists() and not renew:
@@ -124,10 +124,10 @@ def make_request(folder: Path, place: str, name: str, *, renew: bool = False) ->
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(holder)
-        .add_extension(alternative_name(place), critical=False)
+        .add_extension(alternative_name(node), critical=False)
         .sign(key, hashes.SHA256())
     )
-    path = _request_of(folder, place)
+    path = _request_of(folder, node)
     path.write_bytes(pem(request))
     return path, key_fingerprint(key.public_key())
 
@@ -147,7 +147,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
     known = folder / AUTHORITY
     if known.exists() and known.read_bytes() != pem(signer):
         raise ConfigError(f"{known} is of another authority: use one folder for each")
-    own = folder / member.place
+    own = folder / member.node
     fitting = [path for path in (own / NEXT_KEY, own / KEY) if path.exists() and _fits(path, member)]
     if not fitting:
         raise ConfigError(f"no key in {own} fits {certificate}: it was made for another request")
@@ -155,7 +155,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
         os.replace(fitting[0], own / KEY)
     (own / CERTIFICATE).write_bytes(pem(output))
     known.write_bytes(pem(signer))
-    _request_of(folder, member.place).unlink(missing_ok=True)
+    _request_of(folder, member.node).unlink(missing_ok=True)
     return member
 
 
@@ -166,7 +166,7 @@ def members(path: Path) -> list[Member]:
     result = [*path.glob(f"*/{CERTIFICATE}"), *path.glob("issued/*.pem")]
     if not result:
         raise ConfigError(f"{path} holds no certificate of a member")
-    return sorted((Member.of(read_certificate(one)) for one in result), key=lambda member: member.place)
+    return sorted((Member.of(read_certificate(one)) for one in result), key=lambda member: member.node)
 
 
 def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
@@ -180,19 +180,19 @@ def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
         raise ConfigError("write the certificates of the session file as a table [certificates]")
     if lost := sorted(set(drop) - set(known)):
         raise ConfigError(f"the session file pins no certificate for {lost[0]}")
-    kept = {place: print_ for place, print_ in known.items() if place not in drop}
-    kept |= {member.place: member.fingerprint for member in add}
-    order = sorted(kept, key=lambda place: (place == "dealer", len(place), place))
-    output = "[certificates]\n" + "".join(f'{place} = "{kept[place]}"\n' for place in order)
+    kept = {node: print_ for node, print_ in known.items() if node not in drop}
+    kept |= {member.node: member.fingerprint for member in add}
+    order = sorted(kept, key=lambda node: (node == "dealer", len(node), node))
+    output = "[certificates]\n" + "".join(f'{node} = "{kept[node]}"\n' for node in order)
     if table is None:
         return f"{text.rstrip()}\n\n{output}".lstrip()
     after = text[table.end() :]
     return text[: table.start()] + output + (f"\n{after}" if after.strip() else "")
 
 
-def _request_of(folder: Path, place: str) -> Path:
+def _request_of(folder: Path, node: str) -> Path:
     """It is to be sent, so it lies next to the folder with the key, and no two members' have the same name."""
-    return folder / f"request-{place}.pem"
+    return folder / f"request-{node}.pem"
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:
@@ -215,7 +215,7 @@ SHORTEST = 12
 class Asked:
     """What a request asks for, after its checks."""
 
-    place: str
+    node: str
     name: str
     key: ec.EllipticCurvePublicKey
 
@@ -240,15 +240,15 @@ def read_request(path: Path) -> Asked:
         raise ConfigError(f"{path}: its key is not one of the elliptic curve P-256")
     if not request.is_signature_valid:
         raise ConfigError(f"{path}: whoever made it does not hold its key")
-    place = place_named(extensions)
-    if place is None:
-        raise ConfigError(f"{path}: it must name one place of a session, and nothing else")
+    node = named_node(extensions)
+    if node is None:
+        raise ConfigError(f"{path}: it must name one member of a session, and nothing else")
     if more := [one for one in extensions if not isinstance(one.value, x509.SubjectAlternativeName)]:
         what = getattr(more[0].oid, "_name", more[0].oid.dotted_string)
-        raise ConfigError(f"{path}: it asks for more than a place ({what}); nothing was signed")
+        raise ConfigError(f"{path}: it asks for more than a member's name ({what}); nothing was signed")
     name = common_name(request.subject)
     subject(name)  # what a certificate cannot be called is refused now, before another request is signed
-    return Asked(place, name, key)
+    return Asked(node, name, key)
 
 
 class Authority:
@@ -296,18 +296,18 @@ class Authority:
         """Certificates for these requests, in `issued/`; if one cannot be signed, none is."""
         check_days(days)
         asked = [read_request(path) for path in requests]
-        if len({one.place for one in asked}) < len(asked) or len({one.fingerprint for one in asked}) < len(asked):
-            raise ConfigError("two requests are for the same place or of the same key; nothing was signed")
+        if len({one.node for one in asked}) < len(asked) or len({one.fingerprint for one in asked}) < len(asked):
+            raise ConfigError("two requests are for the same member or of the same key; nothing was signed")
         key = read_key(self.folder / AUTHORITY_KEY, passphrase)
         for one in asked:
             self._check(one, key, renew)
         (self.folder / ISSUED).mkdir(exist_ok=True, mode=0o700)
         output = []
         for one in asked:
-            certificate = certify(self.certificate, key, one.key, one.place, one.name, days)
+            certificate = certify(self.certificate, key, one.key, one.node, one.name, days)
             member = Member.of(certificate)
             self._write("signed", {**member.as_record(), "until": member.end.isoformat()})
-            path = self.folder / ISSUED / f"{one.place}.pem"
+            path = self.folder / ISSUED / f"{one.node}.pem"
             path.write_bytes(pem(certificate))
             output.append((member, path))
         return output
@@ -329,19 +329,19 @@ class Authority:
     def _check(self, asked: Asked, key: Key, renew: bool) -> None:
         register, revoked = self.register, self._revoked()
         if asked.fingerprint == key_fingerprint(key.public_key()):
-            raise ConfigError(f"the request for {asked.place} has the authority's own key; nothing was signed")
+            raise ConfigError(f"the request for {asked.node} has the authority's own key; nothing was signed")
         for line in register:
             if line["kind"] == "signed" and line["key"] == asked.fingerprint:
                 word = "revoked" if line["fingerprint"] in revoked else "signed before"
                 raise ConfigError(
-                    f"the key of the request for {asked.place} was {word}: make a new one (`request --renew`)"
+                    f"the key of the request for {asked.node} was {word}: make a new one (`request --renew`)"
                 )
         now = datetime.datetime.now(datetime.UTC)
         for line in register:
-            held = line["kind"] == "signed" and line["place"] == asked.place and line["fingerprint"] not in revoked
+            held = line["kind"] == "signed" and line["place"] == asked.node and line["fingerprint"] not in revoked
             if held and datetime.datetime.fromisoformat(line["until"]) > now and not renew:
                 raise ConfigError(
-                    f"{asked.place} has a valid certificate already ({line['name']}, {line['fingerprint'][:SHOWN]}): "
+                    f"{asked.node} has a valid certificate already ({line['name']}, {line['fingerprint'][:SHOWN]}): "
                     "--renew signs another"
                 )
 

@@ -90,10 +90,10 @@ class Rendezvous:
         activity: Activity | None = None,
     ) -> None:
         self.config, self.node, self.credentials = config, node, credentials
-        check_own_clock(credentials)
         self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
+        check_own_clock(credentials)
         if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
             raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.callers = set(range(node + 1, config.dealer + 1))
@@ -348,11 +348,13 @@ class Rendezvous:
 
     def _unpinned(self, shown: str, node: int) -> str:
         """Why a certificate is not the one that the session file pins for a node; empty if it is, or none is."""
-        place = node_folder(node, self.config.dealer)
-        pin = self.config.certificates.get(place, shown)
+        member = node_folder(node, self.config.dealer)
+        pin = self.config.certificates.get(member, shown)
         if shown == pin:
             return ""
-        return f"its certificate {shown[:SHOWN]} is not the one that the session file pins for {place}, {pin[:SHOWN]}"
+        return (
+            f"its certificate {shown[:SHOWN]} is not the one that the session file pins for {member}, {pin[:SHOWN]}"
+        )
 
     def _check(self, sock: ssl.SSLSocket, expected: int, name: str) -> None:
         """Exchange hellos; the certificate, the claim and the digests must all agree."""
@@ -373,7 +375,7 @@ class Rendezvous:
         if magic != _MAGIC:
             raise PeerError(name, "connect", "does not speak this protocol")
         if node != expected:
-            claimed = self.config.node_name(node) if node <= self.config.dealer else f"place {node}"
+            claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
         if parties != len(self.config.parties) or configuration != self.config.digest():
             own = settings_by_key(self.config)

@@ -25,7 +25,7 @@ from typing import Any
 
 from protocols.config import SessionConfig, node_folder
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
-from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, place_in, sign
+from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, node_in, sign
 from protocols.session.runtime import Session
 
 PURPOSE = "heads"
@@ -71,25 +71,25 @@ def broken_signatures(
 ) -> Iterator[str]:
     """What is wrong with the signatures on a statement; nothing if every party signed it.
 
-    pins: the certificate of each place, as a session file has them; may be empty. authority: whose certificates
+    pins: the certificate of each node, as a session file has them; may be empty. authority: whose certificates
     count; None: whoever's.
     """
     statement = covered(signed["statement"])
     for rank in range(parties):
-        place = node_folder(rank, parties)
-        result = signed["signatures"].get(place)
+        node = node_folder(rank, parties)
+        result = signed["signatures"].get(node)
         if not isinstance(result, dict) or not {"certificate", "signature"} <= result.keys():
-            yield f"{place} has not signed"
+            yield f"{node} has not signed"
             continue
         certificate = str(result["certificate"]).encode()
-        if place_in(certificate, parties) != rank:
-            yield f"the certificate beside the signature of {place} is not that of {place}"
-        elif pins and fingerprint(certificate) != pins.get(place):
-            yield f"the signature of {place} is by another certificate than the session file names"
+        if node_in(certificate, parties) != rank:
+            yield f"the certificate beside the signature of {node} is not that of {node}"
+        elif pins and fingerprint(certificate) != pins.get(node):
+            yield f"the signature of {node} is by another certificate than the session file names"
         elif authority is not None and not is_issued(certificate, authority):
-            yield f"the signature of {place} is by a certificate of another authority"
+            yield f"the signature of {node} is by a certificate of another authority"
         elif not is_signed(certificate, PURPOSE, statement, str(result["signature"])):
-            yield f"{place} has signed other heads"
+            yield f"{node} has signed other heads"
 
 
 def _read(name: str, text: bytes) -> dict[str, Any]:

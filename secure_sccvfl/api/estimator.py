@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -67,7 +68,7 @@ class _Columns:
 @dataclass(frozen=True)
 class _Fitted:
     columns: _Columns
-    encoders: dict[int, Encoder]
+    encoders: Mapping[int, Encoder]
     head: Any
     temperature: float
 
@@ -185,7 +186,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     def _plain(self, columns: _Columns, parts: list[Part], config: TrainConfig) -> _Fitted:
         """The head without consistency, in as many steps as one lambda has."""
         engine = PlainEngine()
-        encoders = {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, 0) for p in parts[0].parties}
+        encoders = {p.rank: fit_encoder(p.layout, p.inputs) for p in parts[0].parties}
         batches = []
         for part in parts:
             encodings = {p.rank: encoders[p.rank](p.inputs) for p in part.parties}
@@ -197,8 +198,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         descent = engine.first_order(batches[0], None, Step(), bound)
         head = engine.steps(head, descent, 2 * config.steps)
         engine.check_range([head], batches[0])
-        head, temperature = calibrated(engine, head, batches[1], self._task, config.evaluation)
-        return _Fitted(columns, encoders, head, temperature)
+        return _Fitted(columns, encoders, head, calibrated(engine, head, batches[1], self._task))
 
     def _consistent(self, columns: _Columns, parts: list[Part], config: TrainConfig) -> tuple[_Fitted, Roles]:
         plan = SpendingPlan(self.epsilon, self.delta, config.charged, parties=PARTIES)

@@ -40,13 +40,10 @@ if TYPE_CHECKING:
 
 _PRIVACY = ("refreshes", "late_refreshes", "noise", "private_model", "head_share")
 _DISCOVERY = (*_PRIVACY, *DISCOVERY_OPTIONS)
-_RULE = ("gap_target", "flip_target", "take_lambda")
 _METHOD = (
     *_DISCOVERY,
-    *("method", "encoder", "head", "hidden", "generator"),
-    *("consistency_from", "lambdas", *_RULE),
-    "guard",
-    *("warmup", "steps"),
+    *("method", "head", "hidden", "generator"),
+    *("consistency_from", "lambdas", "take_lambda", "guard", "warmup", "steps"),
 )
 
 
@@ -180,8 +177,7 @@ def train(
     `card`: a policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode
     `aware` of a run; the card must declare that, and `predict` then needs the column of s. Further settings, as for
     `run_local`: refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method,
-    encoder, head, hidden, generator, consistency_from, lambdas, gap_target, flip_target,
-    take_lambda, guard, warmup, steps.
+    head, hidden, generator, consistency_from, lambdas, take_lambda, guard, warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]

@@ -25,7 +25,7 @@ from secure_sccvfl.evaluation.methods import Prepared, majority, own_rows, predi
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
 from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, flat, group_table, logits_of
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
-from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S
+from secure_sccvfl.policy.card import LEGAL_NOTE, USES_S
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
 

@@ -60,7 +60,7 @@ from secure_sccvfl.discovery.residuals import HALVES, Grid, dependence, residual
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
@@ -439,7 +439,7 @@ class EvaluationCanary(Canary):
 
     @property
     def layout(self) -> Sums:
-        return Sums(self.task, 2, ("own",), (MAJORITY,))
+        return Sums(self.task, 2, ("own",), majority=True)
 
     def plan(self, parties: int, times: int) -> list[Release]:
         return [replace(self.layout.release(parties), times=times)]

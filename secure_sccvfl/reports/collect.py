@@ -20,15 +20,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from accounting.account import read_account
-from accounting.accountant import LossDistributionAccountant, epsilon_of
+from accounting.accountant import epsilon_of, tight_epsilon
+from accounting.budget import read_account
 from accounting.charts import percent
-from accounting.ledger import Entry, FileSets, LedgerError, comparable, read_ledger
+from accounting.ledger import Entry, LedgerError, comparable, read_ledger
 from accounting.report import Notes, build_report, write_report
 from protocols.config import ConfigError
 from protocols.records.chain import read_chain
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import SKETCH
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
@@ -68,20 +67,12 @@ def release_table(logs: Iterable[Path]) -> list[Release]:
     return list(table.values())
 
 
-def tight_epsilon(ledger: Path, delta: float) -> float:
-    """Epsilon by privacy loss distributions of the record that has spent most, from a party's ledger."""
-    accountant = LossDistributionAccountant()
-    for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():
-        accountant.compose(event)
-    return accountant.epsilon(delta)
-
-
 def refreshes_of(part: Path) -> list[dict[str, Any]]:
     """Each release of the contingency tables: noise in a cell, scores and roles that followed, epsilon by then.
 
     From the logs of one party. Tables that an earlier run had paid for have no epsilon here.
     """
-    account = read_account(read_ledger(part / LEDGER)[0], FileSets.beside(part / LEDGER))
+    account = read_account(part / LEDGER)
     runs = sessions_of(part)
     charged = {c.event.name: n for n, c in enumerate(account.charges, 1) if c.key.partition(" ")[0] in runs}
     entries = [entry for log in in_order(part, "audit") for entry in read_audit(log) if entry["event"] == "roles"]
@@ -113,7 +104,7 @@ def build(
     cost = {**trained["cost"], **evaluated.get("cost", {})}
     total = {key: sum(phase[key] for phase in cost.values()) for key in Cost.__dataclass_fields__}
     rows = {**trained["rows"], **({"test": evaluated["records"]} if "records" in evaluated else {})}
-    epsilon = tight_epsilon(folder.part() / LEDGER, trained["privacy"]["delta"])
+    epsilon = tight_epsilon(read_account(folder.part() / LEDGER).dearest(), trained["privacy"]["delta"])
     released = ("metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
     report = {
         **{"data": data, "tables": None},
@@ -278,7 +269,7 @@ def _report(ledgers: list[Path], run: Report | None, name: str) -> BudgetReport:
     """The parties' ledgers of one kind, which must agree: the report is that of the first."""
     # With hidden alignment each party charged its own records, since nobody knows which all of them have.
     entries, vouched = _agreed(ledgers, run is not None and run.align == "hidden")
-    account = read_account(entries, FileSets.beside(ledgers[0]))
+    account = read_account(ledgers[0])
     report = build_report(account, None if run is None else notes_of(run), held_out=name == EVALUATION_BUDGET)
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
     return BudgetReport(name, report, vouched)

@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.account import GRAM, HEAD, part_of
+from accounting.budget import GRAM, HEAD, part_of
 from accounting.charts import STYLE, running_chart, tidy
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session

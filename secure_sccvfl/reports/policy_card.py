@@ -15,8 +15,17 @@ from accounting.tables import Table, page
 from protocols.config import ConfigError
 from secure_sccvfl.data.features import NOTES
 from secure_sccvfl.policy.approvals import concerns, urgent, verdicts
-from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, read_card, shipped_card
-from secure_sccvfl.policy.entries import DISCOVERY, ENTRY, Decision, Evidence, Owner
+from secure_sccvfl.policy.card import (
+    DISCOVERY,
+    ENTRY,
+    REVIEW_DAYS,
+    Decision,
+    Evidence,
+    Owner,
+    PolicyCard,
+    read_card,
+    shipped_card,
+)
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import record
 

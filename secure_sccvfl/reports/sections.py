@@ -13,7 +13,7 @@ from typing import Any
 from accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline, tidy
 from accounting.tables import Table
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.policy.entries import Evidence
+from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import (
     MODELS,

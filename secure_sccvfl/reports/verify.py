@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from accounting.account import Account, read_account
 from accounting.accountant import epsilon_of
-from accounting.ledger import Entry, FileSets, comparable, read_ledger
+from accounting.budget import Account, read_account
+from accounting.ledger import Entry, comparable, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
 from accounting.report import build_report
 from protocols.config import ConfigError, code_digest
@@ -167,7 +167,7 @@ def check_budget(files: RunFiles) -> Problems:
     run = files.run
     ledger = files.folder.part() / LEDGER
     entries = read_ledger(ledger)[0]
-    account = read_account(entries, FileSets.beside(ledger))
+    account = read_account(ledger)
     again = json.loads(json.dumps(build_report(account, notes_of(files.report))))
     budget = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
     for key in again if files.same_code else FIGURES:  # words change between versions
@@ -212,7 +212,7 @@ def check_evaluation(files: RunFiles) -> Problems:
     for rank, entries in zip(files.ranks, lines, strict=True):
         if entries != lines[0]:
             yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
-    account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
+    account = read_account(ledgers[0])
     if account.most(epsilon_of) != files.report.evaluation.epsilon_rdp:
         yield "report.json: the epsilon of the evaluation is not what its ledger gives"
     yield from _unpaid(account, logs_in(files.folder.attempts(EVALUATE), "releases"))

@@ -132,7 +132,6 @@ def _sweep() -> Methods:
         **{f"draws={v}": replace(base, generator=replace(generator, draws=v)) for v in (1, 4, 16)},
         **{f"edit_scale={v:g}": replace(base, generator=replace(generator, scale=v)) for v in (0.2, 0.5, 1.0)},
         **{f"guard={v:g}": replace(base, guard=v) for v in (0.0, 0.1, 0.3, 1.0)},
-        **{f"gap_target={v:g}": replace(base, take_lambda=None, gap_target=v) for v in (0.02, 0.04, 0.07, 0.10)},
         **{f"ridge={v:g}": replace(base, ridge=v) for v in (1e-3, 5e-3, 2e-2)},
     }
     budgets = {f"epsilon={v:g}": with_config(base, SpendingPlan(epsilon=v)) for v in EPSILONS}

@@ -20,9 +20,8 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery, check_support
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
-from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
+from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, raise_cap, spent_figures
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import placed, split_records
 from secure_sccvfl.runs.files import OWN_RECORDS, AuditLog

@@ -46,7 +46,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.batching import Shared, split
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
-from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.models.aware import AwareCounterfactuals
@@ -54,10 +54,9 @@ from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_e
 from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
-from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, spent_in
+from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, raise_cap, spent_in
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, common_records, split_records
 from secure_sccvfl.runs.files import ModelError
@@ -188,11 +187,9 @@ class EvaluateJob(ModelJob):
     def sums(self) -> Sums:
         schema = self.data.schema
         model = self.model
-        baselines = BASELINES if model.held_out.controls != "none" else ()
-        controls = tuple(name for name in baselines if name == MAJORITY or model.control is not None)
         classes, groups = len(schema.classes), schema.group_counts[0]
-        full, counted = model.held_out.controls == "full", self.options.data.align == "hidden"
-        return Sums(schema.task, groups, tuple(self.judges), controls, classes, full, counted)
+        majority, counted = model.held_out.controls != "none", self.options.data.align == "hidden"
+        return Sums(schema.task, groups, tuple(self.judges), majority, classes, counted)
 
     def plan(self) -> ReleasePlan:
         return evaluation_plan(self.options, self.data.schema, self.judges, self.sums)
@@ -259,18 +256,11 @@ class EvaluateJob(ModelJob):
             common_records(session, options, self.data, progress)
         self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
-        controls = []
-        if model.control is not None:
-            controls = [engine.plain_head(*model.control, schema.task)]
-
         progress("scoring", 1, 3)
         party, codes = self._every_record()
-        scored = cooled(
-            engine.shared_logits(head, self.rows(engine, model, party, codes), *controls), model.temperature
-        )
+        scored = cooled(engine.shared_logits(head, self.rows(engine, model, party, codes)), model.temperature)
         rows, outputs = self.test.rows, model.weight.size(1)
-        control = scored[:rows, outputs:] if controls else None
-        plain, edited = scored[:rows, :outputs], scored[rows:, :outputs]
+        plain, edited = scored[:rows], scored[rows:]
         parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.judged.values()])
         copies = {judge: (part, self.judged[judge][2]) for judge, part in zip(self.judged, parts, strict=True)}
         copies |= self._own_copies(session, engine, head, plain)
@@ -300,7 +290,7 @@ class EvaluateJob(ModelJob):
         result["evaluation"]["charged"] = name
         charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=same_records)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.membership)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:
@@ -358,7 +348,7 @@ class EvaluateJob(ModelJob):
         if self.model.aware is not None or not isinstance(encoder, PlainEncoder):
             return None
         names = set(roles.edited) - set(roles.dropped)
-        return {rank: reached(layout, names, "plain") for rank, layout in self.data.schema.layouts.items()}
+        return {rank: reached(layout, names) for rank, layout in self.data.schema.layouts.items()}
 
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedCounterfactuals:
         model = self.model

@@ -36,7 +36,7 @@ from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.policy.entries import USES_S, AwareEntry
+from secure_sccvfl.policy.card import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog, open_log

@@ -21,8 +21,6 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.metrics.batching import Shared
 from secure_sccvfl.metrics.exact import exact_release
 from secure_sccvfl.metrics.noisy import (
-    BASELINES,
-    MAJORITY,
     Sums,
     fewest,
     planned_deviation,
@@ -30,7 +28,7 @@ from secure_sccvfl.metrics.noisy import (
 from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.aware import hypotheses
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel
@@ -69,11 +67,9 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     """
     config, controls = options.train_config(), options.evaluation.controls
     null = config.generator.kind != "masked" and options.training.mode != "aware"
-    control = config.control and config.second_order and schema.outputs == 1
-    baselines = tuple(name for name in BASELINES if controls != "none" and (name == MAJORITY or control))
     judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
-    full, counted = controls == "full", options.data.align == "hidden"
-    return Sums(schema.task, schema.group_counts[0], judges, baselines, len(schema.classes), full, counted)
+    counted = options.data.align == "hidden"
+    return Sums(schema.task, schema.group_counts[0], judges, controls != "none", len(schema.classes), counted)
 
 
 def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:

@@ -31,7 +31,6 @@ from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import (
@@ -41,6 +40,7 @@ from secure_sccvfl.releases.ledgers import (
     finished_head,
     keep_copy,
     open_budget,
+    raise_cap,
     spent_figures,
 )
 from secure_sccvfl.releases.record_key import record_key
@@ -332,7 +332,6 @@ class TrainJob:
         """Save this party's part of the model. charged: the key of its head's charge."""
         module = model.head if isinstance(model.head, SharedModule) else None
         weight, bias = engine.unscaled(model.head) if module is None else no_weights(module.outputs)
-        control = None if model.control is None else engine.unscaled(model.control)
         session.flush()  # with a folder or without: all parties send alike
         options = self.options
         party_model = PartyModel(
@@ -361,7 +360,6 @@ class TrainJob:
             sketches=model.sketches,
             weight=weight,
             bias=bias,
-            control=control,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},

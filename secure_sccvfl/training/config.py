@@ -11,12 +11,10 @@ import numpy as np
 
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.models.encoders import EncoderKind
 from secure_sccvfl.models.generators import FITTED, GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import charged_statistics
 from secure_sccvfl.releases.mechanisms import CARD_SHARE, SHARE
-from secure_sccvfl.training.engine import Target
 from secure_sccvfl.training.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
 
@@ -34,10 +32,8 @@ class TrainConfig:
     """Settings of the sealed method; reports use the defaults.
 
     Rule for lambda: the one of the grid nearest to `take_lambda`, by ratio. It is a price in log loss for a squared
-    shift of the logit, so one value serves many data sets, and no validation record is asked. Without it, the rule is
-    the smallest lambda at which, on validation and under the run's own generator, the root-mean-square gap is at most
-    `gap_target` of the logit's spread, or the share of decisions that flip is at most `flip_target`; the largest if
-    none. With evaluation `noisy` nothing about validation records is opened.
+    shift of the logit, so one value serves many data sets, and no validation record is asked. With evaluation `noisy`
+    nothing about validation records is opened.
 
     A linear head takes `grid_steps` second-order steps, all lambdas at once. After `sharpened` of them the curvature
     of classes is taken at the heads. On German, COMPAS and census data logits are then within .002 of the optimum;
@@ -56,19 +52,13 @@ class TrainConfig:
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
-    `guard`: weight of the proxy penalty. `leak`: measure how well s is recovered from encodings of validation records
-    (`training.leak`; needs exact evaluation), over groups of at least `min_group` records. `control`: train a head
-    without mediators and proxies next to the others, where steps are of second order and columns belong to one
-    feature each (encoder `plain`).
+    `guard`: weight of the proxy penalty.
     """
 
-    encoder: EncoderKind = "plain"
     head: str = LINEAR
     hidden: int = HIDDEN
     lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
-    take_lambda: float | None = 3.0
-    gap_target: float = 0.07
-    flip_target: float | None = None
+    take_lambda: float = 3.0
     guard: float = 0.1
     ridge: float = 5e-3
     refreshes: int = 0
@@ -78,9 +68,6 @@ class TrainConfig:
     sharpened: int = 4
     keep_every: int = 10
     evaluation: EvaluationKind = "exact"
-    leak: bool = False
-    min_group: int = 20
-    control: bool = False
     consistency_from: ConsistencySource = "tables"
     private: bool = False
     alternatives: bool = False
@@ -95,20 +82,14 @@ class TrainConfig:
             raise ValueError(
                 f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the proxy penalty, got {self.lambdas}"
             )
-        if not 0 < self.gap_target <= 1 or self.guard < 0 or self.ridge <= 0:
-            raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
-        if self.flip_target is not None and not 0 < self.flip_target <= 1:
-            raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
-        if self.take_lambda is not None and self.take_lambda < 0:
-            raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
+        if min(self.guard, self.take_lambda) < 0 or self.ridge <= 0:
+            raise ValueError(f"bad take_lambda {self.take_lambda}, guard {self.guard} or ridge {self.ridge}")
         counts = (self.steps, self.grid_steps, self.sharpened, self.keep_every)
         if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
             raise ValueError(
                 "steps, grid_steps, sharpened and keep_every must be at least 1, "
                 "refreshes and late_refreshes not negative"
             )
-        if self.leak and self.evaluation != "exact":
-            raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
         if self.consistency_from not in get_args(ConsistencySource):
@@ -130,16 +111,8 @@ class TrainConfig:
             raise ValueError(f"head {self.head} needs evaluation exact, not {self.evaluation}")
 
     def _check_private(self) -> None:
-        if self.take_lambda is None:
-            raise ValueError("a private head has a fixed lambda: gap_target and flip_target would choose on records")
-        if self.encoder != "plain":
-            raise ValueError(f"a private head needs encoder plain, not {self.encoder}, which is fitted to records")
         if self.generator.kind in FITTED:
             raise ValueError(f"generator {self.generator.kind} is fitted to records: a private head needs another")
-        if self.leak:
-            raise ValueError("leak is measured by an adversary fitted to s of training records: leave it out")
-        if self.control:
-            raise ValueError("a control head would be a second model of the same records: leave it out")
         if not 0 <= self.head_share < 1:
             raise ValueError(f"head_share must lie between 0 and 1, got {self.head_share}")
 
@@ -154,24 +127,10 @@ class TrainConfig:
         return self.generator.draws if self.module is None else min(self.generator.draws, MODULE_DRAWS)
 
     @property
-    def target(self) -> Target:
-        """The rule for lambda where none is named."""
-        return Target("gap", self.gap_target) if self.flip_target is None else Target("flips", self.flip_target)
-
-    @property
-    def taken(self) -> float | None:
-        """The lambda of the grid that is taken, unless a target decides."""
-        if self.take_lambda is None:
-            return None
+    def taken(self) -> float:
+        """The lambda of the grid that is taken."""
         wanted = math.log(max(self.take_lambda, 1e-6))
         return min(self.lambdas, key=lambda lam: abs(math.log(max(lam, 1e-6)) - wanted))
-
-    @property
-    def trained(self) -> tuple[float, ...]:
-        """The part of the grid that is trained: all, or up to the one that is taken if no other can be shown."""
-        if self.evaluation == "exact" or self.taken is None or self.private:
-            return self.lambdas
-        return self.lambdas[: self.lambdas.index(self.taken) + 1]
 
     @property
     def exact_records(self) -> bool:
@@ -207,7 +166,7 @@ class TrainConfig:
     @property
     def total_steps(self) -> int:
         """Steps of the whole grid, one after another."""
-        return self.grid_steps if self.second_order else self.steps * len(self.trained)
+        return self.grid_steps if self.second_order else self.steps * len(self.lambdas)
 
     @property
     def joins(self) -> bool:

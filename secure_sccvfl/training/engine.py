@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -68,28 +68,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Target:
-    """When a head is consistent enough: a measure of held-out records under the run's counterfactuals, and its limit.
-
-    gap: root-mean-square gap per spread of the logit. flips: share of decisions that change.
-    """
-
-    measure: Literal["gap", "flips"] = "gap"
-    most: float = 0.07
-
-    def __post_init__(self) -> None:
-        if self.measure not in ("gap", "flips"):
-            raise ValueError(f"unknown measure {self.measure!r}; use gap or flips")
-        if not 0 < self.most <= 1:
-            raise ValueError(f"the target of {self.measure} must be above 0 and at most 1, got {self.most}")
-
-
-@dataclass(frozen=True)
 class Measures:
     """The declared scalars of a batch; nothing per record.
 
-    Mean loss, root of the summed variance of the logits, root-mean-square gap and flip rate under counterfactuals,
-    the latter where that was asked for.
+    Mean loss, root of the summed variance of the logits, root-mean-square gap under counterfactuals. flips: only in
+    reports of earlier versions.
     """
 
     loss: float
@@ -101,11 +84,6 @@ class Measures:
     def relative_gap(self) -> float:
         """Root-mean-square gap per spread of the logit."""
         return self.gap_rms / max(self.spread, 1e-9)
-
-    def meets(self, target: Target) -> bool:
-        """Whether the head that was measured is consistent enough."""
-        found = self.relative_gap if target.measure == "gap" else self.flips
-        return found is not None and found <= target.most
 
 
 class Engine(Protocol):
@@ -202,8 +180,8 @@ class Engine(Protocol):
         """How many columns a head has, of all parties, without the bias; public."""
         ...
 
-    def copied(self, head: Any, copies: int, control: bool = False) -> Any:
-        """The weights of a grid, side by side and at rest: so many copies of one, and zero weights for a control."""
+    def copied(self, head: Any, copies: int) -> Any:
+        """The weights of a grid, side by side and at rest: so many copies of one."""
         ...
 
     def first_order(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
@@ -262,40 +240,14 @@ class Engine(Protocol):
         """
         ...
 
-    def measure(
-        self, heads: Sequence[Any], batch: Any, penalty: Any | None, flips: bool = False
-    ) -> tuple[Measures, ...]:
-        """Opens the scalars of `Measures` for each head; the flip rate only if asked for."""
-        ...
-
-    def choose(self, heads: Sequence[Any], batch: Any, penalty: Any, target: Target) -> Any:
-        """The first head that meets the target, or the last if none does. Opens nothing, not even which one it is."""
+    def measure(self, heads: Sequence[Any], batch: Any, penalty: Any | None) -> tuple[Measures, ...]:
+        """Opens the scalars of `Measures` for each head."""
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
         """Which temperature of a rising list gives this batch the lowest loss; opens only the choice.
 
         The loss is convex in 1 / temperature, so the choice is the first temperature after which it rises.
-        """
-        ...
-
-    def with_best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
-        """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
-        ...
-
-    def fit_adversary(self, optimizer: Any, targets: AtHolder, outputs: int, attribute: int) -> Any:
-        """The head that fits targets of the holder of s by least squares, to the rows of the optimizer.
-
-        The optimizer is one of a grid that guesses, was prepared last, and is not sharpened yet.
-        """
-        ...
-
-    def recovered(
-        self, head: Any, batch: Any, groups: AtHolder, attribute: int, count: int, floor: int
-    ) -> tuple[float, ...]:
-        """How many groups of a batch an adversary guesses right; opens the four figures of `Leak.of`.
-
-        `count`: of groups. `floor`: fewest records of one that counts alone.
         """
         ...
 

@@ -42,8 +42,6 @@ def head_plan(
     if units:
         radii = [float(np.hypot(radius, 1.0)) for radius in radii]
         columns += units * len(known)
-    lambdas = config.trained
-    if config.alternatives and config.taken is not None:
-        lambdas = (config.taken,)
+    lambdas = (config.taken,) if config.alternatives else config.lambdas
     share = config.share(tabled)
     return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram)

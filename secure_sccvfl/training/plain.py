@@ -25,7 +25,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
-from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,
@@ -37,7 +37,6 @@ from secure_sccvfl.training.grid import (
     sampled_rows,
     scales,
 )
-from secure_sccvfl.training.leak import group_weights
 from secure_sccvfl.training.modules import Arrays, HeadSpec, decays, with_weights
 
 
@@ -185,10 +184,8 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = Fals
 
 def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
     """The inverse of each matrix of curvatures."""
-    both, used = np.outer(factor, factor), np.ones(curved.shape)
-    used[-1] = grid.used(curved.shape[1])
-    found: np.ndarray = used * both * inverses(grid, both * curved * used)
-    return found
+    both = np.outer(factor, factor)
+    return both * inverses(grid, both * curved)
 
 
 @dataclass(frozen=True)
@@ -392,9 +389,8 @@ class PlainEngine:
     def width(self, head: Head) -> int:
         return len(head.weight)
 
-    def copied(self, head: Head, copies: int, control: bool = False) -> Head:
-        weight = np.pad(np.tile(head.weight, copies), ((0, 0), (0, int(control))))
-        bias = np.pad(np.tile(head.bias, copies), (0, int(control)))
+    def copied(self, head: Head, copies: int) -> Head:
+        weight, bias = np.tile(head.weight, copies), np.tile(head.bias, copies)
         return Head(weight, bias, np.zeros_like(weight), np.zeros_like(bias), head.task)
 
     def first_order(
@@ -453,8 +449,7 @@ class PlainEngine:
         grid = replace(optimizer.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
         places = np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
-        used = [steep[:, places == number] for number in range(len(grid.inverted))]
-        means = [of.mean(axis=1) + FLATTEST if of.size else np.full(len(rows), FLATTEST) for of in used]
+        means = [steep[:, places == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
         fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)
         inverse = _inverse(grid, optimizer.factor, optimizer.held + fitted)
         return replace(optimizer, number=self._prepared, grid=grid, inverse=inverse)
@@ -517,64 +512,27 @@ class PlainEngine:
             raise FloatingPointError(UNSETTLED)
 
     def measure(
-        self, heads: Sequence[Head | ModuleHead], batch: Batch, penalty: Penalty | None, flips: bool = False
+        self, heads: Sequence[Head | ModuleHead], batch: Batch, penalty: Penalty | None
     ) -> tuple[Measures, ...]:
-        return tuple(self._measure(head, batch, penalty, flips) for head in heads)
-
-    @staticmethod
-    def _measure(head: Head | ModuleHead, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
-        logits = head(batch.rows)
-        shifts = [np.zeros_like(logits)]
-        if isinstance(head, ModuleHead):
-            if penalty is not None:
-                shifts = [head(batch.rows + draw) - logits for draw in penalty.draws]
-            gap_rms = float(np.sqrt(np.mean([(shift**2).sum(axis=1) for shift in shifts])))
-        else:
-            gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
-            gap_rms = float(np.sqrt(max(0.0, np.einsum("io,ij,jo->", head.weight, gram, head.weight))))
-            if flips and penalty is not None:
-                shifts = [draw @ head.weight for draw in penalty.draws]
-        spread = float(np.sqrt(logits.var(axis=0).sum()))
-        flipped = None
-        if flips:
-            shown = decisions(logits, head.task)
-            flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
-        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)
-
-    def choose(self, heads: Sequence[Head], batch: Batch, penalty: Penalty, target: Target) -> Head:
-        seen = self.measure(heads, batch, penalty, target.measure == "flips")
-        return next((head for head, one in zip(heads, seen, strict=True) if one.meets(target)), heads[-1])
+        measures = []
+        for head in heads:
+            logits = head(batch.rows)
+            if isinstance(head, ModuleHead):
+                draws = () if penalty is None else penalty.draws
+                gaps = [((head(batch.rows + draw) - logits) ** 2).sum(axis=1) for draw in draws]
+                squared = float(np.mean(gaps)) if gaps else 0.0
+            else:
+                gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
+                squared = max(0.0, float(np.einsum("io,ij,jo->", head.weight, gram, head.weight)))
+            spread = float(np.sqrt(logits.var(axis=0).sum()))
+            measures.append(Measures(log_loss(logits, batch.label, head.task), spread, squared**0.5))
+        return tuple(measures)
 
     def best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         logits = head(batch.rows)
         losses = [log_loss(logits / t, batch.label, head.task) for t in temperatures]
         rising = [i for i, (a, b) in enumerate(pairwise(losses)) if b >= a]
         return rising[0] if rising else len(losses) - 1
-
-    def with_best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
-        temperature = temperatures[self.best_temperature(head, batch, temperatures)]
-        return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
-
-    def fit_adversary(self, optimizer: GridOptimizer, targets: AtHolder, outputs: int, attribute: int) -> Head:
-        self._check_last(optimizer)
-        if targets is None:
-            raise ValueError("the plaintext engine needs s")
-        rows, grid = optimizer.batch.rows, optimizer.grid
-        whole = np.column_stack([rows, np.ones(len(rows))])
-        slopes = grid.curvature / len(rows) * (whole.T @ targets.reshape(len(rows), outputs))
-        found = optimizer.inverse[grid.guessing] @ slopes
-        still = np.zeros_like(found)
-        return Head(found[:-1], found[-1], still[:-1], still[-1], "regression")
-
-    def recovered(
-        self, head: Head, batch: Batch, groups: AtHolder, attribute: int, count: int, floor: int
-    ) -> tuple[float, ...]:
-        if groups is None:
-            raise ValueError("the plaintext engine needs s")
-        right = decisions(head(batch.rows), "binary" if count == 2 else "multiclass") == groups
-        weights, largest, counted = group_weights(groups, count, floor)
-        balanced, recovered = (weights[:, groups] * right).sum(axis=1).tolist()
-        return balanced, recovered, largest, float(counted)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

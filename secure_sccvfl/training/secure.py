@@ -37,7 +37,7 @@ from secure_sccvfl.releases import catalogue as releases
 from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
 from secure_sccvfl.training import secure_measures, secure_steps
-from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.secure_steps import ROOT_BITS, SCALE_BITS, consistency, times
@@ -236,11 +236,9 @@ class SecureEngine:
     def width(self, head: SharedHead) -> int:
         return int(head.weights.weight.size(0))
 
-    def copied(self, head: SharedHead, copies: int, control: bool = False) -> SharedHead:
+    def copied(self, head: SharedHead, copies: int) -> SharedHead:
         """No round: shares are repeated."""
         weight, bias = head.weights.weight.repeat(1, copies), head.weights.bias.repeat(copies)
-        if control:
-            weight, bias = weight.pad((0, 1)), bias.pad((0, 1))
         still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
         weights = Weights(weight, bias, still, flat, head.weights.zero)
         return SharedHead(weights, head.scale, head.task, head.optimizer)
@@ -437,47 +435,30 @@ class SecureEngine:
         if int(found[0]) != 0:
             raise ProtocolError(UNSETTLED)
 
-    def measure(
-        self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
-    ) -> tuple[Measures, ...]:
+    def measure(self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
         if batch.membership is not None:
             raise ProtocolError("means over records whose number is secret are not opened exactly")
         count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
-            gap, shifts = self._gap(heads, batch, penalty)
+            gap = self._gap(heads, batch, penalty)
             loss = secure_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
             spread = secure_measures.variance(logits)
-            flipped, among = self._flips(heads, logits, penalty if flips else None, shifts)
-            rate = (flipped.exact() / among).rescale(WIDE_BITS, sliced=True)
-            figures = crypten.stack([loss, spread, gap, rate], dim=1)
-            seen = self._opened(figures, releases.VALIDATION_SUMMARY)
-        rows = np.maximum(seen, 0.0).tolist()
-        return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
+            unused = self.session.public(np.zeros(count), WIDE_BITS)  # the release has four numbers for each head
+            opened = self._opened(crypten.stack([loss, spread, gap, unused], dim=1), releases.VALIDATION_SUMMARY)
+        rows = np.maximum(opened, 0.0).tolist()
+        return tuple(Measures(mean, square**0.5, gap**0.5) for mean, square, gap, _ in rows)
 
-    def choose(
-        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty, target: Target
-    ) -> SharedHead:
-        """About 20 rounds, seven of them for the rule, and one for each head. Ring elements: as of `measure`."""
-        with self.session.measure("choice of lambda"):
-            logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
-            met = self._meets(heads, logits, penalty, target, batch.membership)
-            whole = [crypten.cat([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
-            kept = choice.first_of(whole, met)
-        return self.plain_head(kept[:-1], kept[-1], heads[0].task)
-
-    def _gap(
-        self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None
-    ) -> tuple[Shared, list[Shared] | None]:
-        """The mean squared gap of each head, WIDE_BITS; of modules also the shifts of their logits."""
+    def _gap(self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None) -> Shared:
+        """The mean squared gap of each head, WIDE_BITS."""
         count = len(heads)
         if not isinstance(heads[0], SharedModule):
-            return secure_measures.gap_squared(self.session, penalty, self._weights(heads), count), None
+            return secure_measures.gap_squared(self.session, penalty, self._weights(heads), count)
         shifts = [] if penalty is None else self._module_shifts(heads, batch.own, penalty.chosen)
         if not shifts:
-            return self.session.public(np.zeros(count), WIDE_BITS), shifts
-        return secure_measures.mean_square(shifts, count), shifts
+            return self.session.public(np.zeros(count), WIDE_BITS)
+        return secure_measures.mean_square(shifts, count)
 
     def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS; the rounds of logits, for all draws together."""
@@ -490,67 +471,14 @@ class SecureEngine:
         first = logits[:rows]
         return [logits[at : at + rows] - first for at in range(rows, logits.size(0), rows)]
 
-    def _meets(
-        self,
-        heads: Sequence[SharedHead],
-        logits: Shared,
-        penalty: SharedPenalty,
-        target: Target,
-        membership: MembershipMask | None,
-    ) -> Shared:
-        """The bits that say whether each head meets the target."""
-        if target.measure == "gap":
-            gap = secure_measures.gap_squared(self.session, penalty, self._weights(heads), len(heads))
-            both = secure_measures.gap_and_spread(self.session, gap, logits, membership)
-            return choice.meets(*both, target.most)
-        flipped, among = self._flips(heads, logits, penalty)
-        return 1 - (secure_measures.room_for_flips(self.session, flipped, among, target.most, membership) < 0)
-
     def best_temperature(
         self, trained: SharedHead | SharedModule, batch: SharedBatch, temperatures: Sequence[float]
     ) -> int:
         with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures)
-            found = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
-        return int(found[0]) if len(found) else len(temperatures) - 1
-
-    def with_best_temperature(
-        self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]
-    ) -> SharedHead:
-        """The rounds of `best_temperature` and of a clamp: it does not open whether logits are in range."""
-        with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures, clamped=trained.task != "regression")
-            inverse = choice.inverse_temperature(rising, temperatures, SCALE_BITS)
-            weight, bias = self.unscaled(trained)
-            kept = (crypten.cat([weight, bias[None]]) * inverse[:, None]).rescale(HEAD_BITS)
-        return self.plain_head(kept[:-1], kept[-1], trained.task)
-
-    def _rising(
-        self,
-        trained: SharedHead | SharedModule,
-        batch: SharedBatch,
-        temperatures: Sequence[float],
-        clamped: bool = False,
-    ) -> Shared:
-        """The bits that say whether the loss rises from each temperature to the next."""
-        logits, task = self._logits([trained], batch), trained.task
-        return secure_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
-
-    def fit_adversary(self, optimizer: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
-        """Four rounds (protocols/steps/second_order.py)."""
-        self._check_last(optimizer)
-        batch, holder = optimizer.batch, self.group_holders[attribute]
-        with self.session.measure("leak"):
-            shares = share_label(self.session, targets, holder, (batch.rows, outputs), RESIDUAL_BITS)
-            return secure_steps.least_squares(optimizer, shares)
-
-    def recovered(
-        self, trained: SharedHead, batch: SharedBatch, groups: AtHolder, attribute: int, count: int, floor: int
-    ) -> tuple[float, ...]:
-        with self.session.measure("leak"):
-            holder, logits = self.group_holders[attribute], self._logits([trained], batch)
-            figures = secure_measures.recovered(self.session, logits, groups, holder, count, floor)
-            return tuple(self._opened(figures, releases.LEAK).tolist())
+            logits, task = self._logits([trained], batch), trained.task
+            rising = secure_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND)
+            first = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
+        return int(first[0]) if len(first) else len(temperatures) - 1
 
     def logits(self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -655,16 +583,6 @@ class SecureEngine:
             scale = self._side_by_side(trained.scale, SCALE_BITS)
             trained.plain_weight = times(trained.weights.weight, scale)
         return trained.plain_weight
-
-    def _flips(
-        self, heads: Heads, logits: Shared, penalty: SharedPenalty | None, shifts: list[Shared] | None = None
-    ) -> tuple[Shared, int]:
-        """shifts: of the logits, where they are known."""
-        if penalty is None:
-            shifts = []
-        elif shifts is None:
-            shifts = self._shifts(heads, penalty.chosen)
-        return secure_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
 
     def _forget(self, *pinned: Shared) -> None:
         for one in pinned:

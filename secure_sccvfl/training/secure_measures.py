@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor
 
 import numpy as np
 import torch
 
-from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS
 from protocols.steps.second_order import Shared, bounded_slope
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.training.leak import group_weights
-from secure_sccvfl.training.shared import SharedPenalty, decisions, share_groups, share_held
+from secure_sccvfl.training.shared import SharedPenalty
 
 _TEMPERED_ROWS = 1 << 14
 """How many logits are tried at several temperatures at a time."""
@@ -27,33 +23,6 @@ def variance(logits: Shared) -> Shared:
     rows = logits.size(0)
     middle = logits.sum(0) / rows
     return (logits - middle).exact().square().sum((0, 2)) / rows
-
-
-def gap_and_spread(
-    session: Session, gap: Shared, logits: Shared, membership: MembershipMask | None
-) -> tuple[Shared, Shared]:
-    """A mean squared gap and the variance of the logits, WIDE_BITS: only their ratio means something.
-
-    Where the number of records is secret, both are over all rows, and times the square of the share of those that
-    count. Logits and counterfactuals of the others are zero.
-    """
-    if membership is None:
-        return gap, variance(logits)
-    middle = logits.sum(0) / membership.count
-    squares = logits.exact().square().sum((0, 2)) / membership.count
-    weighted = (crypten.stack([gap, squares]) * membership.ratio(session)).rescale(WIDE_BITS)
-    return weighted[0], weighted[1] - middle.exact().square().sum(1)
-
-
-def room_for_flips(
-    session: Session, flipped: Shared, copies: int, most: float, membership: MembershipMask | None
-) -> Shared:
-    """What is not negative if at most this share of copies flipped. `copies`: of all rows."""
-    if membership is None:
-        return floor(most * copies) - flipped
-    marks = membership.tensor(session)
-    each = floor(most * copies / marks.size(0) * 2**FRACTION_BITS)
-    return marks.sum(0, keepdim=True) * each - flipped * (1 << FRACTION_BITS)
 
 
 def residual_of_private(logits: Shared, label: Shared, task: Task, fine: bool) -> Shared:
@@ -117,51 +86,8 @@ def losses_at(
 
 
 def rising(
-    session: Session,
-    logits: Shared,
-    label: Shared,
-    task: Task,
-    temperatures: Sequence[float],
-    bound: float,
-    clamped: bool,
+    session: Session, logits: Shared, label: Shared, task: Task, temperatures: Sequence[float], bound: float
 ) -> Shared:
-    """The bits that say whether the loss rises from each temperature to the next.
-
-    `bound`: of the logits; `clamped`: they are clamped to it.
-    """
-    if clamped:
-        logits = session.clamp(logits, bound)
+    """The bits that say whether the loss rises from each temperature to the next. `bound`: of the logits."""
     losses = losses_at(session, logits, label, task, temperatures, 2 * bound)
     return losses[:-1] - losses[1:] < 0
-
-
-def flips(session: Session, logits: Shared, shifts: Sequence[Shared]) -> tuple[Shared, int]:
-    """Of each head, how many shifted copies have another decision than their record; and how many copies there are.
-
-    All are rows x heads x outputs.
-    """
-    rows, heads, outputs = logits.size()
-    if not shifts:
-        return session.public(np.zeros(heads), 0), 1
-    decided = decisions(crypten.cat([logits, *(logits + shift for shift in shifts)]).reshape(-1, outputs))
-    decided, copies = decided.reshape(-1, heads, decided.size(1)), rows * len(shifts)
-    before, after = decided[:rows].repeat(len(shifts), 1, 1), decided[rows:]
-    same = after * before
-    if outputs == 1:
-        return (after + before - 2 * same).sum((0, 2)), copies
-    return copies - same.sum((0, 2)), copies
-
-
-def recovered(session: Session, logits: Shared, groups: AtHolder, holder: int, count: int, floor: int) -> Shared:
-    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups."""
-    rows, shown = logits.size(0), decisions(logits)
-    if count == 2:
-        shown = crypten.cat([1 - shown, shown], dim=1)
-    right = (shown * share_groups(session, groups, holder, (rows, count))).sum(0)
-    weights, known = None, None
-    if session.rank == holder and groups is not None:
-        weights, largest, counted = group_weights(groups, count, floor)
-        known = np.array([largest, float(counted)])
-    shared = share_held(session, weights, holder, (2, count), WIDE_BITS)
-    means = (crypten.stack([right, right]) * shared).sum(1)
-    return crypten.cat([means, share_held(session, known, holder, (2,), WIDE_BITS)])

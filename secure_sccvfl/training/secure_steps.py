@@ -143,8 +143,7 @@ def _plan(grid: Grid, columns: int) -> Plan:
         grid.inverted,
         grid.places,
         *(grid.curvature, grid.span(columns), grid.doublings(columns), grid.rate, grid.momentum),
-        *(grid.sharp_doublings(columns), grid.guessing if grid.guesses else None),
-        None if grid.without is None else grid.used(columns)[np.triu_indices(columns)],
+        grid.sharp_doublings(columns),
     )
 
 
@@ -263,12 +262,11 @@ def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) 
         steep = steep[chosen] if together else steep
         fitted, sums = second_order.curvature_at(sample, steep, plan, seen, slope if together else None)
         gradients = None if sums is None else _gradients(grid, sums, pulls, 0)
-        curved = grid.curved.of_heads(grid.plan)
         share = batch.count * sample.size(0) / batch.rows
-        made = second_order.sharpened(session, curved, fitted, share, plan, gradients)
+        made = second_order.sharpened(session, grid.curved, fitted, share, plan, gradients)
     parts = tuple((part, list[Request]()) for part, _ in grid.parts)
     begun = None if made.gradient is None else (before, made.gradient, logits)
-    return replace(grid, number=number, plan=plan, stack=made.stack, parts=parts, curved=curved, begun=begun)
+    return replace(grid, number=number, plan=plan, stack=made.stack, parts=parts, begun=begun)
 
 
 def labels_of(batch: SharedBatch, heads: int, private: bool) -> Shared:
@@ -327,12 +325,6 @@ def second_order_steps(
     slopes = [at.slope for at in made if at.slope is not None]
     gradient, along = (crypten.cat([getattr(s, name) for s in slopes], dim=1) for name in ("gradient", "step"))
     return weights, crypten.cat(seen, dim=1), Slope(gradient, along, grid.plan.rate)
-
-
-def least_squares(grid: SharedGrid, targets: Shared) -> SharedHead:
-    """The head that fits shared targets by least squares, in the columns of the grid."""
-    found = second_order.solved(grid.rows, grid.stack, targets, grid.batch.count, grid.plan)
-    return SharedHead(Weights.of(found, found * 0), grid.scale, "regression", grid.columns)
 
 
 def separate(trained: SharedHead, plain: Shared, outputs: int) -> tuple[SharedHead, ...]:

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.account import read_account
-from accounting.budget import Budget
+from accounting.budget import Budget, read_account
 from accounting.events import Sensitivity
-from accounting.ledger import FileSets, read_ledger
 from accounting.records import RecordSet
 from protocols.config import SessionConfig
 from protocols.errors import PeerError, ProtocolError
@@ -232,7 +230,7 @@ def test_without_the_checks_fresh_noise_is_free(once: Any, monkeypatch: pytest.M
 def problems(home: Path, *runs: str) -> list[str]:
     """What an audit finds in the release logs of party 1 in these runs, beside the ledger as it is."""
     ledger = home / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
-    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    account = read_account(ledger)
     return list(unpaid(account, [home / run / "party-1" / "releases.jsonl" for run in runs]))
 
 

@@ -165,7 +165,7 @@ def outside(seen: Counter[tuple[str, str]]) -> list[str]:
 
 
 def trained(session: Session) -> None:
-    """Edits, both kinds of descent, the choice of a head, and its logits."""
+    """Counterfactuals, both kinds of optimizer, measures, and logits."""
     problem = engines.Problem((3, 2, 4))
     own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
     batch, penalty = own.inputs(engine)
@@ -174,8 +174,9 @@ def trained(session: Session) -> None:
     heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
     own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
     engine.check_range(heads, batch)
-    kept = engine.choose(heads, batch, penalty, engines.Target("flips", 0.05))
-    engine.logits(engine.with_best_temperature(kept, batch, engines.TEMPERATURES), own.x)
+    engine.measure(heads, batch, penalty)
+    engine.best_temperature(heads[0], batch, engines.TEMPERATURES)
+    engine.logits(heads[0], own.x)
 
 
 def of_session(job: Callable[[Session], Any], plan: ReleasePlan | None = None) -> Callable[[], Any]:

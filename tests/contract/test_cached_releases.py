@@ -16,8 +16,14 @@ from accounting.records import RecordSet
 from protocols.net.certificates import fingerprint
 from protocols.records.chain import unused_name
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
-from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
-from secure_sccvfl.releases.ledgers import FINISHED_HEADS, spent_figures
+from secure_sccvfl.releases.ledgers import (
+    FINISHED_HEADS,
+    draft_decision,
+    read_decision,
+    signed_by,
+    spent_figures,
+    write_decision,
+)
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
@@ -226,8 +232,8 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
 
 def signed(home, name, **changes):
     """A decision about the consortium's ledger with the signatures of all."""
-    raised = draft(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
-    raised = replace(raised, decision=replace(raised.decision, **changes))
+    raised = draft_decision(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
+    raised = replace(raised, **changes)
     for rank in range(PARTIES):
         raised = signed_by(raised, credentials(rank, PARTIES), f"party-{rank}")
     write_decision(home / name, raised)
@@ -240,7 +246,7 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     good = signed(home, "cap.toml")
     raised = read_decision(good)
     forged = {
-        "changed.toml": replace(raised, decision=replace(raised.decision, after=50.0)),
+        "changed.toml": replace(raised, after=50.0),
         "lacking.toml": replace(raised, signed={k: v for k, v in raised.signed.items() if k != "party-2"}),
         "swapped.toml": replace(raised, signed={**raised.signed, "party-2": raised.signed["party-1"]}),
         "more.toml": replace(

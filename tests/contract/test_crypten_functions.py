@@ -308,7 +308,7 @@ TABLE: dict[str, list[Case]] = {
     "capped_slope": [Case(lambda x: x.capped_slope(x > 0, fine=False), capped, absolute=5e-4, fractions=(32,))],
 }
 ELSEWHERE = {"group_sums", "selected"}
-"""These take blocks of owners: tests/contract/test_tensor_operators.py and test_secret_choice.py."""
+"""These take blocks of owners: tests/contract/test_tensor_operators.py."""
 
 
 def trials(name: str, case: Case, parties: int) -> Iterator[Trial]:

@@ -160,17 +160,11 @@ class PartyEngine(Side):
     def check_range(self, heads, batch):
         self.engine.check_range(heads, batch)
 
-    def measure(self, heads, batch, penalty, flips=False):
-        return self.engine.measure(heads, batch, penalty, flips)
-
-    def choose(self, heads, batch, penalty, target):
-        return self.engine.choose(heads, batch, penalty, target)
+    def measure(self, heads, batch, penalty):
+        return self.engine.measure(heads, batch, penalty)
 
     def best_temperature(self, head, batch, temperatures):
         return self.engine.best_temperature(head, batch, temperatures)
-
-    def with_best_temperature(self, head, batch, temperatures):
-        return self.engine.with_best_temperature(head, batch, temperatures)
 
     def logits(self, head, encodings):
         return self._call(encodings, lambda parts: self.engine.logits(head, merged(parts)))

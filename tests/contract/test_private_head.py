@@ -210,7 +210,7 @@ class Charged:
 
 
 OPTIONS = {"dataset": "heart", "refreshes": 0, "rule": "fractions", "score": "paper"}
-NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records", "lambdas": [3.0], "leak": False}
+NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records", "lambdas": [3.0]}
 
 
 def plain_head(order, options, label=None, charged=None):

@@ -190,7 +190,7 @@ def test_a_forged_approval_is_refused_and_named(copied: Walk, forge: Callable[[d
 def renew_at_the_bureau(walk: Walk) -> None:
     """Its key and certificate are new ones, which the authority signed; no session file pins them."""
     for step in (
-        Step("bureau", "sccvfl certs request certs --place party-2 --name bureau --renew"),
+        Step("bureau", "sccvfl certs request certs --member party-2 --name bureau --renew"),
         Step("authority", "scp bureau.example:certs/request-party-2.pem ."),
         Step("authority", "sccvfl certs sign request-party-2.pem --authority authority --renew"),
         Step("bureau", "scp authority.example:authority/issued/party-2.pem ."),

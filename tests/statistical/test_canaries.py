@@ -77,12 +77,13 @@ def test_a_charge_for_less_than_a_record_moves_is_caught(monkeypatch: pytest.Mon
 
 
 def test_a_charged_release_that_was_not_audited_is_a_broken_promise() -> None:
-    options = RunOptions.of({"evaluation": "noisy", "private_model": False})
+    options = RunOptions.of({"evaluation": "noisy"})
     run: Any = SimpleNamespace(options=options, parties=range(PARTIES))
     noise = np.random.default_rng(0).normal(0, MULTIPLIER, (2, 400))
     sound = audit(noise[0], noise[1] + 1, MULTIPLIER, DELTA)
-    assert not_audited(run, {"sketch": sound}) == ["evaluation"]
-    assert not_audited(run, {"sketch": sound, "evaluation": sound}) == []
+    audited = dict.fromkeys(("sketch", "head", "head output"), sound)
+    assert not_audited(run, audited) == ["evaluation"]
+    assert not_audited(run, {**audited, "evaluation": sound}) == []
     assert all(check["holds"] for check in checks([], {"sketch": sound}))
     (*_, missing) = checks([], {"sketch": sound}, ["evaluation"])
     assert (missing["kind"], missing["holds"]) == ("promise", False) and "evaluation" in missing["check"]

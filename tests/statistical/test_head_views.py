@@ -23,7 +23,7 @@ from protocols.session.runtime import Session, share_of
 from protocols.steps import weighted_sums
 from protocols.steps.second_order import room_to_settle
 from secure_sccvfl.releases.mechanisms import HeadNoise
-from secure_sccvfl.training.engine import Step, Target
+from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import side_by_side
@@ -97,8 +97,6 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
             trained = engine.steps(trained, descent, 6)
             engine.check_range([trained], batch)
             made.append(trained)
-        chosen = engine.choose(made, batch, penalty, Target("gap", 0.02))
-        engine.with_best_temperature(chosen, batch, (0.5, 1.0, 2.0))
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -109,7 +107,7 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
         block[:] = (0.0, 1.5)[world]
     problem.y[:], problem.s[:] = world, world
-    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.25, guesses=True)
+    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.25)
 
     def job(session: Session) -> None:
         engine = SecureEngine(session, 0, [2])
@@ -120,7 +118,6 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
         for _ in range(2):
             descent = engine.second_order(batch, penalty, grid, Bounds(curved, some, some))
-            engine.fit_adversary(descent, None if own.s is None else own.s - 0.5, 1, 0)
             made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
             made = engine.steps(made, engine.sharpen(made, descent), 2)
             share_of(room_to_settle([made.slope] * 20))

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -55,10 +55,7 @@ from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
 from secure_sccvfl.research.split.stopping import Stopping
-from secure_sccvfl.training.config import EvaluationKind
-from secure_sccvfl.training.engine import CURVATURE
-from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
-from secure_sccvfl.training.model import Model, with_leaks
+from secure_sccvfl.training.model import Model, with_leak
 from secure_sccvfl.training.modes.base import PartyContext, Seen, Trained, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
@@ -132,9 +129,9 @@ class SplitConfig:
 def split_config(options: RunOptions) -> SplitConfig:
     """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own.
 
-    Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping. It
-    stops early only where evaluation is exact, since every stopping bit is a figure of validation records. Elsewhere
-    it takes `training.steps`. The head has the table's rate with momentum: Adam would divide by roots under MPC.
+    Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping, whose
+    bits are figures of validation records. The head has the table's rate with momentum: Adam would divide by roots
+    under MPC.
     """
     weights = ValidityWeights(
         options.training.weight_identity, options.training.weight_support, options.training.weight_leak
@@ -158,17 +155,15 @@ def split_config(options: RunOptions) -> SplitConfig:
         warmup=options.training.warmup,
         dropout=column.dropout,
         columns=column.columns,
-        patience=column.patience if options.evaluation.kind == "exact" else 0,
+        patience=column.patience,
         weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
     )
 
 
-def split_releases(
-    parties: int, config: SplitConfig, task: Task = "binary", evaluation: EvaluationKind = "exact"
-) -> list[Release]:
+def split_releases(parties: int, config: SplitConfig, task: Task = "binary") -> list[Release]:
     """What `split` opens besides what the engine does, known before the session."""
     facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
-    checks = len(config.kept_at) + int(evaluation == "exact")  # the last check is about validation records
+    checks = len(config.kept_at) + 1  # the last check is about validation records
     return [
         *GRADIENT.releases(facts, times=config.most),
         *EDITING_PARTIES.releases(facts),
@@ -519,7 +514,7 @@ class Split:
         facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
-            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation.kind),
+            *split_releases(len(schema.parties), split_config(options), schema.task),
             *plan_of(facts, "validation"),
         ]
 
@@ -563,12 +558,11 @@ class Split:
             finding = trainer.with_confidence(made.finding or finding)
         with context.phase("training"):
             trainer.validate(finding.roles, made.generators)
-            head, temperature = _calibrated(made, trainer, options)
-            leak = _leaking(made, trainer)
+            temperature = _temperature(made, trainer)
         model = Model(
             made.engine,
             dict(made.encoders),
-            head,
+            made.head,
             trainer.task,
             temperature,
             config.lam,
@@ -576,13 +570,13 @@ class Split:
             trainer.state.sketches,
             made.generators,
             (),
-            validity=with_leaks(trainer.validity, leak),
+            validity=with_leak(trainer.validity),
         )
         return Trained(model, made.engine, made.steps, made.seen)
 
 
-def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tuple[Any, float]:
-    """The head divided by the temperature that fits validation records best."""
+def _temperature(made: SplitModel, trainer: Trainer) -> float:
+    """The temperature that fits validation records best."""
     activations = _activations(made, trainer.validation)
     check = made.engine.bind(
         activations,
@@ -590,25 +584,9 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
         {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
         trainer.outputs,
     )
-    if options.evaluation.kind == "exact":
-        made.engine.check_range([made.head], check)
-    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation.kind)
+    made.engine.check_range([made.head], check)
+    return calibrated(made.engine, made.head, check, trainer.task)
 
 
 def _activations(made: SplitModel, part: Part) -> Blocks:
     return {p.rank: made.encoders[p.rank](p.inputs) for p in part.parties}
-
-
-def _leaking(made: SplitModel, trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """V_leak of the activations that enter fusion, if it is asked for."""
-    config, train, validation = trainer.config, trainer.train, trainer.validation
-    if not config.leak:
-        return {}
-    steep, rows = CURVATURE[trainer.task], _activations(made, train)
-    curved = {rank: steep * (block**2).mean(axis=0) + FLATTEST for rank, block in rows.items()}
-    ridge = {rank: RIDGE * bound for rank, bound in curved.items()}
-    flat = {rank: curved[rank] + ridge[rank] for rank in curved}
-    batch = made.engine.bind(rows, train.label, ridge, trainer.outputs)
-    check = made.engine.bind(_activations(made, validation), validation.label, ridge, trainer.outputs)
-    guessers = adversaries_alone(made.engine, batch, flat, steep, train.protected)
-    return leaks(made.engine, guessers, check, validation.protected, config.min_group, trainer.hooks.audit)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.account import HEAD
+from accounting.budget import HEAD
 from accounting.charts import tidy
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN

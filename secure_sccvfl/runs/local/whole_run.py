@@ -223,10 +223,5 @@ def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator
 
 
 def rule_in_words(options: RunOptions) -> str:
-    if options.training.flip_target > 0:
-        limit = f"at most {options.training.flip_target:.1%} of decisions flip"
-    elif options.training.gap_target == 0:
-        return f"lambda {options.train_config().taken:g}, the same for all data"
-    else:
-        limit = f"the gap is at most {options.training.gap_target:.0%} of the logit's spread"
-    return f"the smallest lambda at which, on validation records under the run's own edits, {limit}"
+    """How lambda is chosen, for people."""
+    return f"lambda {options.train_config().taken:g}, the same for all data"

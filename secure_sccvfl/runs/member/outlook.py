@@ -14,10 +14,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from accounting.account import read_account
 from accounting.accountant import epsilon_of
+from accounting.budget import read_account
 from accounting.events import Event
-from accounting.ledger import FileSets, LedgerError, read_ledger
+from accounting.ledger import LedgerError
 from protocols.config import CONNECT_BY_HAND, SessionConfig
 from protocols.net.enrolment import SHOWN
 from secure_sccvfl.config.sections import OPTIONS
@@ -83,7 +83,7 @@ def _afterwards(folder: Path | None, spending: Spending, events: list[Event]) ->
         after = epsilon_of(events, spending.delta)
         return {"ledger": str(path or ""), "before": 0.0, "after": after, "fits": after <= spending.cap}
     try:
-        account = read_account(read_ledger(path)[0], FileSets.beside(path))
+        account = read_account(path)
     except LedgerError as error:
         return {"ledger": str(path), "fits": False, "problem": str(error)}
     if (account.terms.epsilon, account.terms.delta) != (spending.cap, spending.delta):

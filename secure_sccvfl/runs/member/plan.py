@@ -38,12 +38,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting.account import HEAD as HEAD_PART
-from accounting.account import by_part, part_of
 from accounting.accountant import epsilon_of, finite
-from accounting.calibration import noise_multiplier
+from accounting.budget import HEAD as HEAD_PART
+from accounting.budget import by_part, part_of
+from accounting.calibration import HeadBudget, noise_multiplier
 from accounting.events import Event, Mechanism
-from accounting.objective import HeadBudget
 from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
 from protocols.net.enrolment import SHOWN

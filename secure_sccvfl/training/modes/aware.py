@@ -1,7 +1,7 @@
 """`aware` mode, declared: as `sealed`, but s enters every decision under MPC, supplied by its holder.
 
 It opens what `sealed` opens and no more. It is refused unless the policy card of the run has a valid entry
-(`secure_sccvfl.policy.entries`) and decides every column. The number of encoded columns follows from the
+(`secure_sccvfl.policy.card`) and decides every column. The number of encoded columns follows from the
 roles, and the dealer, who knows sizes, must not learn from it what was found about s. Lambda is small: aware
 encodings leave individual flips nearly as they are and remove net flips and group gaps, for which little is enough.
 """
@@ -12,8 +12,7 @@ import datetime
 
 from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.heads import head_plan
@@ -64,8 +63,6 @@ class Aware(Sealed):
                 f"mode aware needs a card that decides every column; {left[0]!r} is left to discovery. The size of "
                 "the model follows from the roles, and would tell the dealer what discovery found"
             )
-        if options.model.encoder != "plain":
-            raise ConfigError(f"mode aware needs the plain encoder, not {options.model.encoder}")
         if len(schema.protected) != 1:
             raise ConfigError(f"mode aware takes one protected attribute; {schema.name} has {len(schema.protected)}")
         check_budget(options, schema)

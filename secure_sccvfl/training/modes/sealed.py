@@ -32,7 +32,7 @@ def check_head(options: RunOptions, schema: Schema) -> None:
     module = options.train_config().module
     if module is None:
         return
-    columns = sum(len(reached(layout, (), options.model.encoder)) for layout in schema.layouts.values())
+    columns = sum(len(reached(layout, ())) for layout in schema.layouts.values())
     try:
         module.build(columns, schema.outputs)
     except HeadError as error:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS, Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
-from secure_sccvfl.models.encoders import Encoder, EncoderKind, fit_encoder
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, fit_encoder
 from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
 from secure_sccvfl.research.experiments import attack_scores
 from secure_sccvfl.research.paper.networks import make_mlp
@@ -292,14 +292,16 @@ def test_the_strongest_attacker_is_chosen_for_a_view_of_many_weak_columns() -> N
     assert rates[1] > 0.7 > rates[0]
 
 
-@pytest.mark.parametrize("kind", ["network", "plain", "random"])
+@pytest.mark.parametrize("kind", ["network", "plain", "units"])
 def test_the_white_box_is_the_model_and_another_one_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks are those of mode split; plain columns with a fixed layer (`random`) are those of mode dp."""
+    """Networks are those of mode split; plain columns with a fixed layer (`units`) are those of mode dp."""
     run, rng = german_run(), np.random.default_rng(0)
     encoders: dict[int, Encoder] = {}
     for party in run.parties:
-        network = make_mlp(party.inputs, 8, 0) if kind == "network" else None
-        encoders[party.rank] = network or fit_encoder(party.layout, party.inputs, cast("EncoderKind", kind), 0)
+        plain = fit_encoder(party.layout, party.inputs)
+        units = rng.normal(size=(plain.columns, 4)), rng.normal(size=4), rng.normal(size=4)
+        kinds = {"network": make_mlp(party.inputs, 8, 0), "plain": plain, "units": FeatureEncoder(plain, *units)}
+        encoders[party.rank] = kinds[kind]
     weight = rng.normal(size=(sum(encoder.columns for encoder in encoders.values()), 1))
     bias = rng.normal(size=1)
     rows = run.split.test

@@ -21,8 +21,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.discovery.scores import Evidence, weigh
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.role_stability import same_roles

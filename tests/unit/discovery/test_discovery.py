@@ -23,8 +23,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
 from secure_sccvfl.discovery.residuals import Conditional, residual_hsic, residual_scores
 from secure_sccvfl.discovery.scores import paper_scores, probability_gap, table_hsic, weigh
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 

@@ -36,8 +36,7 @@ from secure_sccvfl.evaluation.scoring import (
     stability,
     utility,
 )
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.reports.tables import markdown
 from tests.support.counterfactuals import MEDIATORS, World, simulate
 

@@ -29,8 +29,7 @@ from secure_sccvfl.evaluation.scoring import (
 )
 from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.models.generators import GeneratorConfig
-from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig

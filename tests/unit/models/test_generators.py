@@ -94,7 +94,7 @@ def test_the_guard_direction_is_the_difference_of_mean_encodings():
     party = make_parties(data)[2]
     tables = release_tables(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
     direction = shift_direction(party.layout, tables, ("property",))
-    encoded = fit_encoder(party.layout, party.inputs, "plain", 0)(party.inputs)
+    encoded = fit_encoder(party.layout, party.inputs)(party.inputs)
     codes = data.protected[0].codes
     change = encoded[codes == 1].mean(axis=0) - encoded[codes == 0].mean(axis=0)
     where = np.flatnonzero(direction)
