@@ -34,7 +34,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     Records,
 )
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
-from secure_sccvfl.models.minimal_generator import maximal_coupling
+from secure_sccvfl.models.table_generator import maximal_coupling
 
 DRAWS = 4
 """Copies of each record: what is drawn at random is averaged over them."""

@@ -83,7 +83,7 @@ class Material:
 GENERATORS: Registry[Callable[[Material, GeneratorConfig, int], Generator]] = Registry(
     "generator",
     {
-        "minimal": "secure_sccvfl.models.minimal_generator:MinimalGenerator",
+        "minimal": "secure_sccvfl.models.table_generator:MinimalGenerator",
         "moments": "secure_sccvfl.research.paper.generators:MomentsGenerator",
         "masked": "secure_sccvfl.research.paper.generators:fit_masked_generator",
     },

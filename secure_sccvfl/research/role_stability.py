@@ -40,8 +40,7 @@ from secure_sccvfl.research.paper.methods import SWEEPS, paper_with
 from secure_sccvfl.research.paper.roles import Masks
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 from secure_sccvfl.research.results import short_name
-from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.config import TrainConfig, head_plan
 
 EDGES = (0.0, 0.3, 0.5, 0.7, 0.9, 1.0)
 """Intervals of confidence; each includes its upper end."""

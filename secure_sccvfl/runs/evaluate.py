@@ -44,8 +44,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
-from secure_sccvfl.metrics.batching import Shared, split
-from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, exact_figures, split
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
@@ -71,8 +70,8 @@ from secure_sccvfl.runs.scoring import (
     fewest_records,
     sums_of,
 )
-from secure_sccvfl.training.modes.aware import in_time
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import in_time
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, SharedModule
 

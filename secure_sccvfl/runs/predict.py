@@ -27,9 +27,8 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
 from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from secure_sccvfl.config.rules import PREDICTIONS as DEFAULT_PREDICTIONS
-from secure_sccvfl.data.cells import CellProblem, refuse
 from secure_sccvfl.data.dataset import DataWarning
-from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import absent, look_at_codes, read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
@@ -49,8 +48,8 @@ from secure_sccvfl.runs.scoring import (
     cooled,
     prediction_plan,
 )
-from secure_sccvfl.training.modes.aware import declared, in_time
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared, in_time
 
 REFUSED_FILE = "refused.csv"
 ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"

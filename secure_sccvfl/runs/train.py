@@ -59,9 +59,9 @@ from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.training.modes import gradient_mode
-from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import PartyContext, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedModule
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State

@@ -135,8 +135,8 @@ class PartyEngine(Side):
     def width(self, head):
         return self.engine.width(head)
 
-    def copied(self, head, copies, control=False):
-        return self.engine.copied(head, copies, control)
+    def copied(self, head, copies):
+        return self.engine.copied(head, copies)
 
     def first_order(self, batch, penalty, step, curvature):
         return self._call(curvature, lambda parts: self.engine.first_order(batch, penalty, step, merged(parts)))

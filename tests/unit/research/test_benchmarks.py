@@ -16,8 +16,7 @@ from secure_sccvfl.research.benchmarks import steps, trainings
 from secure_sccvfl.research.benchmarks.measuring import Usage, middle, processor_seconds, run_stock
 from secure_sccvfl.research.benchmarks.steps import Size, least_bytes, run_spu, spu_python
 from secure_sccvfl.research.benchmarks.trainings import Point, measured
-from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.schedule import WARM_STEPS
+from secure_sccvfl.training.config import WARM_STEPS, TrainConfig
 
 TINY = Size(40, 2)
 PEERS, PEERS_NOTE = spu_python(None)
