@@ -258,7 +258,7 @@ def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) 
     batch, private, heads = grid.batch, grid.private, before.whole
     most = SAMPLED if private is None else PRIVATE_SAMPLED
     sample, chosen = grid.rows.sampled(most), torch.from_numpy(sampled_rows(batch.rows, most))
-    plan = grid.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM if private is None else 0.0)
+    plan = grid.plan.refined(SHARP_RATE, SHARP_MOMENTUM if private is None else 0.0)
     slopes: second_order.Slopes = second_order.slopes_of
     if private is not None:
         slopes = second_order.slopes_of_bounded if batch.codes is None else second_order.slopes_of_capped
@@ -272,7 +272,7 @@ def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) 
         fitted, sums = second_order.curvature_at(sample, steep, plan, seen, slope if together else None)
         gradients = None if sums is None else _gradients(grid, sums, pulls, 0)
         share = batch.count * sample.size(0) / batch.rows
-        made = second_order.sharpened(session, grid.curved, fitted, share, plan, gradients)
+        made = second_order.refined(session, grid.curved, fitted, share, plan, gradients)
     parts = tuple((part, list[Request]()) for part, _ in grid.parts)
     begun = None if made.gradient is None else (before, made.gradient, logits)
     return replace(grid, number=number, plan=plan, stack=made.stack, parts=parts, begun=begun)
@@ -294,7 +294,7 @@ def gradient_at(
     """The gradient of the mean objective of some weights of a grid, from number `start` on, and their logits."""
     logits, pulls = second_order.look(grid.rows, grid.stack, heads, start)
     sums = grid.rows.t() @ residual(logits)
-    return _gradients(grid, sums, pulls, start).found(grid.plan), logits
+    return _gradients(grid, sums, pulls, start).mean(grid.plan), logits
 
 
 def _gradients(grid: SharedGrid, sums: Shared, pulls: Shared, start: int) -> Gradients:
