@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.research.reproduction import experiments
-from secure_sccvfl.research.reproduction.summary import short_name
-from secure_sccvfl.research.reproduction.tables import Part, reproduce
+from secure_sccvfl.research import experiments
+from secure_sccvfl.research.tables import Part, reproduce, short_name
 
 LABELS = {
     "binary": 'classes = ["no", "yes"]',
