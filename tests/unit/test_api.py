@@ -18,7 +18,7 @@ from secure_sccvfl.api.trained import gap_interval, one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.discovery import Study
