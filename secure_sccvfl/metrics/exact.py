@@ -349,7 +349,6 @@ SharedCopies = Mapping[str, tuple[Shared, Copies]]
 
 
 def together(function: Callable[[Shared], Shared], *values: Shared) -> list[Shared]:
-    """An elementwise operator on several tensors."""
     result = function(crypten.cat([value.reshape(-1) for value in values]))
     return split(result, [tuple(value.size()) for value in values])
 

@@ -125,17 +125,14 @@ class TrainConfig:
 
     @property
     def module(self) -> HeadSpec | None:
-        """The module that is the head; None for a linear one."""
         return None if self.head == LINEAR else HeadSpec(self.head, self.hidden)
 
     @property
     def draws(self) -> int:
-        """Most counterfactuals of each record and attribute."""
         return self.generator.draws if self.module is None else min(self.generator.draws, MODULE_DRAWS)
 
     @property
     def taken(self) -> float:
-        """The lambda of the grid that is taken."""
         wanted = math.log(max(self.take_lambda, 1e-6))
         return min(self.lambdas, key=lambda lam: abs(math.log(max(lam, 1e-6)) - wanted))
 
@@ -150,7 +147,6 @@ class TrainConfig:
         return self.consistency_from == "records" and self.private
 
     def only(self, lam: float) -> TrainConfig:
-        """The same with a grid of this one lambda."""
         return replace(self, lambdas=(lam,))
 
     def as_alternatives(self) -> TrainConfig:
@@ -162,17 +158,14 @@ class TrainConfig:
 
     @property
     def second_order(self) -> bool:
-        """Whether all lambdas are trained at once, by second-order steps."""
         return self.head == LINEAR
 
     @property
     def steps_per_lambda(self) -> int:
-        """Steps of a head at one lambda."""
         return self.grid_steps if self.second_order else self.steps
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole grid, one after another."""
         return self.grid_steps if self.second_order else self.steps * len(self.lambdas)
 
     @property
@@ -187,7 +180,6 @@ class TrainConfig:
         return self.private and not self.discovery.holds_out and not opened
 
     def training_rows(self, split: Split) -> np.ndarray:
-        """The records that the model is trained with."""
         return split.joined if self.joins else split.train
 
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:

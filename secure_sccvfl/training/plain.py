@@ -68,8 +68,6 @@ def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Batch:
-    """`outputs`: how many logits a head has."""
-
     rows: np.ndarray
     label: np.ndarray
     ridge: np.ndarray
@@ -183,7 +181,6 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = Fals
 
 
 def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
-    """The inverse of each matrix of curvatures."""
     both = np.outer(factor, factor)
     return both * inverses(grid, both * curved)
 
@@ -251,7 +248,6 @@ def _module_slopes(logits: np.ndarray, residual: np.ndarray, weights: Sequence[f
 
 
 def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
-    """One full-batch step with momentum."""
     step, count = optimizer.step, optimizer.count
     tensors = head.tensors(gradients=True)
     logits = head.in_torch(torch.from_numpy(optimizer.rows), tensors)
@@ -269,7 +265,6 @@ def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
 
 
 def _grid_step(head: Head, optimizer: GridOptimizer) -> Head:
-    """One step of every head of a grid."""
     grid, whole = optimizer.grid, np.vstack([head.weight, head.bias])
     gradient = _gradient(head, optimizer)
     moved = np.einsum("gij,jg->ig", optimizer.inverse[list(grid.places)], gradient)
@@ -456,7 +451,6 @@ class PlainEngine:
 
     @staticmethod
     def _steepness(head: Head, optimizer: GridOptimizer, chosen: np.ndarray) -> np.ndarray:
-        """Curvature of the loss of every head at these records."""
         batch = replace(optimizer.batch, rows=optimizer.batch.rows[chosen], label=optimizer.batch.label[chosen])
         if optimizer.noise is None:
             chance = expit(head(batch.rows))

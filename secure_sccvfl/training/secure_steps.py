@@ -355,7 +355,6 @@ def separate(trained: SharedHead, plain: Shared, outputs: int) -> tuple[SharedHe
 
 
 def first_module(session: Session, spec: HeadSpec, columns: int, outputs: int, task: Task, seed: int) -> SharedModule:
-    """The module at its public first weights."""
     start = spec.first_weights(columns, outputs, seed)
     weights = {name: session.public(value, HEAD_BITS) for name, value in start.items()}
     still = {name: session.public(np.zeros(value.shape), HEAD_BITS) for name, value in start.items()}
@@ -382,7 +381,6 @@ def moved_rows(session: Session, whole: Shared, chosen: SharedDraws) -> list[Sha
 
 
 def module_step(session: Session, module: SharedModule, optimizer: SharedModuleOptimizer) -> SharedModule:
-    """One full-batch step with momentum."""
     step, count = optimizer.step, optimizer.batch.rows
     used = {name: one.shallow_copy() for name, one in module.weights.items()}
     for one in used.values():

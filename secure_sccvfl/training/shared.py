@@ -66,7 +66,6 @@ class SharedBatch:
 
     @property
     def membership(self) -> MembershipMask | None:
-        """Which rows count; None where all do."""
         return self.own.membership if isinstance(self.own, SharedRows) else None
 
     @property
@@ -308,7 +307,6 @@ def selected(
 def _select(
     session: Session, counts: Sequence[int], holder: int, choices: Sequence[np.ndarray], groups: AtHolder
 ) -> list[Shared]:
-    """The selected displacements of several draws."""
     count, each = choices[0].shape[1], len(choices[0])
     chosen = None
     if session.rank == holder:

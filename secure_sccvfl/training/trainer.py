@@ -169,7 +169,6 @@ class Trainer:
         self.state = State(head)
 
     def _read(self) -> None:
-        """Encode both parts for the engine."""
         self.encodings: Blocks = self._encode(self.train)
         self.check_encodings: Blocks = self._encode(self.validation)
         self.batch = self.bind(self.encodings, self.train)
@@ -185,7 +184,6 @@ class Trainer:
         return self.engine.bind(encodings, part.label, ridge, self.outputs, part.membership, classes)
 
     def columns(self, rank: int) -> int:
-        """How many columns of the head a party has."""
         return self.encoders[rank].columns
 
     def drop(self, names: Sequence[str]) -> None:
@@ -199,7 +197,6 @@ class Trainer:
     # discovery
 
     def begin(self, state: State) -> None:
-        """Continue from a checkpoint."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
         if self.train.membership is not None and state.records:
             self.train.membership.set_count(state.records)
@@ -425,7 +422,6 @@ class Trainer:
         return summed / (count * train.count)
 
     def _draws(self, part: Part) -> int:
-        """Counterfactuals of each record and attribute."""
         return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _penalties_of_records(
@@ -455,7 +451,6 @@ class Trainer:
         generators: Mapping[int, Generator],
         radii: Mapping[int, float] | None = None,
     ) -> EncodedCounterfactuals:
-        """Encoded counterfactuals of one part under one protected attribute."""
         given = part.parties, groups, generators, self.encoders, encodings, self._draws(part), self.seed
         return EncodedCounterfactuals(*given, radii)
 
@@ -587,7 +582,6 @@ class Trainer:
         return self.engine.copied(self.state.head, len(grid) // self.outputs)
 
     def train_grid(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
-        """Second-order steps of all lambdas."""
         config = self.config
         if not self.state.taken:
             self.update(head=self._start(grid))
@@ -664,7 +658,6 @@ class Trainer:
         self.hooks.keep(self.state)
 
     def chosen(self) -> Any:
-        """The weights of the lambda that is taken."""
         heads, lambdas = self.state.heads, self.config.lambdas
         return heads[lambdas.index(self.config.taken) if len(heads) == len(lambdas) else 0]
 
