@@ -26,14 +26,13 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.mechanisms import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.options import DISCOVERY_OPTIONS, RunOptions
-from secure_sccvfl.training.trainer import Trainer
+from secure_sccvfl.training.trainer import AwareTrainer, Trainer
 
 if TYPE_CHECKING:
     from secure_sccvfl.api.runs import Run

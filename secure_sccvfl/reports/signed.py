@@ -1,6 +1,6 @@
 """Log digests that the parties sign at the end of each job, and how a party's folder is checked against them later.
 
-The protocol is `protocols.session.heads`. This module says of what a party signs digests (its heads):
+The protocol is `protocols.session.log_digests`. This module says of what a party signs digests (its heads):
 
 | head | of what | compared with the others' |
 |---|---|---|
@@ -33,7 +33,7 @@ from protocols.errors import LedgerError
 from protocols.net.certificates import Credentials
 from protocols.records.chain import read_chain
 from protocols.records.private import private
-from protocols.session.heads import broken_signatures, exchange_heads
+from protocols.session.log_digests import broken_signatures, exchange_digests
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.folders import (
@@ -87,7 +87,7 @@ def sign_job(
     salt, files = fresh_key().hex(), files_of(run)
     digests = {**heads_of(folder, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
     digests["date"] = datetime.date.today().isoformat()
-    signed = exchange_heads(session, config, about(config), digests, credentials)
+    signed = exchange_digests(session, config, about(config), digests, credentials)
     record = {"rank": session.rank, **signed, "salt": salt, "files": files}
     fresh = folder / f"{HEADS}.part"
     with open(fresh, "w", encoding="utf-8", opener=private) as file:  # a digest of few decisions tells them

@@ -16,20 +16,19 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.baselines import aware_predictor
-from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
+from secure_sccvfl.evaluation.methods import aware_predictor
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
+from secure_sccvfl.evaluation.scoring import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import train
+from secure_sccvfl.training.trainer import AwareTrainer, train
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
 from tests.support.harness import Recorded
