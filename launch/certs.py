@@ -32,7 +32,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.runs.console import OK, guarded, say
 
 if TYPE_CHECKING:
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import Authority
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +67,7 @@ whole_set = program(
 
 
 def _request(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import make_request
+    from protocols.net.certificates import make_request
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
@@ -79,8 +79,7 @@ def _request(options: argparse.Namespace) -> int:
 
 
 def _authority(options: argparse.Namespace) -> int:
-    from protocols.net.certificates import AUTHORITY, fingerprint, pem
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -97,7 +96,7 @@ def _authority(options: argparse.Namespace) -> int:
 
 
 def _sign(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import Authority
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -115,7 +114,7 @@ def _sign(options: argparse.Namespace) -> int:
 
 
 def _install(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import install
+    from protocols.net.certificates import install
 
     member = install(options.certificate, options.authority, options.folder)
     return answer(
@@ -126,7 +125,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import members
+    from protocols.net.certificates import members
 
     listed = members(options.folder)
     lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
@@ -134,7 +133,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _pin(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import members, pinned
+    from protocols.net.certificates import members, pinned
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
@@ -165,7 +164,7 @@ def _pin(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import Authority, members
+    from protocols.net.certificates import Authority, members
 
     authority = Authority(options.authority)
     certificate = options.certificate

@@ -32,6 +32,7 @@ from typing import Any
 from protocols.config import SOURCES, ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
 from protocols.net.certificates import (
+    SHOWN,
     Credentials,
     certified_node,
     check_own_clock,
@@ -39,7 +40,6 @@ from protocols.net.certificates import (
     fingerprint,
     own_period,
 )
-from protocols.net.enrolment import SHOWN
 from protocols.net.link import Activity, Link, why
 
 log = logging.getLogger(__name__)
