@@ -143,7 +143,7 @@ class PrivateSetIntersection:
         own = (session.rank + 1) % session.parties
         short = np.ascontiguousarray(held[:, :PSEUDONYM_BYTES]).view("<u8")
         if session.rank == _COMPARER:
-            lists = [self._heard(step, owner, sizes[owner], short) for owner in range(session.parties)]
+            lists = [self._list_of(step, owner, sizes[owner], short) for owner in range(session.parties)]
             check_repeats(lists)
             common = in_all(lists)
             self._open(len(common[0].nonzero()[0]))
@@ -157,7 +157,7 @@ class PrivateSetIntersection:
         self._open(None)
         return self._bits("bits of common records", _COMPARER, len(short))
 
-    def _heard(self, step: str, owner: int, size: int, own: Pseudonyms) -> Pseudonyms:
+    def _list_of(self, step: str, owner: int, size: int, own: Pseudonyms) -> Pseudonyms:
         """A list as party 0 has it: from its holder, or its own."""
         holder = self._holder(owner)
         if holder == _COMPARER:

@@ -379,10 +379,10 @@ class Rendezvous:
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
         if parties != len(self.config.parties) or configuration != self.config.digest():
             own = settings_by_key(self.config)
-            raise told(name, "has another configuration", own, exchanged(sock, own))
+            raise mismatch(name, "has another configuration", own, exchange_settings(sock, own))
         if code != code_digest():
             own = code_parts()
-            raise told(name, "runs another version of the code", own, exchanged(sock, own))
+            raise mismatch(name, "runs another version of the code", own, exchange_settings(sock, own))
 
     def _refusal(self, error: Exception) -> str:
         """Why a peer does not accept this process. If it is about our certificate, with the times that matter."""
@@ -423,7 +423,7 @@ def settings_by_key(config: SessionConfig) -> dict[str, str]:
     return result
 
 
-def told(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
+def mismatch(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
     """The error about a peer that has another configuration or other code, with the keys that differ."""
     keys = [] if theirs is None else [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
     shown = [_difference(_clean(key), own.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
@@ -438,7 +438,7 @@ def _difference(key: str, here: str | None, there: str | None) -> str:
     return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
 
 
-def exchanged(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
+def exchange_settings(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
     """Send our list and read the peer's; None if it sends none that can be read."""
     try:
         sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words

@@ -356,11 +356,11 @@ class Session:
     def clamp(self, value: Any, bound: float) -> Any:
         """The value, or the nearer end of [-bound, bound]. One comparison and one product."""
         with self._transport.meter.scope("clamp"):
-            room = self._room(value, bound)
-            outside = comparison.negative(self.party, room)
+            margins = self._margins(value, bound)
+            outside = comparison.negative(self.party, margins)
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
-            room[0] *= -1
-            moved = arithmetic.bilinear(self.party, "mul", outside, room)
+            margins[0] *= -1
+            moved = arithmetic.bilinear(self.party, "mul", outside, margins)
             words = share_of(value)
             return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
 
@@ -512,13 +512,13 @@ class Session:
                 words, bound = share_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
             return self.wrap(sigmoid.evaluate(self.party, name, words, bound), WIDE_BITS)
 
-    def _room(self, value: Any, bound: float) -> RingArray:
+    def _margins(self, value: Any, bound: float) -> RingArray:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
         words = share_of(value).reshape(-1)
-        room = np.stack([words, -words])
+        margins = np.stack([words, -words])
         if self.rank == 0:
-            room += ring.encode(np.array([bound]), bits_of(value))
-        return room
+            margins += ring.encode(np.array([bound]), bits_of(value))
+        return margins
 
     def _compare(self, step: str, digest: bytes, reason: str, error: type[Exception] | None = None) -> None:
         for rank, theirs in self._to_all(step, np.frombuffer(digest, dtype=np.uint8)).items():
