@@ -94,7 +94,6 @@ class PrivateSetIntersection:
         return Aligned(len(common), np.array([row.get(name, ABSENT) for name in names], np.int64))
 
     def _holder(self, owner: int) -> int:
-        """Who holds this owner's list after the last pass."""
         return (owner - 1) % self._session.parties
 
     def _around(self, names: Sequence[str], sizes: Sequence[int]) -> tuple[Elements, list[npt.NDArray[np.int64]]]:
@@ -233,7 +232,6 @@ class Blinding(Unshown):
         self._scalar, self._threads = scalar, threads
 
     def hashed(self, ids: Sequence[str]) -> Elements:
-        """The blinded elements of ids."""
         to_group = _group().crypto_core_ristretto255_from_hash
 
         def element(name: str) -> bytes:

@@ -189,7 +189,6 @@ class TupleSource:
         return got
 
     def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
-        """The next request of a pass whose tuples arrive as one bundle."""
         if ahead.left % len(ahead.requests) == 0:
             counter, fields = self._fetch(bundle)
             ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
@@ -255,7 +254,6 @@ class TupleSource:
             self._recording = None
 
     def _plan(self, requests: Sequence[Request], times: int) -> None:
-        """Tell the dealer about passes to come."""
         if requests and times:
             together = _bundle_of(requests)
             self._ask([together] if together else requests, times)
@@ -285,7 +283,6 @@ class TupleSource:
         self._tell("forget a mask", {"forget": counter})
 
     def end(self) -> None:
-        """Tell the dealer that no more requests follow."""
         if self._ahead:
             self._cancel()
         self._tell("end", {"end": True})

@@ -84,7 +84,6 @@ class Aligned:
 
 
 def sorted_rows(pseudonyms: Pseudonyms) -> npt.NDArray[np.intp]:
-    """The rows in rising order of their pseudonyms."""
     return np.lexsort((pseudonyms[:, 1], pseudonyms[:, 0]))
 
 
@@ -143,7 +142,6 @@ def receive_shares(transport: Transport, count: int) -> RingArray:
 
 
 def _deal(transport: Transport, rank: int, shares: RingArray) -> None:
-    """The dealer sends a party its shares, piece by piece."""
     for at in range(0, len(shares), _CHUNK):
         transport.exchange(_SHARED, {rank: [shares[at : at + _CHUNK]]}, {})
 

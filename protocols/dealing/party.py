@@ -89,7 +89,6 @@ class Party:
         return share
 
     def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
-        """This party's share of a tuple."""
         return self.tuples.take(Request(kind, arguments))[1]
 
     def broadcast(

@@ -108,7 +108,6 @@ def check_node(node: str) -> str:
 
 
 def alternative_name(node: str) -> x509.SubjectAlternativeName:
-    """The one name of a certificate: its node."""
     role = check_node(node).replace("-", ":")
     return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(_PREFIX + role)])
 
@@ -127,7 +126,6 @@ def named_node(extensions: x509.Extensions) -> str | None:
 
 
 def subject(name: str) -> x509.Name:
-    """What a certificate calls its holder."""
     if not 1 <= len(name) <= 64 or not name.isprintable():
         raise ConfigError(f"a name has 1 to 64 printable characters, not {name[:80]!r}")
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -222,7 +220,6 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Key:
 
 
 def read_certificate(path: Path) -> x509.Certificate:
-    """The certificate in a PEM file."""
     try:
         return _loaded(path.read_bytes(), str(path))
     except OSError as error:
@@ -394,12 +391,10 @@ class Member:
 
 
 def common_name(name: x509.Name) -> str:
-    """What a certificate or a request calls its holder."""
     return "".join(str(part.value) for part in name.get_attributes_for_oid(NameOID.COMMON_NAME))
 
 
 def key_fingerprint(key: object) -> str:
-    """SHA-256 of a public key, in hexadecimal digits."""
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ConfigError("a key of a member is one of the elliptic curve P-256")
     return hashlib.sha256(
@@ -511,8 +506,6 @@ SHORTEST = 12
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for, after its checks."""
-
     node: str
     name: str
     key: ec.EllipticCurvePublicKey

@@ -54,7 +54,6 @@ _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket at host:port."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -68,13 +67,11 @@ def listen(address: str) -> socket.socket:
 
 
 def listen_anywhere() -> tuple[socket.socket, str]:
-    """A listening socket on a free local port, and its address."""
     server = socket.create_server(("127.0.0.1", 0), backlog=_MAX_PENDING_CALLERS)
     return server, f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def dial(address: str, seconds: float) -> socket.socket:
-    """A connection to host:port, or OSError."""
     return socket.create_connection(split_address(address), timeout=seconds)
 
 
@@ -397,7 +394,6 @@ def _reason(error: Exception) -> str:
 
 
 def _shown(sock: ssl.SSLSocket) -> str:
-    """The fingerprint of the certificate that a peer has shown."""
     return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
 
 

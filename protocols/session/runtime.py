@@ -229,7 +229,6 @@ class Session:
         return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
 
     def public(self, values: Any, bits: int = FRACTION_BITS) -> Any:
-        """What all parties know, as a tensor."""
         words = ring.encode(values, bits)
         return self.wrap(words if self.rank == 0 else np.zeros_like(words), bits)
 
@@ -238,7 +237,6 @@ class Session:
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
     def flush(self) -> None:
-        """Send what waits for a round."""
         self.openings.flush()
 
     def open(
@@ -393,7 +391,6 @@ class Session:
         return [flag if rank == self.rank else int(received[rank][0]) for rank in range(self.parties)]
 
     def barrier(self) -> None:
-        """Wait until every party is here."""
         self.tell_all("barrier", 0)
 
     def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
@@ -431,7 +428,6 @@ class Session:
         return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 
     def declared(self, name: str) -> Release:
-        """The release of this name in the plan."""
         if name not in self._plan.releases:
             raise UndeclaredRelease(f"release {name!r} is not in the run plan")
         return self._plan.releases[name]
@@ -476,12 +472,10 @@ class Session:
         return list(self._desk.chain.entries)
 
     def wrap(self, words: RingArray, bits: int) -> Any:
-        """Shares as a CrypTen tensor."""
         return tensor_of(words, bits)
 
     @staticmethod
     def fraction(value: Any) -> int:
-        """The number of fractional bits of a shared tensor."""
         return bits_of(value)
 
     def with_fraction(self, value: Any, bits: int) -> Any:
@@ -548,10 +542,8 @@ def _plain(total: RingArray, bits: int) -> torch.Tensor:
 
 
 def share_of(value: Any) -> RingArray:
-    """The share inside a CrypTen tensor, as an array."""
     return binding_tensors.share_in(value)
 
 
 def bits_of(value: Any) -> int:
-    """Fractional bits of a CrypTen tensor."""
     return int(value.encoder._precision_bits)
