@@ -21,8 +21,8 @@ from secure_sccvfl.runs.console import OK, WRONG_USE
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.data.cells import counted
-    from secure_sccvfl.data.drafts.check import check
+    from secure_sccvfl.data.checks import check
+    from secure_sccvfl.data.features import counted
 
     found = check(options.description, options.party, options.file)
     lines = [f"{found.file} as {found.party}: {found.records} records, {found.columns} columns"]

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
 def draft(options: argparse.Namespace) -> int:
     """One party's draft from its own table."""
-    from secure_sccvfl.data.drafts.draft import draft_of
+    from secure_sccvfl.data.drafts import draft_of
 
     if options.file is None:
         raise ConfigError("name your file, or the drafts to --merge")
@@ -50,7 +50,7 @@ def draft(options: argparse.Namespace) -> int:
 
 def merge(options: argparse.Namespace) -> int:
     """One description of all drafts, and a session file if asked for."""
-    from secure_sccvfl.data.drafts.merge import merged, read_draft, session_text
+    from secure_sccvfl.data.drafts import merged, read_draft, session_text
     from secure_sccvfl.data.files import description_text
 
     if not options.name:

@@ -18,7 +18,6 @@ from secure_sccvfl.api.frames import infer_feature
 from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.dataset import Protected, Task
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party, make_party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.statistics import PlainStatistics
@@ -60,7 +59,7 @@ class _Columns:
         cells = np.column_stack([_read(feature, table[feature.name]) for feature in self.features])
         cuts = [round(len(self.features) * k / PARTIES) for k in range(PARTIES + 1)]
         return tuple(
-            make_party(rank, f"party-{rank}", Layout.of(self.features[low:high]), cells[:, low:high])
+            make_party(rank, f"party-{rank}", self.features[low:high], cells[:, low:high])
             for rank, (low, high) in enumerate(pairwise(cuts))
         )
 

@@ -15,10 +15,9 @@ import pandas as pd
 
 from protocols.alignment.ids import IdRule
 from protocols.records.private import private
-from secure_sccvfl.data.cells import CellProblem, refuse
 from secure_sccvfl.data.dataset import Dataset
-from secure_sccvfl.data.drafts.draft import FEW_VALUES, MOST_CATEGORIES, in_order
-from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.drafts import FEW_VALUES, MOST_CATEGORIES, in_order
+from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import (
     Reader,
     Tables,

@@ -230,7 +230,6 @@ SECTIONS: tuple[str, ...] = tuple(dict.fromkeys(o.section for o in OPTIONS))
 
 
 def wire_names(*sections: str) -> tuple[str, ...]:
-    """Flat names of the options of these sections."""
     return tuple(o.wire for o in OPTIONS if o.section in sections)
 
 
@@ -243,7 +242,6 @@ def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flattened(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat form of sections of a session file."""
     flat: dict[str, Any] = {}
     for section, table in tables.items():
         known = {o.key: o for o in OPTIONS if o.section == section}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
 
@@ -140,14 +141,14 @@ class Part:
         return Part(tuple(party.take(rows) for party in self.parties), label, protected)
 
 
-def make_party(rank: int, name: str, layout: Layout, values: np.ndarray) -> Party:
+def make_party(rank: int, name: str, features: Sequence[Feature], values: np.ndarray) -> Party:
     """A party with these cells (records x features)."""
+    layout = Layout.of(features)
     return Party(rank, name, layout, layout.encode(values))
 
 
 def make_parties(data: Dataset) -> tuple[Party, ...]:
-    """All parties of a pooled data set."""
-    return tuple(make_party(k, t.name, Layout.of(t.features), t.values) for k, t in enumerate(data.parties))
+    return tuple(make_party(k, t.name, t.features, t.values) for k, t in enumerate(data.parties))
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:

@@ -96,7 +96,6 @@ class CachedReleases:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything but the tables."""
         paid = {
             name: {"key": r.key, "event": r.event.to_dict(), "features": list(r.features), "numbers": dict(r.numbers)}
             for name, r in sorted(self.releases.items())
@@ -207,5 +206,4 @@ def _digest(facts: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def cached_files(folder: Path) -> list[Path]:
-    """Files of cached releases next to a ledger."""
     return sorted((folder / FOLDER).glob("*.npz"))

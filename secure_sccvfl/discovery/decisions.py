@@ -104,7 +104,6 @@ class RoleAssignment:
     opened: tuple[Mapping[str, Any], ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """As an entry of the audit log."""
         roles = {"roles": dict(self.roles.of), "proxies": self.roles.proxies, "mask": self.roles.digest()}
         numbers = {k: dict(getattr(self, k)) for k in ("scores", "p_values", "proposed", "confidence")}
         return {
@@ -117,7 +116,6 @@ class RoleAssignment:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> RoleAssignment:
-        """The assignment of such an entry."""
         numbers = {k: record[k] for k in ("scores", "p_values", "proposed", "confidence")}
         lists = {"log": record["changes"], "by_card": record["by_card"], "opened": record.get("opened", ())}
         values: dict[str, Any] = numbers | {k: tuple(v) for k, v in lists.items()}
@@ -177,7 +175,6 @@ def _propose(
 
 
 def _apart(ranked: Sequence[str], owners: Mapping[str, str]) -> list[list[str]]:
-    """The features of each owner, in the given order."""
     if unknown := [k for k in ranked if k not in owners]:
         raise ValueError(f"per_party needs the owner of every feature; that of {unknown[0]!r} is not known")
     return [[k for k in ranked if owners[k] == owner] for owner in sorted(set(owners.values()))]

@@ -90,7 +90,6 @@ class Discovery:
         return tuple(measures)
 
     def _announced_conditional(self, kind: Kind, own: Conditional) -> Conditional:
-        """The numbers of all parties."""
         publish = self.statistics.publish
         drawn = publish(REDRAWN_CONDITIONAL.name, packed(own.redrawn))
         return Conditional(publish(kind.name, own.values), {k: v.tolist() for k, v in unpacked(drawn).items()})

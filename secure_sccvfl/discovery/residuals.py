@@ -100,8 +100,6 @@ UNIT_BITS = 28
 
 @dataclass(frozen=True)
 class Grid:
-    """Public scales for a number of records."""
-
     rows: int
 
     def __post_init__(self) -> None:
@@ -141,7 +139,6 @@ class Grid:
         return math.sqrt(features * sum(self.sensitivity(width, count) ** 2 for count in counts))
 
     def joint(self, width: int, counts: Sequence[int], features: int) -> Sensitivity:
-        """What one record moves in a release of all features."""
         return Sensitivity.of_any(self.joint_sensitivity(width, counts, features), self.unit**2)
 
 

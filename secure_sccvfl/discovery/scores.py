@@ -111,7 +111,6 @@ def shares(sizes: np.ndarray) -> np.ndarray:
 
 
 def projection(sizes: np.ndarray) -> np.ndarray:
-    """P for groups of these sizes."""
     return np.eye(len(sizes)) - shares(sizes)
 
 
@@ -148,7 +147,6 @@ def shrink(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> Shrunken:
 
 
 def shrunken(table: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
-    """The shrunken distributions alone (bins x groups)."""
     return shrink(table, sizes, deviation).groups
 
 
@@ -299,7 +297,6 @@ def weigh(
 
 
 def summed(parts: Sequence[Numbers]) -> dict[str, Any]:
-    """The sum of all parts of a score."""
     return {name: sum(part[name] for part in parts) for name in parts[0]}
 
 
@@ -315,7 +312,6 @@ def packed(values: Mapping[str, np.ndarray] | Mapping[str, Sequence[float]]) -> 
 
 
 def unpacked(values: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """The redrawn numbers of such names, in order."""
     values_of: dict[str, dict[int, float]] = {}
     for key, value in values.items():
         name, _, at = key.rpartition(" ")

@@ -227,11 +227,9 @@ class SecureStatistics:
         return number
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Numbers about own features to all, and those of all."""
         return self._session.announce(values, self._session.declared(name))
 
     def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
-        """The holder of each column of a table."""
         return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
 
     def _table(
@@ -352,7 +350,6 @@ def _projection(sizes: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> bytes:
-    """Stands for a party's own data, to notice that they changed; never sent."""
     digest = hashlib.blake2b()
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())

@@ -260,7 +260,6 @@ def open_to_all(session: Session, value: Secret, name: str, receipt: Receipt | N
 
 
 def column_slices(counts: Iterable[int]) -> list[slice]:
-    """Consecutive slices of these lengths."""
     return [slice(low, high) for low, high in pairwise(np.cumsum([0, *counts]).tolist())]
 
 
@@ -270,7 +269,6 @@ def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:
 
 
 def clipping_of(bins: Sequence[int], counts: Sequence[int], rows: int, length: float) -> Clipping:
-    """How tables with these bins are scaled to a length."""
     try:
         return Clipping(rows, max(bins), tuple(counts), length)
     except RangeError as error:

@@ -27,9 +27,8 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
 from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from secure_sccvfl.config.rules import PREDICTIONS as DEFAULT_PREDICTIONS
-from secure_sccvfl.data.cells import CellProblem, refuse
 from secure_sccvfl.data.dataset import DataWarning
-from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import absent, look_at_codes, read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party

@@ -152,16 +152,6 @@ def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
             assert gains(found / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
 
 
-def test_the_deviation_grows_with_the_sensitivity_and_all_know_it(run):
-    def script(statistics, own):
-        return [statistics.deviation(factor * own.sensitivity) for factor in (10.0, 20.0)]
-
-    found = run(Consortium(), script, noised=True)
-    for once, twice in found:
-        assert once > 0 and twice == pytest.approx(2 * once)
-    assert found == found[:1] * len(found)
-
-
 def change_bins(own, change):
     if "a" in own.bins:
         own.bins["a"] = change(own.bins["a"].copy())

@@ -33,7 +33,7 @@ import secure_sccvfl as scc
 from launch import cli, policy
 from protocols.config import SessionConfig
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.data.drafts.draft import draft_of
+from secure_sccvfl.data.drafts import draft_of
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.reports.run_log import HEAD, LOG, read_log

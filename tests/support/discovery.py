@@ -30,7 +30,7 @@ WIDTH = 8
 MULTIPLIER = 3.0
 WIDE = replace(RISK_GAINS, title="moments for party P", charge="moments", shape=("*", "groups"))
 """A release of sums that are wider than counts; no run makes it."""
-GAP = DiscoveryConfig(rule="fractions", score="paper")
+PAPER = DiscoveryConfig(rule="fractions", score="paper")
 """A score without ties: others are 0 for every column in which noise explains the difference."""
 
 
@@ -155,4 +155,4 @@ class Study:
         return merged
 
     def scores(self, statistics, releases=1):
-        return weigh(self.sketches(statistics, releases), GAP, 0, self.owners).scores
+        return weigh(self.sketches(statistics, releases), PAPER, 0, self.owners).scores

@@ -8,6 +8,8 @@ are tried in turn, and one is taken if nearly all cells fit.
 Ranges are rounded outward to a grid, so a bound says between which two grid points the extreme lies, and no more. The
 grid has steps of 1, 2 or 5 times a power of ten, at most ten over the range of the values; for dates it has whole
 months, years or decades. Zero stays zero where no value is negative: all such columns have it.
+
+`merged` makes one description of the drafts of all parties, without anybody's data.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from secure_sccvfl.data.cells import PLAIN, Cells, DataError, counted, cut, plain_number
-from secure_sccvfl.data.files import column_names, open_table, toml
+from protocols.config import SessionConfig
+from secure_sccvfl.data.features import (
+    PLAIN,
+    WRITING,
+    Cells,
+    DataError,
+    check_disjoint,
+    check_entries,
+    counted,
+    cut,
+    dictionary,
+    plain_number,
+)
+from secure_sccvfl.data.files import check_description, column_names, open_table, read_toml, toml
 
 FLOOR = 5
 """A value in fewer records is not listed: a listed category publishes that it occurs."""
@@ -92,7 +106,6 @@ def values_and_rare(text: pd.Series) -> tuple[list[str], list[str]]:
 
 
 def in_order(values: Sequence[str]) -> list[str]:
-    """Numbers by their size, other values as words."""
     number = pd.to_numeric(pd.Series(values, dtype="string"), errors="coerce")
     by_size = len(values) > 0 and not number.isna().any()
     return [value for _, value in sorted(zip(number if by_size else values, values, strict=True))]
@@ -282,7 +295,6 @@ def public_dates(first: datetime.date, last: datetime.date) -> tuple[datetime.da
 
 
 def _rounded(number: float) -> float:
-    """Without the dust of binary fractions."""
     return float(f"{number:.12g}")
 
 
@@ -312,7 +324,6 @@ class Draft:
     notes: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
-        """The draft as a file."""
         head: dict[str, Any] = {"party": self.party, "id": self.id, "file": self.file, **self.writing}
         if self.label is not None:
             head |= {"task": self.task, "label": self.label}
@@ -369,7 +380,6 @@ def _guessed_id(table: pd.DataFrame, party: str, name: str) -> str:
 
 
 def _label(column: pd.Series, default: Cells, notes: list[tuple[str, str]]) -> tuple[str, dict[str, Any]]:
-    """Task and entry of the label: classes, or the range of a number."""
     numbers = default.numbers(column.str.strip())
     if column.nunique() > MOST_CLASSES and not pd.isna(numbers).any():
         low, high = public_range(numbers)
@@ -379,7 +389,6 @@ def _label(column: pd.Series, default: Cells, notes: list[tuple[str, str]]) -> t
 
 
 def _groups(column: pd.Series, values: str, notes: list[tuple[str, str]]) -> dict[str, Any]:
-    """The values of the label or of a protected attribute."""
     text = column.str.strip()
     gap = PLAIN.gaps(text)
     listed, rare = values_and_rare(text[~gap])
@@ -407,3 +416,67 @@ def _written(entry: dict[str, Any], cells: Cells, default: Cells) -> dict[str, A
 def _marks(cells: Cells) -> dict[str, str]:
     marks = {"decimal": cells.decimal if cells.decimal != "." else "", "thousands": cells.thousands}
     return {key: value for key, value in marks.items() if value}
+
+
+JOBS = ("selftest", "train", "evaluate")
+PORT = 7100
+_WANTED: dict[str, Any] = {"party": str, "id": str, "file": str, "features": list}
+_OPTIONAL: dict[str, Any] = {"label": dict, "task": str, "protected": list, **WRITING}
+
+
+def read_draft(path: Path) -> dict[str, Any]:
+    """A party's draft, as its people left it."""
+    draft = read_toml(path, "draft")
+    check_entries(path.name, draft, _WANTED, _OPTIONAL)
+    if odd := sorted(set(draft) - {*_WANTED, *_OPTIONAL}):
+        raise DataError(f"{path.name}: unknown keys {odd}; a draft is what `sccvfl init` writes")
+    return draft
+
+
+def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """One description; DataError if the drafts do not fit together."""
+    parties = [draft["party"] for draft in drafts]
+    if len(set(parties)) < len(parties) or len(parties) < 2:
+        raise DataError(f"a description needs drafts of two parties or more, each once, not of {', '.join(parties)}")
+    keys = {draft["id"]: draft["party"] for draft in drafts}
+    if len(keys) > 1:
+        names = ", ".join(f"{cut(key)} at {party}" for key, party in keys.items())
+        raise DataError(f"the id column has different names ({names}): rename it in the files, and in the drafts")
+    holders = [draft for draft in drafts if "label" in draft]
+    if len(holders) != 1:
+        names = ", ".join(draft["party"] for draft in holders) or "none"
+        raise DataError(f"one party must have the label (`sccvfl init --label COLUMN`), not {names}")
+    protected = [{"party": draft["party"], **entry} for draft in drafts for entry in draft.get("protected", ())]
+    if not protected:
+        raise DataError("no draft has a protected attribute (`sccvfl init --protected COLUMN`)")
+    spec = {
+        "name": name,
+        "task": holders[0].get("task", "binary"),
+        "id": drafts[0]["id"],
+        "label": {"party": holders[0]["party"], **holders[0]["label"]},
+        "protected": protected,
+        "parties": {
+            draft["party"]: {key: draft[key] for key in ("file", *WRITING, "features") if key in draft}
+            for draft in drafts
+        },
+    }
+    check_description(spec, name)
+    check_disjoint(dictionary(spec["parties"]))
+    columns = {row["name"] for one in spec["parties"].values() for row in one["features"]}
+    for entry in (spec["label"], *protected):
+        if entry["column"] in columns:
+            column = f"column {cut(entry['column'])} of {entry['party']}"
+            raise DataError(f"{column} is the label or protected, and a feature too: take it out of the features")
+    return spec
+
+
+def session_text(spec: Mapping[str, Any], dataset: str, addresses: Mapping[str, str]) -> str:
+    """A session file for all hosts; a party without an address gets one to fill in."""
+    names = list(spec["parties"])
+    if strangers := sorted(set(addresses) - set(names)):
+        raise DataError(f"--address names {', '.join(strangers)}, which is no party; available: {', '.join(names)}")
+    hosts = [addresses.get(name, f"{name.replace(' ', '-')}.example:{PORT}") for name in names]
+    SessionConfig(tuple(hosts), names=tuple(names), jobs=JOBS, options={"dataset": dataset})
+    lines = ["# The same file on every host, with the description next to it."]
+    lines += [f"parties = {toml(hosts)}", f"names = {toml(names)}", f"jobs = {toml(list(JOBS))}"]
+    return "\n".join([*lines, "", "[data]", f"dataset = {toml(dataset)}", ""])
