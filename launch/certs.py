@@ -23,13 +23,13 @@ import getpass
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import Argument, Parser, answer, argument, program
+from launch.arguments import Main, answer, argument, program
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, say
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Authority
@@ -39,34 +39,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         return whole_set(given)
-    about, work, *wanted = COMMANDS[given[0]]
-    parser = Parser(about)
-    parser.prog = f"{parser.prog} {given[0]}"
-    for names, settings in wanted:
-        parser.add_argument(*names, **settings)
     words = [re.sub(r"^--place(?==|$)", "--member", word) for word in given[1:]]  # its name until November 2026
-    options = parser.parse_args(words)
-    return guarded(f"certs {given[0]}", lambda: work(options), debug=options.debug)
+    return COMMANDS[given[0]](words)
 
 
-def run(options: argparse.Namespace) -> int:
-    """A whole set of certificates on one machine."""
+@program(
+    "certs",
+    argument("folder", type=Path, help="a new folder for the set"),
+    argument("--parties", type=int, default=3, help="number of parties (default 3)"),
+    argument("--days", type=int, default=365, help="how long they are valid (default 365)"),
+)
+def whole_set(options: argparse.Namespace) -> int:
     from protocols.net.certificates import make_certificates
 
     folders = [str(path) for path in make_certificates(options.folder, options.parties, options.days)]
     return answer(options, {"made": folders}, *(f"made {path}" for path in folders))
 
 
-whole_set = program(
-    "certs",
-    run,
-    argument("folder", type=Path, help="a new folder for the set"),
-    argument("--parties", type=int, default=3, help="number of parties (default 3)"),
-    argument("--days", type=int, default=365, help="how long they are valid (default 365)"),
+@program(
+    "certs request",
+    argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
+    argument("--member", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
+    argument("--name", required=True, help="what the certificate calls this member"),
+    argument("--renew", action="store_true", help="make a new key next to the one in use"),
 )
-
-
 def _request(options: argparse.Namespace) -> int:
+    """Make this host's key, which stays here, and a request for its certificate."""
     from protocols.net.certificates import make_request
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
@@ -78,7 +76,15 @@ def _request(options: argparse.Namespace) -> int:
     )
 
 
+@program(
+    "certs authority",
+    argument("folder", type=Path, help="a new folder for the authority; keep it off the parties' hosts"),
+    argument("--days", type=int, default=3650, help="how long it is valid (default 3650)"),
+    argument("--passphrase-file", type=Path, help="encrypt its key with the passphrase in this file"),
+    argument("--ask", action="store_true", help="ask for a passphrase"),
+)
 def _authority(options: argparse.Namespace) -> int:
+    """Make the consortium's authority, on one host."""
     from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem
 
     passphrase = _from_file(options.passphrase_file)
@@ -95,7 +101,16 @@ def _authority(options: argparse.Namespace) -> int:
     )
 
 
+@program(
+    "certs sign",
+    argument("requests", type=Path, nargs="+", help="requests of members"),
+    argument("--authority", type=Path, required=True, help="the authority's folder"),
+    argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
+    argument("--renew", action="store_true", help="also for members that have a valid certificate"),
+    argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
+)
 def _sign(options: argparse.Namespace) -> int:
+    """Sign requests. Compare the key's fingerprint with its holder by voice."""
     from protocols.net.certificates import Authority
 
     authority = Authority(options.authority)
@@ -113,7 +128,14 @@ def _sign(options: argparse.Namespace) -> int:
     return answer(options, [{**m.as_record(), "file": str(path)} for m, path in signed], *lines)
 
 
+@program(
+    "certs install",
+    argument("certificate", type=Path, help="the signed certificate"),
+    argument("authority", type=Path, help="ca.pem of the authority"),
+    argument("folder", type=Path, help="this host's folder of certificates"),
+)
 def _install(options: argparse.Namespace) -> int:
+    """Put a signed certificate next to its key, if they fit."""
     from protocols.net.certificates import install
 
     member = install(options.certificate, options.authority, options.folder)
@@ -124,7 +146,12 @@ def _install(options: argparse.Namespace) -> int:
     )
 
 
+@program(
+    "certs show",
+    argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
+)
 def _show(options: argparse.Namespace) -> int:
+    """Members, validity and fingerprints."""
     from protocols.net.certificates import members
 
     listed = members(options.folder)
@@ -132,7 +159,15 @@ def _show(options: argparse.Namespace) -> int:
     return answer(options, [m.as_record() for m in listed], *lines)
 
 
+@program(
+    "certs pin",
+    argument("session", type=Path, help="the session file"),
+    argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
+    argument("--drop", action="append", default=[], metavar="MEMBER", help="no longer accept this member's"),
+    argument("--print", action="store_true", help="print the session file instead of writing it"),
+)
 def _pin(options: argparse.Namespace) -> int:
+    """Write the certificates that a session accepts into its file."""
     from protocols.net.certificates import members, pinned
     from secure_sccvfl.config.session_file import load_session
 
@@ -163,7 +198,13 @@ def _pin(options: argparse.Namespace) -> int:
     return OK
 
 
+@program(
+    "certs revoke",
+    argument("certificate", help="the certificate, or its fingerprint"),
+    argument("--authority", type=Path, required=True, help="the authority's folder"),
+)
 def _revoke(options: argparse.Namespace) -> int:
+    """Note that a certificate is revoked; its key is never signed again."""
     from protocols.net.certificates import Authority, members
 
     authority = Authority(options.authority)
@@ -203,60 +244,15 @@ def _asked(prompt: str, *, twice: bool = False) -> bytes:
     return passphrase.encode()
 
 
-COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argument, ...]]] = {
-    "request": (
-        "Make this host's key, which stays here, and a request for its certificate.",
-        _request,
-        argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
-        argument("--member", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
-        argument("--name", required=True, help="what the certificate calls this member"),
-        argument("--renew", action="store_true", help="make a new key next to the one in use"),
-    ),
-    "authority": (
-        "Make the consortium's authority, on one host.",
-        _authority,
-        argument("folder", type=Path, help="a new folder for the authority; keep it off the parties' hosts"),
-        argument("--days", type=int, default=3650, help="how long it is valid (default 3650)"),
-        argument("--passphrase-file", type=Path, help="encrypt its key with the passphrase in this file"),
-        argument("--ask", action="store_true", help="ask for a passphrase"),
-    ),
-    "sign": (
-        "Sign requests. Compare the key's fingerprint with its holder by voice.",
-        _sign,
-        argument("requests", type=Path, nargs="+", help="requests of members"),
-        argument("--authority", type=Path, required=True, help="the authority's folder"),
-        argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
-        argument("--renew", action="store_true", help="also for members that have a valid certificate"),
-        argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
-    ),
-    "install": (
-        "Put a signed certificate next to its key, if they fit.",
-        _install,
-        argument("certificate", type=Path, help="the signed certificate"),
-        argument("authority", type=Path, help="ca.pem of the authority"),
-        argument("folder", type=Path, help="this host's folder of certificates"),
-    ),
-    "show": (
-        "Members, validity and fingerprints.",
-        _show,
-        argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
-    ),
-    "pin": (
-        "Write the certificates that a session accepts into its file.",
-        _pin,
-        argument("session", type=Path, help="the session file"),
-        argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
-        argument("--drop", action="append", default=[], metavar="MEMBER", help="no longer accept this member's"),
-        argument("--print", action="store_true", help="print the session file instead of writing it"),
-    ),
-    "revoke": (
-        "Note that a certificate is revoked; its key is never signed again.",
-        _revoke,
-        argument("certificate", help="the certificate, or its fingerprint"),
-        argument("--authority", type=Path, required=True, help="the authority's folder"),
-    ),
+COMMANDS: dict[str, Main] = {
+    "request": _request,
+    "authority": _authority,
+    "sign": _sign,
+    "install": _install,
+    "show": _show,
+    "pin": _pin,
+    "revoke": _revoke,
 }
-"""Help, work and arguments of each command."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -231,12 +231,12 @@ def rows_at_once(words: int) -> int:
     return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
 
 
-def stack_product(party: Party, stack: Masked, places: Sequence[int], vectors: RingArray) -> Halves:
-    """Matrix number places[g] of a masked stack times column g, not truncated: what to open, and what follows."""
+def stack_product(party: Party, stack: Masked, indices: Sequence[int], vectors: RingArray) -> Halves:
+    """Matrix number indices[g] of a masked stack times column g, not truncated: what to open, and what follows."""
     columns = len(vectors)
-    pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
-    start, count = places[0] if places else 0, len(places)
-    there = slice(start, start + count) if tuple(places) == tuple(range(start, start + count)) else list(places)
+    pair = party.take("stack_matmul", stack.counter, columns, tuple(indices))
+    start, count = indices[0] if indices else 0, len(indices)
+    there = slice(start, start + count) if tuple(indices) == tuple(range(start, start + count)) else list(indices)
     known, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, _known_mask(stack)))
 
     def finish(opened: Sequence[RingArray]) -> RingArray:
@@ -252,11 +252,11 @@ def _each(matrices: RingArray, vectors: RingArray) -> RingArray:
 
 
 def doubled(
-    party: Party, error: RingArray, made: RingArray, columns: int, divisor: int, more: float = 0.0
+    party: Party, error: RingArray, inverse: RingArray, columns: int, divisor: int, more: float = 0.0
 ) -> tuple[RingArray, RingArray]:
     """Shares of F F / divisor and Q F / divisor + more Q, for symmetric matrices that commute, as upper triangles."""
     fields = party.take("doubling", len(error), columns, divisor)
-    opened = party.open_masked("doubling", [error - fields["a"], made - fields["b"]])
+    opened = party.open_masked("doubling", [error - fields["a"], inverse - fields["b"]])
     e, d = (ring.unpacked(words, columns) for words in opened)
     a, b = (ring.unpacked(fields[name], columns) for name in ("a", "b"))
     square = ring.matmul(e, a)
@@ -266,6 +266,6 @@ def doubled(
         b += d
     product = ring.matmul(b, e) + ring.matmul(d, a)
     fields["m"] += ring.packed(np.stack([square, product]))
-    fields["m"][1] += made * np.int64(round(more * divisor))
+    fields["m"][1] += inverse * np.int64(round(more * divisor))
     both = unmask_quotient(party, fields["m"], fields["q"], fields["top"], divisor, one_round=True)
     return both[0], both[1]

@@ -41,7 +41,7 @@ CHUNK_BYTES = 1 << 24
 """About this much of all parties' columns is processed at a time."""
 
 HALF = 32
-"""The place of a 32-bit share in a ring element: if v is shared modulo 2^32, v * 2^32 is shared exactly."""
+"""The position of a 32-bit share in a ring element: if v is shared modulo 2^32, v * 2^32 is shared exactly."""
 
 Rows = Callable[[slice], Array]
 """Gives the integers of these rows: a party's block, or the holder's one-hot."""

@@ -301,10 +301,10 @@ def _capped_angles(logits: RingArray, label: RingArray, bits: int, period_log2: 
     return [steep, steep + (label << (bits + period_log2))], bits + 1
 
 
-def _with_cap(party: Party, found: RingArray, label: RingArray) -> RingArray:
+def _with_cap(party: Party, slope: RingArray, label: RingArray) -> RingArray:
     """CAP/2 added where the label is 0, and subtracted where it is 1."""
     cap = np.int64(round(CAP * 2**SIGMOID_BITS))
-    return found - cap * label + ((cap >> 1) if party.rank == 0 else np.int64(0))
+    return slope - cap * label + ((cap >> 1) if party.rank == 0 else np.int64(0))
 
 
 Terms = tuple[tuple[int, ...], bool]

@@ -248,7 +248,7 @@ def without_gradient() -> frozenset[str]:
 def _owned(function: Callable[..., None]) -> Any:
     """A constructor that reads the owner's values only; those of the others only give the size."""
 
-    def made(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
+    def construct(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
         if isinstance(src, int) and src >= 0 and tensor is not None:  # CrypTen asserts what src may be
             tensor = torch.as_tensor(tensor)
             if current().rank != src:
@@ -257,7 +257,7 @@ def _owned(function: Callable[..., None]) -> Any:
                 tensor = tensor.double()  # CrypTen would take float, which has 24 bits
         function(self, tensor, *args, src=src, **options)
 
-    return made
+    return construct
 
 
 def _copy_in_place(self: Any, other: Any) -> Any:

@@ -627,7 +627,7 @@ def _blocks(parts: Sequence[Any], dim: int) -> Any:
     values = [part._value if isinstance(part, _Shared) else None for part in parts]
     blocks = [value for value in values if isinstance(value, Owned)]
     if len(blocks) == len(values) and dim in (-1, len(blocks[0].shape) - 1):
-        return late(blocks[0].beside(blocks[1:]))
+        return late(blocks[0].joined(blocks[1:]))
     rows = [value for value in values if isinstance(value, Pinned) and not value.turned]
     if len(rows) == len(values) and dim == 0:
         whole = rows[0].tall

@@ -54,6 +54,8 @@ LONGEST = 61
 _FACTOR_BITS = 16
 _FINE = 1 << 14
 """A divisor of at least this size may stand for a factor: rounding it is off by 2^-15."""
+_LARGEST = 1 << 62
+"""No divisor is larger: a factor that would need one is below the unit of every result."""
 _LARGE = 1 << 8
 """A divisor of at least this size may be rounded where it is only divided."""
 _SHORT_SUM, _MOST_SUM = 2.0**30, 2.0**62
@@ -192,7 +194,7 @@ class Product(Late):
 
 
 class Sum(Value):
-    """Terms x p / q. p: a number, or one for each place of the last axis. Used without `rescale`, it is exact if all
+    """Terms x p / q. p: a number, or one for each index of the last axis. Used without `rescale`, it is exact if all
     coefficients are integers; otherwise it has FRACTION_BITS.
     """
 
@@ -227,7 +229,7 @@ def _whole(p: Any) -> bool:
 
 
 def _number(p: Any) -> bool:
-    """Whether a coefficient is the same for all places."""
+    """Whether a coefficient is the same for all indices."""
     return isinstance(p, (int, float)) or np.ndim(p) == 0
 
 
@@ -257,7 +259,7 @@ def added(x: Value, y: Value, sign: int) -> Sum:
 def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     """The whole factor and the divisor that turn x with `have` fractional bits into |p| / q x with `wanted`."""
     size, lift, unit = abs(p), 1 << max(0, wanted - have), 1 << max(0, have - wanted)
-    if size == 1 or (size > 0 and unit * q / size >= _FINE):
+    if size == 1 or (size > 0 and _FINE <= unit * q / size < _LARGEST):
         divisor: float = unit * q if size == 1 else unit * q / size
         if divisor >= _LARGE or float(divisor).is_integer():
             return lift, round(divisor)
@@ -267,7 +269,7 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
 
 
 def _pieces(value: Value, p: Any) -> list[tuple[RingArray, float, Any]]:
-    """The ring elements of a term with one factor each, and the places of the last axis that they belong to (None:
+    """The ring elements of a term with one factor each, and the indices of the last axis that they belong to (None:
     all).
     """
     words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
@@ -360,7 +362,7 @@ class Owned(Value):
         own = [block[rows] for owner, block, _ in self.blocks if owner == rank and block is not None]
         return np.concatenate(own, axis=1) if own else np.zeros((len(range(*rows.indices(self.lead[0]))), 0), np.int8)
 
-    def beside(self, others: Sequence[Owned]) -> Owned:
+    def joined(self, others: Sequence[Owned]) -> Owned:
         if any(other.lead != self.lead or other.bits != self.bits for other in others):
             raise ProtocolError("blocks of several owners must have as many rows, and the same fraction")
         return Owned(self.lead, [block for part in (self, *others) for block in part.blocks], self.bits)
@@ -422,26 +424,26 @@ class Pinned(Value):
 
 
 class Stack(Value):
-    """Square matrices below each other under one mask; `places`: which of them, in this order."""
+    """Square matrices below each other under one mask; `indices`: which of them, in this order."""
 
-    def __init__(self, masked: Masked, columns: int, places: Sequence[int], bits: int) -> None:
-        self.masked, self.columns, self.places, self.bits = masked, columns, tuple(places), bits
-        self.shape = (len(self.places), columns, columns)
+    def __init__(self, masked: Masked, columns: int, indices: Sequence[int], bits: int) -> None:
+        self.masked, self.columns, self.indices, self.bits = masked, columns, tuple(indices), bits
+        self.shape = (len(self.indices), columns, columns)
 
     def chosen(self, index: Any) -> Stack:
-        places = self.places[index] if isinstance(index, slice) else [self.places[at] for at in index]
-        return Stack(self.masked, self.columns, places, self.bits)
+        indices = self.indices[index] if isinstance(index, slice) else [self.indices[at] for at in index]
+        return Stack(self.masked, self.columns, indices, self.bits)
 
     def words(self) -> RingArray:
         shares = banded.shares_of(current().party, banded.BandedMatrix(((self.masked,),), self.columns))
-        return shares.reshape(-1, self.columns, self.columns)[list(self.places)]
+        return shares.reshape(-1, self.columns, self.columns)[list(self.indices)]
 
     def each(self, y: Value) -> Late:
         """Matrix number g times column g, with the whole fraction."""
         words, bits = y.words(), self.bits + y.bits
-        if words.shape != (self.columns, len(self.places)) or bits > LONGEST:
-            raise ProtocolError(f"{len(self.places)} matrices of {self.columns} columns take as many such columns")
-        start = partial(banded.stack_product, stack=self.masked, places=self.places, vectors=words)
+        if words.shape != (self.columns, len(self.indices)) or bits > LONGEST:
+            raise ProtocolError(f"{len(self.indices)} matrices of {self.columns} columns take as many such columns")
+        start = partial(banded.stack_product, stack=self.masked, indices=self.indices, vectors=words)
         return Late("grid gradient", words.shape, bits, start)
 
 

@@ -4,8 +4,8 @@ Before: a tall matrix X under masks (protocols/steps/head.py), its last column o
 the counterfactual shifts; and of vectors of which each party knows the part of its own columns: scale s, ridge, and
 guard directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
 penalty H = ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
-in columns scaled by s, shared and under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in
-the place of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
+in columns scaled by s, shared and under a mask. After `curvature_at` and `refined`: the same with X^T D X / n
+instead of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
 shares of the heads (columns x heads) after a step. Nobody learns anything.
 
 | part | rounds | ring elements to each peer |
@@ -168,7 +168,7 @@ class Plan:
         """A power of two for each head, such that its penalties are at most 3 once divided by it."""
         return tuple(_magnitude(pair) for pair in self.heads)
 
-    def sharpened(self, rate: float, momentum: float) -> Plan:
+    def refined(self, rate: float, momentum: float) -> Plan:
         """That of inverses at some heads."""
         return replace(self, doublings=self.sharp, rate=rate, momentum=momentum)
 
@@ -224,7 +224,7 @@ class Scales:
 
 @dataclass(frozen=True, repr=False)
 class Prepared:
-    """Penalties H of all heads and, below them, inverses P, in columns scaled by s, pinned; what `sharpened` needs;
+    """Penalties H of all heads and, below them, inverses P, in columns scaled by s, pinned; what `refined` needs;
     the gradient where the inverse was taken; and the noise of private heads in it.
     """
 
@@ -255,13 +255,13 @@ def inverse_curvatures(
     vectors = scales.scale[None] if scales.guards is None else crypten.cat([scales.scale[None], scales.guards])
     outer = (vectors.unsqueeze(2) * vectors.unsqueeze(1)).packed().rescale(_OUTER_BITS)
     edits, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
-    guard, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
+    proxy, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
     if scales.weight is not None:
-        alone = crypten.cat([guard.with_fraction(0), ridge.with_fraction(0)])
+        alone = crypten.cat([proxy.with_fraction(0), ridge.with_fraction(0)])
         weighted = (alone * scales.weight).rescale(0)
-        guard, ridge = weighted[: guard.size(0)].with_fraction(MATRIX_BITS), weighted[guard.size(0) :]
+        proxy, ridge = weighted[: proxy.size(0)].with_fraction(MATRIX_BITS), weighted[proxy.size(0) :]
         ridge = ridge.with_fraction(RIDGE_BITS)
-    held, of_heads = (_penalties(edits, guard, ridge, pairs) for pairs in (plan.inverted, plan.heads))
+    held, of_heads = (_penalties(edits, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
     squares, sums = fused.gram(), None
     if slope is not None:
         sums = fused.t() @ slope
@@ -287,7 +287,7 @@ def _scaled_by(gram: Shared, both: Shared, noise: Shared | None, scale: Shared) 
     return edits.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
 
 
-def sharpened(
+def refined(
     session: Session, curved: Curved, fitted: Shared, share: float, plan: Plan, gradients: Gradients | None
 ) -> Prepared:
     """The same for another curvature of the loss: of some heads (`curvature_at`), not its bound.
@@ -295,7 +295,7 @@ def sharpened(
     fitted, share: X^T D X over some rows, and how many records these stand for. gradients: at these heads.
     """
     error = _first_error(curved.held, fitted / (share / plan.first), plan)
-    gradient = None if gradients is None else gradients.found(plan)
+    gradient = None if gradients is None else gradients.mean(plan)
     columns = ring.columns_of(fitted.size(-1))
     return Prepared(_stack(session, error, columns, curved, plan), curved, gradient)
 
@@ -366,17 +366,17 @@ def _identity(columns: int) -> np.ndarray:
     return ring.packed(np.eye(columns))
 
 
-def _penalties(edits: Shared, guard: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
+def _penalties(edits: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
     """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS; weights are rounded to the latter."""
     long = MATRIX_BITS + _WEIGHT_BITS
     diagonal = ridge.with_fraction(0) * torch.eye(ridge.size(0), dtype=torch.int64)
     rows = []
     for pair in weights:
         size = _magnitude(pair)
-        of_edits, of_guard = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
+        of_edits, of_proxy = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
         shift = long - RIDGE_BITS - (size.bit_length() - 1)
         below = (diagonal * (1 << shift)).packed().with_fraction(long)
-        rows.append((edits * of_edits + guard * of_guard).with_fraction(long) + below)
+        rows.append((edits * of_edits + proxy * of_proxy).with_fraction(long) + below)
     return crypten.stack(rows)
 
 
@@ -474,7 +474,7 @@ class Gradients:
     records: int
     tilt: Shared | None
 
-    def found(self, plan: Plan) -> Shared:
+    def mean(self, plan: Plan) -> Shared:
         """The gradient, _GRADIENT_BITS; one round."""
         these = slice(self.start, self.start + self.pulls.size(1))
         sizes = np.array(plan.magnitudes[these])

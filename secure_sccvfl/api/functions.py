@@ -30,10 +30,9 @@ from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.mechanisms import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.options import DISCOVERY_OPTIONS, RunOptions
-from secure_sccvfl.training.trainer import Trainer
+from secure_sccvfl.training.trainer import AwareTrainer, Trainer
 
 if TYPE_CHECKING:
     from secure_sccvfl.api.runs import Run

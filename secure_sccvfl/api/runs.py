@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.records.private import private
 from secure_sccvfl.api.functions import Data, as_data
@@ -166,7 +166,8 @@ class Run:
                 records.to_csv(file, index=False)
             options = {**settings, "model": str(self.folder), "records": str(path), "scores": scores}
             session_folder = Path(work) / "session"
-            _end_well(session_config(session_folder, "predict", len(session.parties), options), session_folder)
+            config = session_config(session_folder, "predict", len(session.parties), options)
+            run_job(config, session_folder).check(session_folder)
             predicted = pd.read_csv(
                 next(session_folder.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str}
             )
@@ -220,7 +221,7 @@ def run_local(
         raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
     config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
     whole = WholeRun(place, config, None, _events(progress), False, transcript)
-    _check_ending(whole.train(), place)
+    whole.train().check(place)
     whole.finish(harness=harness)
     return Run.open(place)
 
@@ -243,15 +244,6 @@ def _dataset(data: Data | Dataset | str | Path, place: Path, options: dict[str, 
     if not pooled:
         options.setdefault("ledger", str(place.parent / "sccvfl-ledgers"))
     return str(known.write(place.with_name(f"{place.name}-data"))), count
-
-
-def _end_well(config: SessionConfig, place: Path) -> None:
-    _check_ending(run_job(config, place), place)
-
-
-def _check_ending(ending: Any, place: Path) -> None:
-    if ending.code:
-        raise ProtocolError(f"{ending.cause} (logs are in {place / 'logs'})")
 
 
 def _events(progress: Progress | None) -> Callable[[dict[str, Any]], None]:

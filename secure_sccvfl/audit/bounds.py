@@ -131,8 +131,8 @@ def audit(
     claimed = _claimed(multiplier, delta) if accounted is None else Epsilons(accounted, accounted, accounted)
     error = (1 - confidence) / 2
 
-    def rates(place: float) -> tuple[Rate, Rate]:
-        return _rates((kept > place).sum(), (changed > place).sum(), *sizes, error)
+    def rates(threshold: float) -> tuple[Rate, Rate]:
+        return _rates((kept > threshold).sum(), (changed > threshold).sum(), *sizes, error)
 
     if noise is None:
         noise = np.concatenate([kept, changed - 1]) * reach / multiplier
@@ -166,10 +166,10 @@ def _claimed(multiplier: float, delta: float) -> Epsilons:
 
 def _far_place(multiplier: float, delta: float, sizes: tuple[int, int], error: float) -> float:
     """The threshold, from the middle on, that would give the best bound for any mechanism if the claim were true."""
-    places = np.linspace(MIDDLE, 1 + 2 * multiplier, 41)
-    false, true = stats.norm.sf(places / multiplier), stats.norm.sf((places - 1) / multiplier)
+    thresholds = np.linspace(MIDDLE, 1 + 2 * multiplier, 41)
+    false, true = stats.norm.sf(thresholds / multiplier), stats.norm.sf((thresholds - 1) / multiplier)
     promised = _any_low(*_rates(false * sizes[0], true * sizes[1], *sizes, error), delta)
-    return float(places[int(np.argmax(promised))])
+    return float(thresholds[int(np.argmax(promised))])
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:

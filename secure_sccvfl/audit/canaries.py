@@ -591,8 +591,8 @@ def charged_kinds(options: RunOptions | None = None, schema: Schema | None = Non
 
 def canaries_of(kinds: Sequence[Kind], options: RunOptions, schema: Schema) -> tuple[Canary | HeadCanary, ...]:
     """The canaries that the catalogue names for these kinds."""
-    found: list[Canary | HeadCanary] = [globals()[kind.canary].of(options, schema) for kind in kinds]
-    return tuple(found)
+    canaries: list[Canary | HeadCanary] = [globals()[kind.canary].of(options, schema) for kind in kinds]
+    return tuple(canaries)
 
 
 RELEASES = 1000
@@ -647,8 +647,8 @@ class CanaryAudit:
         schema = self.options.schema(self.parties)
         self.multiplier = noise_multiplier_of(self.options, schema)
         kinds = charged_kinds() if everything else charged_kinds(self.options, schema)
-        found = canaries_of(kinds, self.options, schema)
-        self.canaries = [canary for canary in found if isinstance(canary, Canary)]
+        canaries = canaries_of(kinds, self.options, schema)
+        self.canaries = [canary for canary in canaries if isinstance(canary, Canary)]
 
     def plan(self) -> ReleasePlan:
         times = len(WORLDS) * self.releases
@@ -662,7 +662,7 @@ class CanaryAudit:
         opened = {world: release_often(*given, world, self.releases, report=progress) for world in WORLDS}
         last = opened[CHANGED]
         return {
-            "values": {world: found.values.tolist() for world, found in opened.items()},
+            "values": {world: one.values.tolist() for world, one in opened.items()},
             "multiplier": last.multiplier,
             "sensitivity": last.sensitivity,
             "deviation": last.deviation,

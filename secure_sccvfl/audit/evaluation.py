@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, SHOWN
 from secure_sccvfl.audit.attacks.labels import from_example_gradients
 from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View, folds
 from secure_sccvfl.audit.finished_run import FinishedRun, Target
-from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_rest
+from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_half
 from secure_sccvfl.audit.share_probe import columns, drawn, read_probe
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party
@@ -123,26 +123,23 @@ class Row:
         """Whether a positive control found what is there, up to its lower bound. `limit`: the part of the way."""
         return self.limit is not None and self.low - self.chance >= self.limit * (1 - self.chance)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def compared(
-    attack: str, view: str, found: Inference, control: Inference | None, promise: str, related: float | None
+    attack: str, view: str, inference: Inference, control: Inference | None, promise: str, related: float | None
 ) -> list[Row]:
     """Rows of one view: the chosen attacker against its control, and every attacker for the curve."""
-    chance = 1 / len(np.unique(found.truth))
-    base = found.against(control)
-    against = chance if base is None else float(balanced(base[None], found.truth)[0])
+    chance = 1 / len(np.unique(inference.truth))
+    base = inference.against(control)
+    against = chance if base is None else float(balanced(base[None], inference.truth)[0])
 
     def row(strength: float | None, guess: np.ndarray) -> Row:
-        rate = Rate.balanced(attack, view, guess, found.truth)
+        rate = Rate.balanced(attack, view, guess, inference.truth)
         return Row(attack, view, strength, rate.rate, rate.low, rate.high, chance, against)
 
-    gain, low, high = gain_interval(found.chosen, base, found.truth, LEVEL)
-    forced = max(row(None, guess).rate for guess in found.each.values())
-    first = replace(row(None, found.chosen), gain=gain, gain_low=low, gain_high=high, forced=forced)
-    curve = [row(epochs, found.each[f"mlp{epochs}"]) for epochs in EPOCHS]
+    gain, low, high = gain_interval(inference.chosen, base, inference.truth, LEVEL)
+    forced = max(row(None, guess).rate for guess in inference.each.values())
+    first = replace(row(None, inference.chosen), gain=gain, gain_low=low, gain_high=high, forced=forced)
+    curve = [row(epochs, inference.each[f"mlp{epochs}"]) for epochs in EPOCHS]
     return [replace(first, promise=promise, related=related), *curve]
 
 
@@ -173,12 +170,12 @@ class ViewAttacks:
         """
         control = None if own is None else infer(own, None, truth, self.seed)
         whole = seen if evidence is None else np.hstack([seen, evidence.astype(np.float32)])
-        found = infer(own, whole, truth, self.seed, signals)
+        inference = infer(own, whole, truth, self.seed, signals)
         tested = seen if signals is None else np.hstack([seen, signals.astype(np.float32)])
         related = dependence(tested, truth, self.seed) if promise in VERDICT else None
-        first, *curve = compared(attack, view, found, control, promise, related)
+        first, *curve = compared(attack, view, inference, control, promise, related)
         self.rows += [replace(first, limit=limit), *curve]
-        self._kept[attack, view] = found, control
+        self._kept[attack, view] = inference, control
 
     def add_planted(self, attack: str, view: str, truth: np.ndarray, seen: np.ndarray) -> None:
         """Positive control: the same attackers on the same view, in which one column follows the truth."""
@@ -232,10 +229,10 @@ class ViewAttacks:
         each = error / max(1, 2 * len(family))
         for i in family:
             row = self.rows[i]
-            found, control = self._kept[row.attack, row.view]
-            base = found.against(control)
-            rate = Rate.balanced(row.attack, row.view, found.chosen, found.truth, float(norm.isf(each / 2)))
-            _, low, high = gain_interval(found.chosen, base, found.truth, 1 - each)
+            inference, control = self._kept[row.attack, row.view]
+            base = inference.against(control)
+            rate = Rate.balanced(row.attack, row.view, inference.chosen, inference.truth, float(norm.isf(each / 2)))
+            _, low, high = gain_interval(inference.chosen, base, inference.truth, 1 - each)
             leak = low > 0 or (row.related is not None and row.related <= each)
             self.rows[i] = replace(row, low=rate.low, high=rate.high, gain_low=low, gain_high=high, leak=leak)
 
@@ -292,8 +289,9 @@ def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...
         model, _ = train_plainly(data, split, parties, config, budget, seed, card=options.policy())
     rows = np.concatenate([config.training_rows(split), split.test])
     known = np.arange(len(rows)) < len(rows) - len(split.test)
-    found = infer_rest(model.logits([party.take(rows) for party in parties]), codes[rows], known, seed)
-    return float(balanced(found.chosen[None], found.truth)[0])
+    logits = model.logits([party.take(rows) for party in parties])
+    inference = infer_half(None, logits, None, codes[rows], known, seed)
+    return float(balanced(inference.chosen[None], inference.truth)[0])
 
 
 def shares(attacks: ViewAttacks, folder: Path) -> None:

@@ -160,8 +160,8 @@ class FinishedRun:
         """Refuse a white box that does not give the answers of a real session about the test records."""
         inputs = np.hstack([party.inputs[self.split.test] for party in self.parties])
         with torch.no_grad():
-            made = self.white_box()(torch.tensor(inputs)).numpy()
-        apart = float(np.abs(made - answers).max())
+            logits = self.white_box()(torch.tensor(inputs)).numpy()
+        apart = float(np.abs(logits - answers).max())
         if apart > tolerance * max(1.0, float(np.abs(answers).max())):
             raise ConfigError(
                 f"the model put together from {self.folder} is up to {apart:.3f} away from its own predictions: "
@@ -290,10 +290,10 @@ def seen_by_party(frames: Iterable[Frame], records: int) -> Iterator[Seen]:
             sent, came = frame, []
             continue
         kind = "tuple" if frame.step.startswith("tuple ") else frame.step
-        for place, array in enumerate(frame.arrays):
+        for number, array in enumerate(frame.arrays):
             rows = by_record(array, records)
             if rows is not None:
-                yield Seen((frame.kind, kind, *map(str, frame.peers), str(place)), rows)
+                yield Seen((frame.kind, kind, *map(str, frame.peers), str(number)), rows)
         if frame.kind == "data" and sent is not None and sent.step == frame.step:
             came.append(frame)
             if len(came) == len(sent.peers) and all(f.specs == sent.specs for f in came):
@@ -301,13 +301,13 @@ def seen_by_party(frames: Iterable[Frame], records: int) -> Iterator[Seen]:
 
 
 def _joined(sent: Frame, came: Sequence[Frame], records: int) -> Iterator[Seen]:
-    for place in range(len(sent.arrays)):
-        shares = [by_record(f.arrays[place], records) for f in (sent, *came)]
+    for number in range(len(sent.arrays)):
+        shares = [by_record(f.arrays[number], records) for f in (sent, *came)]
         if any(share is None for share in shares):
             continue
         stack = np.stack([share for share in shares if share is not None])
-        yield Seen(("opened", sent.step, str(place)), _total(stack))
-        yield Seen(("opened by xor", sent.step, str(place)), np.bitwise_xor.reduce(stack))
+        yield Seen(("opened", sent.step, str(number)), _total(stack))
+        yield Seen(("opened by xor", sent.step, str(number)), np.bitwise_xor.reduce(stack))
 
 
 def _total(shares: Array) -> Array:
@@ -332,11 +332,11 @@ def in_pieces(frames: Iterable[Frame], records: int) -> Iterator[Seen]:
 def as_columns(seen: Iterable[Seen], rows: np.ndarray) -> np.ndarray:
     """Features of these rows (rows x columns, float32), every source served in turn."""
     sources: dict[Source, list[Array]] = {}
-    known: set[bytes] = set()
+    digests: set[bytes] = set()
     for item in seen:
         digest = hashlib.blake2b(np.ascontiguousarray(item.words).data, digest_size=16).digest()
-        if digest not in known:  # parties that work together hold many arrays twice
-            known.add(digest)
+        if digest not in digests:  # parties that work together hold many arrays twice
+            digests.add(digest)
             sources.setdefault(item.source, []).append(item.words[rows])
     released = {source: arrays for source, arrays in sources.items() if source[0] == "release"}
     others = {source: arrays for source, arrays in sources.items() if source not in released}
@@ -387,13 +387,13 @@ def contents(stream: bytes) -> bytes:
 
 def frames_to(frames: Sequence[Frame], peer: int) -> list[tuple[int, str, list[Spec]]]:
     """Length, step and shapes of every frame that went to a peer; all of it is public."""
-    found = []
+    outgoing = []
     for frame in frames:
         if frame.way == "out" and peer in frame.peers:
             payload = sum(spec.nbytes for spec in frame.specs)
             description = describe(frame.step, frame.specs) if frame.kind == "data" else b""
-            found.append((HEADER.size + len(description) + payload, frame.step, frame.specs))
-    return found
+            outgoing.append((HEADER.size + len(description) + payload, frame.step, frame.specs))
+    return outgoing
 
 
 def seen_by_network(folder: Path, transcripts: Mapping[int, Path], records: int) -> Iterator[Seen]:
@@ -433,9 +433,9 @@ def _lined_up(stream: bytes, frames: Sequence[tuple[int, str, list[Spec]]], way:
     for size, step, specs in frames:
         at += size
         here = at - sum(spec.nbytes for spec in specs)
-        for place, spec in enumerate(specs):
+        for number, spec in enumerate(specs):
             array = np.frombuffer(stream[here : here + spec.nbytes], spec.dtype).reshape(spec.shape)
             here += spec.nbytes
             rows = by_record(array, records)
             if rows is not None:
-                yield Seen(("wire", "tuple" if step.startswith("tuple ") else step, way, str(place)), rows)
+                yield Seen(("wire", "tuple" if step.startswith("tuple ") else step, way, str(number)), rows)

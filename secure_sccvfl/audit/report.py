@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from accounting.plain_text import markdown as marked
@@ -27,9 +28,9 @@ def checks(rows: Sequence[Row], audits: Mapping[str, Audit], missing: Sequence[s
 
     missing: charged releases without an audit.
     """
-    found = [*_row_checks(rows), *_audit_checks(audits)]
-    found += [(f"{name}: charged releases without an audit", "promise", 1.0, 0.0, False) for name in missing]
-    return [dict(zip(("check", "kind", "value", "limit", "holds"), check, strict=True)) for check in found]
+    results = [*_row_checks(rows), *_audit_checks(audits)]
+    results += [(f"{name}: charged releases without an audit", "promise", 1.0, 0.0, False) for name in missing]
+    return [dict(zip(("check", "kind", "value", "limit", "holds"), check, strict=True)) for check in results]
 
 
 def _row_checks(rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
@@ -75,7 +76,7 @@ def assemble(
     skipped: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything as data. skipped: attacks that do not apply to the run, with the reason of each."""
-    found = checks(rows, audits, not_audited(run, audits))
+    results = checks(rows, audits, not_audited(run, audits))
     family = sum(row.promise in VERDICT for row in rows)
     return {
         "version": 2,
@@ -85,11 +86,11 @@ def assemble(
         "seed": run.options.data.seed,
         "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows)},
         "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
-        "rows": [row.as_dict() for row in rows],
+        "rows": [asdict(row) for row in rows],
         "dp_audits": {name: audit.as_dict() for name, audit in audits.items()},
-        "checks": found,
+        "checks": results,
         "skipped": dict(skipped or {}),
-        "ok": all(check["holds"] for check in found),
+        "ok": all(check["holds"] for check in results),
         "paper": [f for f in paper_figures() if f["experiment"] == "attacks" and f["dataset"] == run.data.name],
         "seconds": round(seconds, 1),
     }

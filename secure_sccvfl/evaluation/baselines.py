@@ -16,11 +16,11 @@ from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.plain import Head, ModuleHead
+from secure_sccvfl.training.trainer import AwareTrainer
 
 
 def with_inputs(parties: tuple[Party, ...], inputs: np.ndarray) -> list[Party]:

@@ -20,12 +20,10 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.mechanisms import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise, SimulatedCharge, SpendingPlan
-from secure_sccvfl.training.aware import AwareTrainer
-from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.config import TrainConfig, head_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Model, Trainer, train
+from secure_sccvfl.training.trainer import AwareTrainer, Model, Trainer, train
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,7 @@ from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.batching import Shared, SharedCopies, split, squares
-from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, SharedCopies, split, squares
 from secure_sccvfl.metrics.rates import NULL, RATES, Copies, gaps_of, wilson
 from secure_sccvfl.releases.catalogue import EVALUATION, Facts
 from secure_sccvfl.releases.charging import Charger

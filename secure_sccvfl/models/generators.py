@@ -83,7 +83,7 @@ class Material:
 GENERATORS: Registry[Callable[[Material, GeneratorConfig, int], Generator]] = Registry(
     "generator",
     {
-        "minimal": "secure_sccvfl.models.minimal_generator:MinimalGenerator",
+        "minimal": "secure_sccvfl.models.table_generator:MinimalGenerator",
         "moments": "secure_sccvfl.research.paper.moments_generator:MomentsGenerator",
         "masked": "secure_sccvfl.research.paper.masked_generator:fit_masked_generator",
     },

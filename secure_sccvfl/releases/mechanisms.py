@@ -62,6 +62,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -291,30 +292,17 @@ class PricedHead:
 
 
 def price_head(
-    plan: HeadPlan, budget: HeadBudget, count: int, kind: NoiseKind, parties: int, records: str, name: str = ""
+    plan: HeadPlan, budget: HeadBudget, count: int, kind: NoiseKind, parties: int, records: str
 ) -> PricedHead:
-    """The events and the noise of heads on `count` records (a public number). `name`: of a further training."""
+    """The events and the noise of heads on `count` records (a public number)."""
     ridge = max(budget.ridge, MEAN_RIDGE * count)
-    error = 2 * plan.tolerance * count / ridge
     maker = noise_of_model(kind)
     hidden, left = noise.hidden_copies(maker, parties), noise.copies_against_dealer(maker, parties)
-
-    def event(name: str, moved: float, multiplier: float, mechanism: Mechanism, curvature: float) -> Event:
-        return Event(
-            name,
-            moved,
-            multiplier * moved,
-            records,
-            count=plan.heads,
-            mechanism=mechanism,
-            copies=hidden,
-            dealer_copies=left,
-            curvature=curvature,
-        )
-
+    event = partial(Event, records=records, count=plan.heads, copies=hidden, dealer_copies=left)
+    moved, error = 2 * plan.slope * plan.radius, 2 * plan.tolerance * count / ridge
     bent = budget.curvature * budget.ridge / ridge
-    moved = 2 * plan.slope * plan.radius
-    objective = event(name or HEAD.charged_as(), moved, budget.head_multiplier, plan.mechanism, bent)
-    output = event(HEAD_OUTPUT.charged_as(), error, budget.output_multiplier, "gaussian", 0.0)
+    sigma, output_sigma = budget.head_multiplier * moved, budget.output_multiplier * error
+    objective = event(HEAD.charged_as(), moved, sigma, mechanism=plan.mechanism, curvature=bent)
+    output = event(HEAD_OUTPUT.charged_as(), error, output_sigma)
     drawn = HeadNoise(objective.sigma, ridge, output.sigma, plan.radius, maker, tolerance=plan.tolerance)
     return PricedHead(objective, output, drawn)

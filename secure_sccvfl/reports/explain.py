@@ -11,7 +11,6 @@ One person in six steps, as text: the paper's worked example for a finished run.
 from __future__ import annotations
 
 import csv
-import json
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,9 +34,10 @@ from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.figures import listed
-from secure_sccvfl.reports.folders import RunFolder
+from secure_sccvfl.reports.folders import RunFolder, read_json
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import Change, Description, Example, Outcome, decode, encode, read
+from secure_sccvfl.reports.sections import role_words
 from secure_sccvfl.runs.files import describe
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.training.modes.options import RunOptions
@@ -87,7 +87,7 @@ def explain_to_party(
     options, parties = RunOptions.of(session.options), len(session.parties)
     if not 0 <= party < parties:
         raise ConfigError(f"the run has parties 0 to {parties - 1}, not {party}")
-    result = _result(part)
+    result = read_json(part / "result.json")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         records = options.load(party, parties)
@@ -196,28 +196,7 @@ def _row(ids: np.ndarray, record: str, where: str) -> int:
     return int(rows[0])
 
 
-def _result(part: Path) -> dict[str, Any]:
-    """What the party's training returned."""
-    path = part / "result.json"
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError:
-        raise ConfigError(f"{part} is not the folder of a finished run: it has no result.json") from None
-    except ValueError:
-        raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None
-
-
 WIDTH = 98
-ROLES = {
-    "M": "mediators: moved with the group, and the decision must stay",
-    "P": "proxies",
-    "N": "held fixed: copied bit by bit",
-}
-PROXIES = {
-    "guard": "passed through unchanged; training keeps the model from leaning on them",
-    "edit": "moved like mediators, as the card says",
-    "drop": "the model does not see them",
-}
 NAMES = {OURS: "SCC-VFL", PLAIN: "plain training"}
 APPEAL = 'To object to a role: sccvfl policy appeal RUN --feature COLUMN --who "..." --text "...".'
 Data = Mapping[str, Any]
@@ -264,10 +243,10 @@ def _holders(explained: Data, words: Description) -> list[str]:
 
 
 def _roles(explained: Data, words: Description) -> Iterator[str]:
-    for role, meaning in ROLES.items():
+    for role, (word, meaning) in role_words(explained["proxies"]).items():
         columns = [column for column in explained["columns"] if column["role"] == role]
         if columns:
-            yield f"{role}, {meaning}{': ' + PROXIES[explained['proxies']] if role == 'P' else ''}"
+            yield f"{role}, {word}: {meaning}"
         for c in columns:
             source = "no table was released"
             if c["proposed"]:

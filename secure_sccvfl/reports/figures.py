@@ -87,11 +87,6 @@ def failure_note(report: Report, model: str) -> str:
     return f", fails its validity check{'s' * (len(checks) > 1)} ({listed(checks)})" if checks else ""
 
 
-def permutation_baseline(figures: Mapping[str, float], model: str) -> float | None:
-    """The flip rate after the groups were permuted over the records."""
-    return figures.get(f"fr_null_{model}")
-
-
 def trusted(report: Report) -> str | None:
     """The counterfactual model that claims rest on: the strictest that passes; the own generator if there is none."""
     rates, models = report.metrics, cf_models(report)
@@ -105,7 +100,7 @@ def cf_model_words(report: Report) -> str:
     """How many counterfactual models there were, and where each takes values from; empty if there was none."""
     names = cf_models(report)
     origins = [COUNTERFACTUAL_MODELS.get(name).about for name in names]
-    about = ", ".join(f"the {place} {origin}" for place, origin in zip(ORDINALS, origins, strict=False))
+    about = ", ".join(f"the {ordinal} {origin}" for ordinal, origin in zip(ORDINALS, origins, strict=False))
     count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
     plural = "s" * (len(names) != 1)
     return f"{count} counterfactual model{plural} to say, which training never saw: {about}" if names else ""
@@ -185,7 +180,7 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
         for model in models
     ]
     if not models:
-        controlled = permutation_baseline(report.metrics, OWN) is not None
+        controlled = report.metrics.get(f"fr_null_{OWN}") is not None
         text = hint if controlled else "0 is best; no permutation baseline"
         panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if controlled else None))
     panels.append(("rmse", "Typical error", "root mean square, of the label's range; lower is better", None))
@@ -209,7 +204,7 @@ def _panel(report: Report, metric: str, title: str, hint: str, cf_model: str | N
     for model, figures in _sources(report).items():
         if metric in figures:
             low, high = interval(report, metric, figures[metric], model) or (None, None)
-            control = permutation_baseline(figures, cf_model) if cf_model else None
+            control = figures.get(f"fr_null_{cf_model}") if cf_model else None
             name = MODELS.get(model, model) + (f" (permuted {percent(control)})" if control is not None else "")
             dots.append(Dot(name, figures[metric], low, high, model == SECURE, control))
     if not dots:
@@ -441,7 +436,7 @@ def _of_this_run(report: Report) -> str:
         return (value, *(interval(report, name, value) or (value, value)))
 
     own = seen(metric) if metric in report.metrics else None
-    permuted = permutation_baseline(plain or report.metrics, model)
+    permuted = (plain or report.metrics).get(f"fr_null_{model}")
     flips = _flips(report, model, own, plain.get(metric), permuted)
     return f"{_words(seen('acc'))} right{': ' + listed(apart) if apart else ''}. {flips} One run."
 

@@ -324,7 +324,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Leak:
-    """How well a linear adversary recovers s from all encodings together; None where groups are too small."""
+    """Of older runs: how well a linear adversary recovers s from all encodings together."""
 
     balanced: float | None
     chance: float | None

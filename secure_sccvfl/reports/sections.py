@@ -21,9 +21,9 @@ from secure_sccvfl.reports.figures import (
     interval_words,
     listed,
     metric_words,
-    permutation_baseline,
     trusted,
 )
+from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
 from secure_sccvfl.training.modes import MODES
 
@@ -31,11 +31,6 @@ ROLES = {
     "P": ("proxy", "all but stands for the group"),
     "M": ("mediator", "may follow from the group; changes with it in counterfactuals, where decisions must stay"),
     "N": ("fixed", "hardly follows the group; stays as it is in counterfactuals"),
-}
-PROXIES = {
-    "guard": "left as it is, with a proxy penalty that keeps the model from relying on it",
-    "edit": "changes with it like a mediator, as the policy card asks",
-    "drop": "the model does not see it, as the policy card asks",
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
 """Whether noise protects a release, by the reason why it may leave."""
@@ -111,7 +106,7 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
         return
 
     def rate(figures: Mapping[str, float]) -> str:
-        permuted = permutation_baseline(figures, model)
+        permuted = figures.get(f"fr_null_{model}")
         return percent(figures[f"fr_{model}"]) + (f" ({percent(permuted)} by chance)" if permuted is not None else "")
 
     others = [
@@ -119,7 +114,7 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
         for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
         if f"fr_{model}" in baselines.get(key, {})
     ]
-    permuted = permutation_baseline(report.metrics, model)
+    permuted = report.metrics.get(f"fr_null_{model}")
     chance = f"; {percent(permuted)} where groups are permuted, which is chance" if permuted is not None else ""
     own, ends = percent(report.metrics[f"fr_{model}"]), interval_words(report, f"fr_{model}")
     story.append(
@@ -193,10 +188,10 @@ def information_table(report: Report) -> Table | None:
     if not report.information:
         return None
     rows = []
-    for name, known in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
+    for name, measures in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
         score = tidy(report.scores[name], 3) if name in report.scores else "no table"
-        above = "yes" if known["mi"] > known["null_high"] else "no"
-        cells = (report.roles[name], score, tidy(known["mi"], 4), tidy(known["null_high"], 4), above)
+        above = "yes" if measures["mi"] > measures["null_high"] else "no"
+        cells = (report.roles[name], score, tidy(measures["mi"], 4), tidy(measures["null_high"], 4), above)
         rows.append((name.replace("_", " "), *cells))
     titles = ("column", "role", "score", "mutual information", "by chance, up to", "above chance")
     return Table(titles, rows)
@@ -279,29 +274,16 @@ def training_panels(report: Report) -> list[dict[str, str]]:
 
 
 def validity_words(report: Report) -> Iterator[str]:
-    """What counterfactuals do besides, and how well s can be recovered from the encodings: a line per attribute."""
+    """What counterfactuals do besides: a line per attribute."""
     for name, validity in report.validity.items():
-        line = f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
-        if validity.identity is not None:
-            line = (
+        if validity.identity is None:
+            yield f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
+        else:
+            yield (
                 f"Counterfactuals by {name}, on average over training records and summed over parties: columns that "
                 f"must stay move by {validity.identity:.3f}, mediators by {validity.size:.3f} of their range, of "
                 f"which {validity.support:.3f} is outside it."
             )
-        leak = validity.leak
-        if leak is not None:
-            guessed = "fewer than two groups have enough records to tell how often"
-            if leak.balanced is not None:
-                guessed = (
-                    f"{percent(leak.balanced)}, groups weighted equally; guessing gives {percent(leak.chance or 0)}. "
-                    f"Of their records it names {percent(leak.recovered or 0)} right; naming the largest group gives "
-                    f"{percent(leak.largest or 0)}"
-                )
-            line += (
-                f" From the encodings of all parties together, which nobody sees, a linear adversary would recover "
-                f"{name} of validation records: {guessed}."
-            )
-        yield line
 
 
 COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {

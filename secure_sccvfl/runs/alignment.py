@@ -32,9 +32,10 @@ from protocols.dealing.matching import Aligned, Bounds
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party import Part
-from secure_sccvfl.data.party_data import PartyData, public_split
+from secure_sccvfl.data.party_data import PartyData, Schema, public_split
 from secure_sccvfl.data.splits import PARTS, SHARES
 from secure_sccvfl.releases.catalogue import plan_of
+from secure_sccvfl.releases.charging import refusals_in_one_line
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.training.modes.base import facts_of
 from secure_sccvfl.training.modes.options import RunOptions
@@ -57,23 +58,42 @@ def own_counts(data: PartyData) -> dict[str, int]:
     return {"all": len(data.ids), **{name: len(getattr(data.split, name)) for name in PARTS}}
 
 
-class AlignJob:
-    """Job "align": an alignment alone. A party learns what its mode reveals, and nothing is computed on records."""
+class RecordsJob:
+    """A job about this party's records. Its releases follow from the public schema and the options."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
 
     @staticmethod
-    def public_plan(config: SessionConfig) -> ReleasePlan:
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        raise NotImplementedError
+
+    @classmethod
+    def public_plan(cls, config: SessionConfig) -> ReleasePlan:
         """What it opens, from public things alone."""
         options = RunOptions.of(config.options)
-        return ReleasePlan(plan_of(facts_of(options.schema(len(config.parties)), options), "alignment"))
+        return cls.releases(options.schema(len(config.parties)), options)
 
     def plan(self) -> ReleasePlan:
-        return ReleasePlan(plan_of(facts_of(self.data.schema, self.options), "alignment"))
+        return self.releases(self.data.schema, self.options)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self.compute(session, progress)
+
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class AlignJob(RecordsJob):
+    """Job "align": an alignment alone. A party learns what its mode reveals, and nothing is computed on records."""
+
+    @staticmethod
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        return ReleasePlan(plan_of(facts_of(schema, options), "alignment"))
+
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
             progress("alignment", 0, 1)

@@ -44,8 +44,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
-from secure_sccvfl.metrics.batching import Shared, split
-from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, exact_figures, split
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
@@ -71,8 +70,8 @@ from secure_sccvfl.runs.scoring import (
     fewest_records,
     sums_of,
 )
-from secure_sccvfl.training.modes.aware import in_time
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import in_time
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, SharedModule
 
@@ -107,7 +106,7 @@ def shuffled_anew(codes: AtHolder, present: np.ndarray | None = None) -> AtHolde
 
 
 class EvaluateJob(ModelJob):
-    """Job "evaluate": metrics of the test part under the judges whose edited records the harness handed out."""
+    """Job "evaluate". Exact figures are also under counterfactual models whose edited records were handed out."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
@@ -123,7 +122,7 @@ class EvaluateJob(ModelJob):
             raise DataError(
                 f"{self.test.rows} test records are fewer than min_group = {self.options.evaluation.min_group}"
             )
-        self.judged = self._judged()
+        self.edited = self._edited_records()
         self.crossed = crossed_of(self.options, self.data.schema)
         self._enough()
 
@@ -140,41 +139,41 @@ class EvaluateJob(ModelJob):
 
     @staticmethod
     def public_plan(config: SessionConfig) -> ReleasePlan:
-        """What it opens on a host, from public things alone: no harness hands out edited records there."""
+        """What it opens on a host, from public things alone: no pooled evaluation hands out edited records there."""
         options = RunOptions.of(config.options)
         schema = options.schema(len(config.parties))
         return evaluation_plan(options, schema, [OWN], sums_of(options, schema))
 
-    def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
-        """Own columns of the edited records of each judge, from the files next to the model; targets at the holder.
+    def _edited_records(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
+        """Own columns of the records that counterfactual models edited, from files next to the model; their targets.
 
         The holder of s gives their groups to a model that uses s: an edited record is one of its target group. Under
-        the null control s itself does not change.
+        the permutation baseline s itself does not change.
         """
         edited_records: dict[str, tuple[Party, AtHolder, Copies]] = {}
-        if self.noisy:  # a judge is fitted on other records too, so one record may move more than is paid for
+        if self.noisy:  # such a model is fitted on other records too, so one record may move more than is paid for
             return edited_records
         codes = self.test.protected[0].codes
         for path in sorted(model_folder(self.options.session.model, self.rank).parent.glob("judge-*.npz")):
-            judge = path.stem.removeprefix("judge-")
+            model = path.stem.removeprefix("judge-")
             with np.load(path) as file:
                 copies = Copies(file["source"], file["weight"], file.get("target"))
                 edited, groups = replace(self.data.party, inputs=file["units"]), None
             if self.model.aware is not None and codes is not None:
-                moved = codes if judge.startswith(NULL) else copies.target
+                moved = codes if model.startswith(NULL) else copies.target
                 if moved is None:
                     raise DataError(f"{path.name} has no groups of edited records, which a model that uses s needs")
                 groups = moved[copies.source]
-            edited_records[judge] = (edited, groups, copies)
+            edited_records[model] = (edited, groups, copies)
         return edited_records
 
     @property
-    def judges(self) -> list[str]:
-        return [*self.judged, OWN, *([NULL + OWN] if self._has_null else [])]
+    def models(self) -> list[str]:
+        return [*self.edited, OWN, *([NULL + OWN] if self._has_null else [])]
 
     @property
     def _has_null(self) -> bool:
-        """Whether flips by the own generator have a null control: it must follow from tables alone, and not use s."""
+        """Whether flips by the own generator have a permutation baseline: it must follow from tables alone."""
         model = self.model
         follows = model.generator.kind != "masked"
         return self.noisy and model.held_out.controls != "none" and follows and model.aware is None
@@ -189,10 +188,10 @@ class EvaluateJob(ModelJob):
         model = self.model
         classes, groups = len(schema.classes), schema.group_counts[0]
         majority, counted = model.held_out.controls != "none", self.options.data.align == "hidden"
-        return Sums(schema.task, groups, tuple(self.judges), majority, classes, counted)
+        return Sums(schema.task, groups, tuple(self.models), majority, classes, counted)
 
     def plan(self) -> ReleasePlan:
-        return evaluation_plan(self.options, self.data.schema, self.judges, self.sums)
+        return evaluation_plan(self.options, self.data.schema, self.models, self.sums)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -214,7 +213,7 @@ class EvaluateJob(ModelJob):
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
             self._same_records(session, held_out.parts == {name: part.digest for name, part in parts.items()})
-            about = f"{model.run} {self.options.evaluation.kind} {' '.join(self.judges)}"
+            about = f"{model.run} {self.options.evaluation.kind} {' '.join(self.models)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
             paid = partial(took_part, ledgers / EVALUATIONS, session.folder, parts["test"])
             figures = recorded(session, folder, about, paid if self.noisy else None)
@@ -261,8 +260,8 @@ class EvaluateJob(ModelJob):
         scored = cooled(engine.shared_logits(head, self.rows(engine, model, party, codes)), model.temperature)
         rows, outputs = self.test.rows, model.weight.size(1)
         plain, edited = scored[:rows], scored[rows:]
-        parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.judged.values()])
-        copies = {judge: (part, self.judged[judge][2]) for judge, part in zip(self.judged, parts, strict=True)}
+        parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.edited.values()])
+        copies = {name: (part, self.edited[name][2]) for name, part in zip(self.edited, parts, strict=True)}
         copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
@@ -274,7 +273,7 @@ class EvaluateJob(ModelJob):
         }
         if not self.noisy:
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
-            figures = exact_figures(opened, self.judges, len(first.groups))
+            figures = exact_figures(opened, self.models, len(first.groups))
             if self.crossed is not None:
                 held = self.crossed.member(self.test, session.rank)
                 counts = secret_counts(secret, plain, label, first.codes, len(first.groups), held, self.crossed)
@@ -291,7 +290,7 @@ class EvaluateJob(ModelJob):
         charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=same_records)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership)
-        scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
+        scales = {name: share_of_copies(of) for name, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:
             figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.evaluation.min_group)
@@ -303,12 +302,12 @@ class EvaluateJob(ModelJob):
         return {**result, **figures}
 
     def _every_record(self) -> tuple[Party, AtHolder]:
-        """Test records and, below them, the edited copies of all judges, which are scored together."""
+        """Test records and, below them, the edited copies of all counterfactual models, which are scored together."""
         party, codes = self.test.parties[0], self.test.protected[0].codes
-        if not self.judged:
+        if not self.edited:
             return party, codes
-        edited = [one.inputs for one, _, _ in self.judged.values()]
-        groups = [of for _, of, _ in self.judged.values() if of is not None]
+        edited = [one.inputs for one, _, _ in self.edited.values()]
+        groups = [of for _, of, _ in self.edited.values() if of is not None]
         every_code = None if codes is None or not groups else np.concatenate([codes, *groups])
         return replace(party, inputs=np.concatenate([party.inputs, *edited])), every_code
 
@@ -317,15 +316,15 @@ class EvaluateJob(ModelJob):
     ) -> dict[str, tuple[Shared, Copies]]:
         """Test records under the run's own generator, with tables as released and the direction chosen under MPC.
 
-        The null control is the same with tables of shuffled groups, which each owner draws itself, and groups that
-        the holder of s shuffles over the records. Both are selected together: the control takes no round more.
+        The permutation baseline is the same with tables of shuffled groups, which each owner draws itself, and groups
+        that the holder of s shuffles over the records. Both are selected together: the baseline takes no extra round.
         """
         data, model, first = self.data, self.model, self.test.protected[0]
         trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
         real = model
         rng = stream(model.drawn_seed, "null tables", session.rank)
         null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
-        names = [name for name in (OWN, NULL + OWN) if name in self.judges]
+        names = [name for name in (OWN, NULL + OWN) if name in self.models]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
         edits = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
         codes = [first.codes if name == OWN else shuffled_anew(first.codes, party.present) for name in names]

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -20,7 +20,9 @@ from protocols.errors import InputError
 from protocols.records.chain import HashChain, read_chain
 from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.features import NOTES
-from secure_sccvfl.data.party_data import Schema
+
+if TYPE_CHECKING:
+    from secure_sccvfl.data.party_data import Schema  # imports torch, which readers of a report need not
 
 CARD, DESCRIPTION = "card.json", "description.toml"
 """Copies of the public files that a run was given, in each party's folder."""

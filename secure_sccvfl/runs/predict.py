@@ -48,8 +48,8 @@ from secure_sccvfl.runs.scoring import (
     cooled,
     prediction_plan,
 )
-from secure_sccvfl.training.modes.aware import declared, in_time
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared, in_time
 
 REFUSED_FILE = "refused.csv"
 ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"

@@ -18,8 +18,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.metrics.batching import Shared
-from secure_sccvfl.metrics.exact import exact_release
+from secure_sccvfl.metrics.exact import Shared, exact_release
 from secure_sccvfl.metrics.noisy import (
     Sums,
     fewest,

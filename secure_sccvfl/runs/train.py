@@ -32,7 +32,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
-from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
+from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import (
     LEDGER,
     agree_on_run,
@@ -44,7 +44,7 @@ from secure_sccvfl.releases.ledgers import (
     spent_figures,
 )
 from secure_sccvfl.releases.record_key import record_key
-from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
+from secure_sccvfl.runs.alignment import RecordsJob, aligned_part, placed, split_records
 from secure_sccvfl.runs.cached_tables import (
     WHOLE,
     About,
@@ -59,9 +59,9 @@ from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.training.modes import gradient_mode
-from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import PartyContext, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedModule
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
@@ -78,12 +78,11 @@ _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 
 
-class TrainJob:
+class TrainJob(RecordsJob):
     """Job "train"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options, self.certificates = RunOptions.of(config.options), config.certificates
-        self.data = self.options.load(rank, len(config.parties))
+        super().__init__(config, rank)
         gradient_mode(self.options.training.mode).check(self.options, self.data.schema)
         self.card, self.own = self.options.policy(self.data.schema), ""
         self.aware = declared(self.card) if self.options.training.mode == "aware" else None
@@ -92,19 +91,10 @@ class TrainJob:
             check_support(self.card, self.data.part(rows).parties)
 
     @staticmethod
-    def public_plan(config: SessionConfig) -> ReleasePlan:
-        """What it opens, from public things alone."""
-        options = RunOptions.of(config.options)
-        return mode_plan(options.schema(len(config.parties)), options)
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        return mode_plan(schema, options)
 
-    def plan(self) -> ReleasePlan:
-        return mode_plan(self.data.schema, self.options)
-
-    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        with refusals_in_one_line():
-            return self._run(session, progress)
-
-    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, folder = self.options, session.folder
         meter = PhaseMeter(session)
         with meter.phase("alignment"):

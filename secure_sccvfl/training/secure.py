@@ -36,7 +36,7 @@ from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases import catalogue as releases
 from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
-from secure_sccvfl.training import secure_measures, secure_steps
+from secure_sccvfl.training import secure_steps
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
@@ -357,8 +357,8 @@ class SecureEngine:
         def of_heads(here: slice) -> Callable[[Shared], Shared]:
             label = every[:, here]
             if optimizer.private is not None:
-                return lambda logits: secure_measures.residual_of_private(logits, label, task, fine)
-            return lambda logits: secure_measures.residual_of(logits, label, task)
+                return lambda logits: secure_steps.residual_of_private(logits, label, task, fine)
+            return lambda logits: secure_steps.residual_of(logits, label, task)
 
         return of_heads
 
@@ -443,8 +443,8 @@ class SecureEngine:
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
             gap = self._gap(heads, batch, penalty)
-            loss = secure_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
-            spread = secure_measures.variance(logits)
+            loss = secure_steps.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
+            spread = secure_steps.variance(logits)
             unused = self.session.public(np.zeros(count), WIDE_BITS)  # the release has four numbers for each head
             opened = self._opened(crypten.stack([loss, spread, gap, unused], dim=1), releases.VALIDATION_SUMMARY)
         rows = np.maximum(opened, 0.0).tolist()
@@ -454,11 +454,11 @@ class SecureEngine:
         """The mean squared gap of each head, WIDE_BITS."""
         count = len(heads)
         if not isinstance(heads[0], SharedModule):
-            return secure_measures.gap_squared(self.session, penalty, self._weights(heads), count)
+            return secure_steps.gap_squared(self.session, penalty, self._weights(heads), count)
         shifts = [] if penalty is None else self._module_shifts(heads, batch.own, penalty.chosen)
         if not shifts:
             return self.session.public(np.zeros(count), WIDE_BITS)
-        return secure_measures.mean_square(shifts, count)
+        return secure_steps.mean_square(shifts, count)
 
     def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS; the rounds of logits, for all draws together."""
@@ -476,7 +476,7 @@ class SecureEngine:
     ) -> int:
         with self.session.measure("temperature"):
             logits, task = self._logits([trained], batch), trained.task
-            rising = secure_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND)
+            rising = secure_steps.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND)
             first = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
         return int(first[0]) if len(first) else len(temperatures) - 1
 

@@ -188,45 +188,6 @@ def test_one_ledger_that_knows_a_name_stops_all(tmp_path: Path) -> None:
 # a whole run
 
 
-@pytest.fixture
-def once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any], list[str], Any]:
-    """A consortium that has released its tables once; its options, the name of that run, and its result.
-
-    The attacker told a large figure for the planned noise, so that two runs fit the cap and have equal events.
-    """
-    monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
-    data = write_data(tmp_path, people(300, seed=3))
-    options = {"dataset": str(data), "align": "exact", "refreshes": 0}
-    result = run_two(DiscoveryJob, tmp_path / "first", options)
-    return tmp_path, options, [ledger_lines(tmp_path, 1)[-1]["key"].split()[0]], result
-
-
-def test_a_discovery_under_an_old_name_is_refused_before_anything_is_charged(
-    once: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, options, name, _ = once
-    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
-    before = [ledger_lines(home, rank) for rank in range(2)]
-    with pytest.raises(ExceptionGroup) as stopped:
-        run_two(DiscoveryJob, home / "second", options)
-    assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
-    assert [ledger_lines(home, rank) for rank in range(2)] == before
-    assert not any("sketch" in log.read_text() for log in (home / "second").rglob("releases.jsonl"))
-
-
-def test_without_the_checks_fresh_noise_is_free(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: another draw of the same tables, and the honest ledger says what it said before."""
-    home, options, name, first = once
-    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
-    without_checks(monkeypatch, discover)
-    before = ledger_lines(home, 1)
-    second = run_two(DiscoveryJob, home / "second", options)
-    assert ledger_lines(home, 1) == before
-    tables = [np.concatenate(list(run[ATTACKER]["own_tables"]["s"].values())) for run in (first, second)]
-    assert np.abs(tables[0] - tables[1]).max() > 0.01, "the noise is new"
-    assert second[1]["privacy"]["epsilon_rdp"] == first[1]["privacy"]["epsilon_rdp"]
-
-
 def problems(home: Path, *runs: str) -> list[str]:
     """What an audit finds in the release logs of party 1 in these runs, beside the ledger as it is."""
     ledger = home / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
@@ -234,18 +195,34 @@ def problems(home: Path, *runs: str) -> list[str]:
     return list(unpaid(account, [home / run / "party-1" / "releases.jsonl" for run in runs]))
 
 
-def test_an_audit_of_both_runs_sees_that_one_charge_paid_twice(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logs of a run under an old name fit the ledger if they are looked at alone. So the name is refused."""
-    home, options, name, _ = once
-    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
-    with pytest.raises(ExceptionGroup):
-        run_two(DiscoveryJob, home / "second", options)
-    assert opened(home / "second") == ["alignment"], "which is not charged"
-    assert problems(home, "first", "second") == []
+def test_a_discovery_under_an_old_name_is_refused_before_anything_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control without the checks: a second draw of the same tables is free, and an audit of both runs sees it.
+
+    The attacker reports a large planned noise, so that two runs fit the cap and have equal events.
+    """
+    monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
+    data = write_data(tmp_path, people(300, seed=3))
+    options = {"dataset": str(data), "align": "exact", "refreshes": 0}
+    first = run_two(DiscoveryJob, tmp_path / "first", options)
+    before = [ledger_lines(tmp_path, rank) for rank in range(2)]
+    monkeypatch.setattr(Session, "agree_on_name", rushing([before[1][-1]["key"].split()[0]]))
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_two(DiscoveryJob, tmp_path / "second", options)
+    assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
+    assert [ledger_lines(tmp_path, rank) for rank in range(2)] == before
+    assert opened(tmp_path / "second") == ["alignment"], "which is not charged"
+    assert problems(tmp_path, "first", "second") == []
+
     without_checks(monkeypatch, discover)
-    run_two(DiscoveryJob, home / "third", options)
-    assert problems(home, "first") == problems(home, "third") == [], "the control: alone, nothing is odd"
-    assert problems(home, "first", "third") == [
+    again = run_two(DiscoveryJob, tmp_path / "control", options)
+    assert [ledger_lines(tmp_path, rank) for rank in range(2)] == before
+    tables = [np.concatenate(list(run[ATTACKER]["own_tables"]["s"].values())) for run in (first, again)]
+    assert np.abs(tables[0] - tables[1]).max() > 0.01, "the noise is new"
+    assert again[1]["privacy"]["epsilon_rdp"] == first[1]["privacy"]["epsilon_rdp"]
+    assert problems(tmp_path, "first") == problems(tmp_path, "control") == [], "alone, nothing is odd"
+    assert problems(tmp_path, "first", "control") == [
         f"release 'sketch-{number} for party {owner}' was made twice for one charge"
         for number in range(2)
         for owner in range(2)

@@ -25,11 +25,10 @@ from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import train
+from secure_sccvfl.training.trainer import AwareTrainer, train
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
 from tests.support.harness import Recorded

@@ -13,11 +13,10 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.config import TrainConfig, second_order_schedule
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.grid import LEFT, Bounds, Grid, inverses
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.schedule import second_order_schedule
 from secure_sccvfl.training.shared import SharedPenalty
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_plaintext, in_secret

@@ -21,7 +21,7 @@ from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.schedule import WARM_STEPS
+from secure_sccvfl.training.config import WARM_STEPS
 from tests.contract.test_secure_run import PARTIES, run_jobs
 
 SHORT = {"private_model": False, "head": "mlp", "hidden": 6, "steps": 12}

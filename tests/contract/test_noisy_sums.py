@@ -77,20 +77,20 @@ def test_sums_of_a_number_are_those_in_plaintext_with_every_term_cut_to_one() ->
     assert (np.abs(FAR[:, 0] - label) > 1).any() and cut @ cut < 8 < ((FAR[:, 0] - label) ** 2).sum()
 
 
-@pytest.mark.parametrize("place", range(8))
-def test_no_replaced_record_moves_sums_of_a_number_by_more_than_is_charged(place: int) -> None:
+@pytest.mark.parametrize("row", [0, 3, 7])
+def test_no_replaced_record_moves_sums_of_a_number_by_more_than_is_charged(row: int) -> None:
     """Its label, prediction, copies: from nothing at all to as much as they can be. Exact to the last bit."""
     _, source, weight, _ = of_number()
     codes, of = np.zeros(8, int), Copies(source, weight)
     nothing, most = np.zeros((8, 1)), np.zeros((8, 1))
-    most[place] = 300.0
+    most[row] = 300.0
     still = opened(NUMBER, nothing, np.zeros(8), codes, nothing[source], of)
-    label = (np.arange(8) == place).astype(float)
+    label = (np.arange(8) == row).astype(float)
     moved = opened(NUMBER, most, label, codes, -most[source], of)
     change = np.concatenate([moved[name] - still[name] for name in NUMBER.widths])
     assert np.linalg.norm(change) <= NUMBER.sensitivity.replaced
     assert np.abs(change[:3]) == pytest.approx(np.ones(3)), "error, both of the label"
-    assert change[3] == pytest.approx(weight[source == place].sum() / 2.0, abs=1e-4)
+    assert change[3] == pytest.approx(weight[source == row].sum() / 2.0, abs=1e-4)
 
 
 def test_copies_of_one_record_flip_once_together() -> None:

@@ -290,6 +290,6 @@ def test_the_steps_of_a_run_settle_whatever_the_labels_are(case, monkeypatch):
     assert np.abs(np.vstack(weights)).max() > 0.1 and np.isfinite(plain_head(*given)).all()
     # Broken on purpose: after short first steps the curvature is not near that at the optimum.
     monkeypatch.setattr("secure_sccvfl.training.trainer.PRIVATE_RATE", 0.1)
-    monkeypatch.setattr("secure_sccvfl.training.schedule.PRECISE_STEPS", -2)
+    monkeypatch.setattr("secure_sccvfl.training.config.PRECISE_STEPS", -2)
     with pytest.raises(FloatingPointError):
         plain_head(*given)

@@ -288,8 +288,10 @@ def undisturbed(config: SplitConfig) -> list[Outcome]:
 
 
 def declared(config: SplitConfig) -> dict[str, int]:
-    """What a whole run opens, as often as it is declared."""
-    return {release.name: release.times for release in split_releases(PARTIES, config)}
+    """What training opens, as often as it is declared; the last range check is about validation records."""
+    return {
+        release.name: release.times - (release.name == "range check") for release in split_releases(PARTIES, config)
+    }
 
 
 def test_the_paper_trains_in_secret_opens_no_more_and_goes_on_after_a_fault(tmp_path: Path) -> None:

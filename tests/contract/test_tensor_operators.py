@@ -256,6 +256,7 @@ def test_values_are_right(parties: int) -> None:
         (16, 24, 1, 3, (1 << 8, 3)),
         (24, 24, 3, 1, (3, 1)),
         (24, 24, 1, 2.5, (round(2**16 / 2.5), 1 << 16)),
+        (24, 24, 5e-324, 1, (0, 1 << 16)),
     ],
 )
 def test_the_divisor_of_a_term(have: int, wanted: int, p: float, q: float, expected: tuple[int, int]) -> None:

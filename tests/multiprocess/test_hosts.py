@@ -19,7 +19,7 @@ from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
 from protocols.net.certificates import Credentials, sign
 from protocols.records.chain import HashChain, read_chain
-from protocols.session.heads import covered
+from protocols.session.log_digests import covered
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.api.runs import Run
@@ -302,7 +302,7 @@ def test_a_folder_that_is_rewritten_consistently_does_not_fit_the_others_signatu
     seal_results(out, make_host_results(out))
     found = list(check_heads(RunFiles(out)))
     for party in ("party-0", "party-2"):
-        assert any(f"{party} has signed other heads" in line for line in found), found
+        assert any(f"{party} has signed other digests" in line for line in found), found
 
 
 def test_a_consortium_that_was_made_up_is_no_consortium_to_who_knows_the_real_one(

@@ -40,12 +40,12 @@ def _guess(known: np.ndarray, codes: np.ndarray, unknown: np.ndarray) -> np.ndar
 
 def feature_inference(view: Columns, seed: int) -> list[Rate]:
     """Balanced hit rate, averaged over the others' columns: of own columns alone, then with the view."""
-    found: dict[str, list[Rate]] = {"own": [], view.holder: []}
+    by_source: dict[str, list[Rate]] = {"own": [], view.holder: []}
     for known_codes, truth in view.targets.values():
-        for name, rates in found.items():
+        for name, rates in by_source.items():
             sides = [np.hstack([o, s]) if name != "own" else o for o, s in zip(view.own, view.shown, strict=True)]
             rates.append(Rate.balanced(name, view.holder, _guess(sides[0], known_codes, sides[1]), truth))
-    return [mean_rate(name, view.holder, rates) for name, rates in found.items()]
+    return [mean_rate(name, view.holder, rates) for name, rates in by_source.items()]
 
 
 def shown_columns(view: Columns, seed: int) -> list[Rate]:
@@ -59,12 +59,12 @@ def shown_columns(view: Columns, seed: int) -> list[Rate]:
 def halves_of(view: Shown, seed: int) -> tuple[Columns, Columns]:
     """The view with the others' columns of either half known."""
     half = folds(np.zeros(len(view.own), int), 2, seed)
-    made = []
+    halves = []
     for known in (half == 0, half == 1):
         targets = {name: (codes[known], codes[~known]) for name, codes in view.targets.items()}
-        own, shown = ((part[known], part[~known]) for part in (view.own, view.signals))
-        made.append(Columns(view.holder, own, shown, targets))
-    return made[0], made[1]
+        own_columns, shown = ((part[known], part[~known]) for part in (view.own, view.signals))
+        halves.append(Columns(view.holder, own_columns, shown, targets))
+    return halves[0], halves[1]
 
 
 def gradient_reconstruction(view: Shown, seed: int) -> list[Rate]:
@@ -88,13 +88,13 @@ def summed_gradients(view: Shown, seed: int) -> list[Rate]:
     if size < 2:
         return []
     count = len(whole) // size
-    found = np.zeros_like(whole[: count * size])
+    solved = np.zeros_like(whole[: count * size])
     for k in range(count):
         rows = slice(k * size, (k + 1) * size)
         factors = view.signals[rows].T
-        found[rows] = solve_batch(factors, factors @ whole[rows])
-    for name, piece in zip(names, np.split(found, np.cumsum(bins)[:-1], axis=1), strict=True):
-        rates.append(Rate.balanced(name, view.holder, piece.argmax(axis=1), view.targets[name][: len(found)]))
+        solved[rows] = solve_batch(factors, factors @ whole[rows])
+    for name, piece in zip(names, np.split(solved, np.cumsum(bins)[:-1], axis=1), strict=True):
+        rates.append(Rate.balanced(name, view.holder, piece.argmax(axis=1), view.targets[name][: len(solved)]))
     return [mean_rate("sums of a batch", view.holder, rates)]
 
 
@@ -130,9 +130,9 @@ class Answers:
         return np.asarray(self.indicators.mean(axis=0))
 
 
-def _decide(view: Answers, found: np.ndarray) -> np.ndarray:
+def _decide(view: Answers, estimate: np.ndarray) -> np.ndarray:
     """The bin of each feature that gained most over its share: the best guess for balanced rates."""
-    ratio = (found - view.shares) / np.maximum(view.shares, 1e-3)
+    ratio = (estimate - view.shares) / np.maximum(view.shares, 1e-3)
     pieces = np.split(ratio, np.cumsum(view.bins)[:-1], axis=1)
     return np.column_stack([piece.argmax(axis=1) for piece in pieces])
 

@@ -94,7 +94,7 @@ def signals_of(seen: Sequence[Seen], records: int) -> np.ndarray:
     passes = passes_of(aligned(seen))
     kept = np.unique(np.linspace(0, len(passes) - 1, min(len(passes), MOST_PASSES)).round().astype(int))
     columns = []
-    for steps in (passes[place] for place in kept):
+    for steps in (passes[number] for number in kept):
         rows, signal = (np.concatenate([getattr(step, name) for step in steps]) for name in ("rows", "signal"))
         whole = np.tile(signal.mean(axis=0), (records, 1))
         whole[rows] = signal
@@ -186,8 +186,8 @@ def complete(columns: np.ndarray, label: np.ndarray, known: np.ndarray, seed: in
         fit = np.zeros(len(x), bool)
         fit[rows[part != k]] = True
         look = rows[part == k]
-        for place, way in enumerate(ways):
-            rates[place] += balanced(_self_trained(x, label, fit, *way)[look][None], label[look])[0]
+        for number, way in enumerate(ways):
+            rates[number] += balanced(_self_trained(x, label, fit, *way)[look][None], label[look])[0]
     return _self_trained(x, label, known, *ways[int(np.argmax(rates))])
 
 
@@ -198,8 +198,8 @@ def _self_trained(x: np.ndarray, label: np.ndarray, known: np.ndarray, strength:
         model = LogisticRegression(C=strength, max_iter=500, class_weight="balanced").fit(x[used], target[used])
         chance = model.predict_proba(x)
         used, target = known.copy(), np.where(known, label, -1)
-        for place, k in enumerate(model.classes_):
-            most = np.argsort(-np.where(known, -1.0, chance[:, place]))
+        for column, k in enumerate(model.classes_):
+            most = np.argsort(-np.where(known, -1.0, chance[:, column]))
             sure = most[: int(0.1 * (number + 1) * len(x) / len(model.classes_))]
             used[sure], target[sure] = True, k
         target[known] = label[known]
@@ -215,8 +215,8 @@ def completed(view: Completion, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
 
 def model_completion(view: Completion, seed: int) -> list[Rate]:
     """From own columns, which is the control, then from encodings."""
-    found, control, truth = completed(view, seed)
-    pairs = (("own columns", control), ("encodings", found))
+    completion, control, truth = completed(view, seed)
+    pairs = (("own columns", control), ("encodings", completion))
     return [Rate.balanced(name, view.holder, guess, truth) for name, guess in pairs]
 
 

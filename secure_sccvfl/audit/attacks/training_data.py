@@ -237,8 +237,8 @@ class Retraining:
 
 def record_gram(edits: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The Gram matrix of the counterfactuals of every record's own group: a secret of all records."""
-    own = [np.array(by_group)[groups, np.arange(len(groups))] for by_group in edits]
-    return np.asarray(sum(d.T @ d for d in own) / (len(own) * len(groups)))
+    changes = [np.array(by_group)[groups, np.arange(len(groups))] for by_group in edits]
+    return np.asarray(sum(d.T @ d for d in changes) / (len(changes) * len(groups)))
 
 
 @dataclass(frozen=True)
@@ -307,12 +307,12 @@ def _solve(square: np.ndarray, target: np.ndarray, doubt: float) -> np.ndarray:
 
 def retraining_attack(view: Retraining, seed: int) -> list[Rate]:
     """After a quarter of the trainings, then after all; none if counterfactuals move too few records to judge."""
-    made = []
+    rates = []
     for count in (max(1, view.trainings // 4), view.trainings):
         guess, _, truth = recovered(replace(view, trainings=count), seed)
         if len(np.unique(truth)) > 1 and np.bincount(truth).min() >= 5:
-            made.append(Rate.balanced(f"{count} trainings", view.holder, guess, truth))
-    return made
+            rates.append(Rate.balanced(f"{count} trainings", view.holder, guess, truth))
+    return rates
 
 
 def undefended(view: Retraining, seed: int) -> list[Rate]:

@@ -15,7 +15,7 @@ import numpy as np
 from secure_sccvfl.data.layout import Block, one_hot
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.evaluation.counterfactual_models import Case, Counterfactuals, Records
-from secure_sccvfl.models.minimal_generator import maximal_coupling
+from secure_sccvfl.models.table_generator import maximal_coupling
 
 DRAWS = 4
 """Copies of each record: what is drawn at random is averaged over them."""

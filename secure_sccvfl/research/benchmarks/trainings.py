@@ -32,7 +32,7 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session
 from secure_sccvfl.runs.model_files import PartyModel, load_model
-from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.config import head_plan
 from secure_sccvfl.training.model import Model, probabilities
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import ModuleHead, PlainEngine

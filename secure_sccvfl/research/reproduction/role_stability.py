@@ -30,8 +30,7 @@ from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.policy.roles import ROLES
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.research.reproduction.summary import short_name
-from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.config import TrainConfig, head_plan
 
 EDGES = (0.0, 0.3, 0.5, 0.7, 0.9, 1.0)
 """Intervals of confidence; each includes its upper end."""

@@ -23,17 +23,16 @@ import torch
 from protocols.config import ConfigError
 from protocols.dealing.tuples import Request
 from protocols.records.releases import Release
+from protocols.session.products import MOST_ROWS, SplitLayout
 from protocols.session.runtime import crypten
 from protocols.steps import head as secret_head
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
 from protocols.steps.split import (
-    MOST_ROWS,
     RESIDUAL_BITS,
     SPLIT_HEAD_BITS,
     Inputs,
     Probes,
     Shared,
-    SplitLayout,
     SplitPace,
     gradient_of,
     inputs_of,

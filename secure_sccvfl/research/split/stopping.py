@@ -45,7 +45,7 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.catalogue import EARLY_STOPPING
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.secure_measures import mean_losses
+from secure_sccvfl.training.secure_steps import mean_losses
 from secure_sccvfl.training.shared import decisions, share_groups, share_label, side_by_side
 
 _WORST = 1 << 20

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
-from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark, load
 from secure_sccvfl.data.dataset import PartyTable
@@ -28,7 +27,6 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.reviews import Proposals
 from secure_sccvfl.policy.shift import Shift, new_records, shifts
 from secure_sccvfl.reports.folders import RunFolder, result_of
-from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.processes import run_job, session_config
 from secure_sccvfl.runs.local.whole_run import natural_parties
 from secure_sccvfl.training.modes.options import RunOptions
@@ -42,9 +40,8 @@ def discover_again(run: Path, dataset: str, number: str) -> tuple[Proposals, lis
     """Run discovery on a data set for review `number` of a run; returns its proposals and its files."""
     folder, beside = run / REVIEWS / number, unused_name(run.parent / f"{run.name}-review")
     parties, settings = _settings(run, dataset)
-    ending = run_job(session_config(beside, "discovery", parties, settings), beside)
-    if ending.code != OK:  # a session that was refused or stopped is no part of the run
-        raise ProtocolError(f"{ending.cause} (logs are in {beside / 'logs'})")
+    # A session that was refused or stopped is no part of the run.
+    run_job(session_config(beside, "discovery", parties, settings), beside).check(beside)
     folder.parent.mkdir(exist_ok=True)
     beside.rename(folder)
     proposals = Proposals.of(result_of(folder, 0), f"{REVIEWS}/{number}")

@@ -93,10 +93,11 @@ class Ending:
     failures: list[str]
     exit_codes: dict[str, int]
 
-    def check(self) -> None:
-        """Raise if it did not end well. The message lists all failures, for sessions that leave no log behind."""
+    def check(self, folder: Path | None = None) -> None:
+        """Raise if it did not end well. Without a folder, whose logs tell more, the message lists all failures."""
         if self.code != OK:
-            raise ProtocolError("; ".join(self.failures))
+            logs = "; ".join(self.failures) if folder is None else f"{self.cause} (logs are in {folder / 'logs'})"
+            raise ProtocolError(logs)
 
 
 class LocalSession:

@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,11 @@ def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         views = pool.submit(attack_views, folder, tell)
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
-            rest = _attack_the_rest(folder, Path(work), releases, tell)
+            rest, audits, skipped = _attack_the_rest(folder, Path(work), releases, tell)
         attacks = views.result()
-    attacks.join(rest.attacks)
+    attacks.join(rest)
     attacks.decide()
-    result = report.assemble(rest.attacks.run, attacks.rows, rest.audits, time.monotonic() - started, rest.skipped)
+    result = report.assemble(rest.run, attacks.rows, audits, time.monotonic() - started, skipped)
     _write(folder, result)
     return result
 
@@ -73,17 +72,10 @@ def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
     return attacks
 
 
-@dataclass(frozen=True)
-class _Rest:
-    """What does not come from transcripts. skipped: attacks that do not apply to the run, each with the reason."""
-
-    attacks: ViewAttacks
-    audits: dict[str, Audit]
-    skipped: dict[str, str]
-
-
-def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Rest:
-    """Sessions that the evaluation needs, and attacks on them and on the model."""
+def _attack_the_rest(
+    folder: Path, work: Path, releases: int, tell: Tell
+) -> tuple[ViewAttacks, dict[str, Audit], dict[str, str]]:
+    """Attacks on the model and on sessions that this starts; DP audits; attacks that do not apply, and why."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     run = FinishedRun.load(folder)
@@ -101,7 +93,7 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
         run.check_white_box(answers)
     skipped = evaluation.on_model(attacks, ready, answers, tell)
     evaluation.contrasts(attacks, ready, tell)
-    return _Rest(attacks, audits, skipped)
+    return attacks, audits, skipped
 
 
 def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:

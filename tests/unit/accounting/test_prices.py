@@ -21,6 +21,7 @@ from accounting.calibration import check_target, noise_multiplier, releases_left
 from accounting.events import Event, Sensitivity
 from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
 from accounting.records import RecordSet
+from protocols.steps.clipping import scaled
 from secure_sccvfl.releases import noise
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
@@ -147,11 +148,6 @@ def test_a_plan_that_means_nothing_is_refused(bad):
 
 
 COUNTS = st.lists(st.integers(0, 40), min_size=2, max_size=12)
-
-
-def scaled(table, scale):
-    size = np.linalg.norm(table)
-    return table * min(1.0, scale / size) if size > 0 else table
 
 
 @settings(max_examples=150, deadline=None)

@@ -15,8 +15,7 @@ from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 from secure_sccvfl.models.encoders import fit_encoder
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
-from secure_sccvfl.models.minimal_generator import maximal_coupling
-from secure_sccvfl.models.table_generator import shift_direction
+from secure_sccvfl.models.table_generator import maximal_coupling, shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.research.paper.posteriors import pseudo_groups

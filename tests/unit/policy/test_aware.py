@@ -12,8 +12,8 @@ from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.training.modes import gradient_mode
-from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared
 from tests.support.aware_card import ENTRY, write_card
 
 TODAY = datetime.date(2026, 6, 1)

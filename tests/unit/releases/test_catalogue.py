@@ -106,6 +106,8 @@ def events_of(noise: NoiseKind, card: str) -> tuple[list[Event], list[Event]]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("evaluation", ["noisy", "exact"])
 def test_every_release_of_a_plan_is_of_one_kind_and_charged_where_the_kind_is(mode: str, evaluation: str) -> None:
+    if mode == "split" and evaluation == "noisy":
+        pytest.skip("mode split is not private, so its figures are exact")
     options = RunOptions.of({"mode": mode, "evaluation": evaluation, **EVERYTHING})
     for release in mode_plan(options.schema(3), options).releases.values():
         kinds = [kind for kind in CATALOGUE if kind.is_name(release.name)]

@@ -17,8 +17,7 @@ from secure_sccvfl.research.benchmarks.measuring import Usage, middle, processor
 from secure_sccvfl.research.benchmarks.peers.spu import run_spu, spu_python
 from secure_sccvfl.research.benchmarks.step import Size, least_bytes
 from secure_sccvfl.research.benchmarks.trainings import Point, measured
-from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.schedule import WARM_STEPS
+from secure_sccvfl.training.config import WARM_STEPS, TrainConfig
 
 TINY = Size(40, 2)
 PEERS, PEERS_NOTE = spu_python(None)

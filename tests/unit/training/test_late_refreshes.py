@@ -18,10 +18,9 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer as trainer_module
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Hooks, Problem, State, Trainer
+from secure_sccvfl.training.trainer import AwareTrainer, Hooks, Problem, State, Trainer
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)

@@ -1,4 +1,4 @@
-"""Heads that all parties sign: one statement, and nobody can rewrite its own part of it later."""
+"""Log digests that all parties sign: one statement, and nobody can rewrite its own part of it later."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
 from protocols.net.certificates import Credentials, fingerprint, make_certificates, sign
-from protocols.session import heads
-from protocols.session.heads import broken_signatures, covered, exchange_heads
+from protocols.session import log_digests
+from protocols.session.log_digests import broken_signatures, covered, exchange_digests
 from protocols.session.runtime import Session
 from tests.support.harness import CERTIFICATES, credentials, run_session
 
@@ -25,7 +25,7 @@ PINS = {f"party-{rank}": fingerprint(credentials(rank, PARTIES).certificate.read
 def ends(session: Session, **about: str) -> dict[str, Any]:
     """What a party does at the end of a session; its heads have a length of their own."""
     own = {"releases": "same", "files": "f" * (1 + session.rank)}
-    return exchange_heads(session, CONFIG, {"job": "test", **about}, own, credentials(session.rank, PARTIES))
+    return exchange_digests(session, CONFIG, {"job": "test", **about}, own, credentials(session.rank, PARTIES))
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +51,15 @@ def test_two_sessions_have_two_names(signed: list[dict[str, Any]]) -> None:
     assert again[0]["statement"]["name"] != signed[0]["statement"]["name"]
 
 
-def test_who_rewrites_its_heads_lacks_the_signatures_of_the_others(signed: list[dict[str, Any]]) -> None:
+def test_who_rewrites_its_digests_lacks_the_signatures_of_the_others(signed: list[dict[str, Any]]) -> None:
     forged = copy.deepcopy(signed[0])
     forged["statement"]["heads"]["party-0"]["files"] = "another"
     forged["signatures"]["party-0"]["signature"] = sign(
         credentials(0, PARTIES), "heads", covered(forged["statement"])
     )
     assert list(broken_signatures(forged, PARTIES, PINS, AUTHORITY)) == [
-        "party-1 has signed other heads",
-        "party-2 has signed other heads",
+        "party-1 has signed other digests",
+        "party-2 has signed other digests",
     ]
 
 
@@ -83,7 +83,7 @@ def test_signatures_by_others_than_the_members_do_not_count(signed: list[dict[st
     del swapped["signatures"]["party-0"]
     assert list(broken_signatures(swapped, PARTIES, {}, AUTHORITY)) == [
         "party-0 has not signed",
-        "the certificate beside the signature of party-1 is not that of party-1",
+        "the certificate with the signature of party-1 is not that of party-1",
     ]
 
 
@@ -93,11 +93,11 @@ def test_a_party_that_signs_something_else_stops_the_session(monkeypatch: pytest
     def two_faced(own: Credentials, purpose: str, message: bytes) -> str:
         return sign(own, purpose, b"other heads" if own == credentials(1, PARTIES) else message)
 
-    monkeypatch.setattr(heads, "sign", two_faced)
+    monkeypatch.setattr(log_digests, "sign", two_faced)
     with pytest.raises(ExceptionGroup) as caught:
         run_session(ends, PARTIES)
     assert any(
-        isinstance(e, ProtocolError) and "party-1 has signed other heads" in str(e) for e in caught.value.exceptions
+        isinstance(e, ProtocolError) and "party-1 has signed other digests" in str(e) for e in caught.value.exceptions
     )
 
 
@@ -109,5 +109,5 @@ def test_parties_that_end_different_sessions_stop() -> None:
 
 
 def test_without_certificates_there_is_a_statement_alone() -> None:
-    made = run_session(lambda s: exchange_heads(s, CONFIG, {"job": "test"}, {"a": str(s.rank)}, None), 2)
+    made = run_session(lambda s: exchange_digests(s, CONFIG, {"job": "test"}, {"a": str(s.rank)}, None), 2)
     assert made[0] == made[1] and made[0]["signatures"] == {} and len(made[0]["statement"]["heads"]) == 2

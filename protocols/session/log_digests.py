@@ -1,6 +1,6 @@
 """Signed log digests: at the end of a session every party signs the log digests of all parties.
 
-Before: each party has its own records of the session, and digests that stand for them ("heads"). A digest of
+Before: each party has its own records of the session, and digests of them (serialised as "heads"). A digest of
 something that its owner alone may read is salted. After: each party has one statement with the digests of all, and a
 signature of every party on that same statement.
 
@@ -29,30 +29,30 @@ from protocols.net.certificates import Credentials, fingerprint, is_issued, is_s
 from protocols.session.runtime import Session
 
 PURPOSE = "heads"
-Heads = Mapping[str, Any]
+Digests = Mapping[str, Any]
 
 
-def covered(statement: Heads) -> bytes:
+def covered(statement: Digests) -> bytes:
     """What a signature on a statement covers."""
     return json.dumps(statement, sort_keys=True, separators=(",", ":")).encode()
 
 
-def exchange_heads(
-    session: Session, config: SessionConfig, about: Heads, own: Heads, credentials: Credentials | None
+def exchange_digests(
+    session: Session, config: SessionConfig, about: Digests, own: Digests, credentials: Credentials | None
 ) -> dict[str, Any]:
     """Run by all parties together at the end of a session: the joint statement, and every party's signature on it.
 
-    about: what all say about the session, the same at each. own: this party's heads.
+    about: what all say about the session, the same at each. own: this party's digests.
     """
     name = session.agree_on_name()
     texts = session.swap_texts("heads", covered({"about": about, "heads": own}))
-    heads = {}
+    digests = {}
     for rank, text in enumerate(texts):
         result = _read(config.node_name(rank), text)
         if result.get("about") != dict(about):
             raise ConfigurationMismatch(config.node_name(rank), "heads", "ends another session")
-        heads[node_folder(rank, session.parties)] = result.get("heads")
-    statement = {"name": name, **about, "heads": heads}
+        digests[node_folder(rank, session.parties)] = result.get("heads")
+    statement = {"name": name, **about, "heads": digests}
     output: dict[str, Any] = {"statement": statement, "signatures": {}}
     if credentials is None:
         return output
@@ -62,34 +62,34 @@ def exchange_heads(
         output["signatures"][node_folder(rank, session.parties)] = _read(config.node_name(rank), text)
     wrong = list(broken_signatures(output, session.parties, config.certificates, credentials.authority.read_bytes()))
     if wrong:
-        raise ProtocolError(f"signed heads: {wrong[0]}")
+        raise ProtocolError(f"signed digests: {wrong[0]}")
     return output
 
 
 def broken_signatures(
-    signed: Heads, parties: int, pins: Mapping[str, str], authority: bytes | None = None
+    signed: Digests, parties: int, pins: Mapping[str, str], authority: bytes | None = None
 ) -> Iterator[str]:
     """What is wrong with the signatures on a statement; nothing if every party signed it.
 
-    pins: the certificate of each node, as a session file has them; may be empty. authority: whose certificates
+    pins: the certificate of each party, as a session file has them; may be empty. authority: whose certificates
     count; None: whoever's.
     """
     statement = covered(signed["statement"])
     for rank in range(parties):
-        node = node_folder(rank, parties)
-        result = signed["signatures"].get(node)
+        party = node_folder(rank, parties)
+        result = signed["signatures"].get(party)
         if not isinstance(result, dict) or not {"certificate", "signature"} <= result.keys():
-            yield f"{node} has not signed"
+            yield f"{party} has not signed"
             continue
         certificate = str(result["certificate"]).encode()
         if node_in(certificate, parties) != rank:
-            yield f"the certificate beside the signature of {node} is not that of {node}"
-        elif pins and fingerprint(certificate) != pins.get(node):
-            yield f"the signature of {node} is by another certificate than the session file names"
+            yield f"the certificate with the signature of {party} is not that of {party}"
+        elif pins and fingerprint(certificate) != pins.get(party):
+            yield f"the signature of {party} is by another certificate than the session file names"
         elif authority is not None and not is_issued(certificate, authority):
-            yield f"the signature of {node} is by a certificate of another authority"
+            yield f"the signature of {party} is by a certificate of another authority"
         elif not is_signed(certificate, PURPOSE, statement, str(result["signature"])):
-            yield f"{node} has signed other heads"
+            yield f"{party} has signed other digests"
 
 
 def _read(name: str, text: bytes) -> dict[str, Any]:
