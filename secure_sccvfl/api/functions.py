@@ -26,7 +26,7 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.mechanisms import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise

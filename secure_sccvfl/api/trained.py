@@ -19,12 +19,10 @@ from threadpoolctl import threadpool_limits
 from secure_sccvfl.api.frames import read_records
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import codes_of
-from secure_sccvfl.evaluation.baselines import majority, predictor_of
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
-from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of
+from secure_sccvfl.evaluation.methods import Prepared, majority, own_rows, predictor_of
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
-from secure_sccvfl.evaluation.prepared import Prepared, own_rows
-from secure_sccvfl.evaluation.scoring import ScoringSet
+from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, flat, group_table, logits_of
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
 from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.training.model import probabilities

@@ -47,9 +47,8 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
-from secure_sccvfl.evaluation.summary import interval
+from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, train_plainly
+from secure_sccvfl.evaluation.scoring import interval
 from secure_sccvfl.evaluation.views import LinearModel, codes_of, gram_noise, model_views, white_box_view
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.modes import MODES

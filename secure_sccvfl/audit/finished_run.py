@@ -45,7 +45,7 @@ from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
-from secure_sccvfl.evaluation.baselines import affine_white_box
+from secure_sccvfl.evaluation.methods import affine_white_box
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
 from secure_sccvfl.releases.catalogue import GRADIENT
 from secure_sccvfl.reports.folders import RunFolder

@@ -43,7 +43,7 @@ class Party:
         return Party(self.rank, self.name, self.layout, self.inputs[rows], present)
 
     @property
-    def known(self) -> Party:
+    def with_record(self) -> Party:
         """The rows with a record, for what a party fits or measures alone."""
         return self if self.present is None else replace(self.take(self.present), present=None)
 

@@ -33,8 +33,8 @@ class DiscoveryConfig:
     score. "tri-partition" is section 3.2 of the paper, for score "paper": the first `rho_m` by HSIC are descendants,
     and the first `rho_p` of these by probability gap are proxies. With `per_party` fractions are taken within the
     features of each party, as in the paper. After a refresh a feature keeps its role unless the evidence is clear by
-    `hysteresis`: scores and p-values of those that had been found are that much stronger, of the others weaker, so
-    the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
+    `hysteresis`: scores and p-values of earlier descendants are that much stronger, of the others weaker, so the
+    false-discovery rate is at most 1 + `hysteresis` times `fdr`.
     `score`: "hsic" is computed under MPC from noisy tables and opened to all (`scores.py`). The others are
     announced by owners of tables: "stable" weighs groups by their size and allows for noise, "paper" is the paper's
     S_j (`scores.paper_scores`). `conditional` and `gain` add what a feature shows beyond its owner's other columns:
@@ -131,7 +131,7 @@ def combined(measures: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
-    """Features found at this false-discovery rate."""
+    """Features that are discoveries at this false-discovery rate."""
     ordered = sorted(p_values, key=lambda k: (p_values[k], k))
     passed = [rank for rank, k in enumerate(ordered, start=1) if p_values[k] <= level * rank / len(ordered)]
     return set(ordered[: max(passed, default=0)])
@@ -199,8 +199,8 @@ def decide(
     roles = Roles(proposed)
     by_card = () if card is None else tuple(sorted(card.decisions))
     if card is not None:
-        untold = {k: v for k, v in card.roles.of.items() if k in (owners or {}) and k not in proposed}
-        roles = card.apply(Roles({**proposed, **untold}))
+        unproposed = {k: v for k, v in card.roles.of.items() if k in (owners or {}) and k not in proposed}
+        roles = card.apply(Roles({**proposed, **unproposed}))
         for k in by_card:
             if k in proposed and roles.of[k] != proposed[k]:
                 log.append(f"{k}: {proposed[k]} -> {roles.of[k]} by card: {card.decisions[k].reason}")
@@ -232,7 +232,7 @@ def confidence(
 
 
 def interventional_check(
-    finding: RoleAssignment,
+    assignment: RoleAssignment,
     fixed_moved: Mapping[str, float],
     edited_moved: Mapping[str, float],
     decided: Collection[str] = (),
@@ -244,7 +244,7 @@ def interventional_check(
     broken = sorted(k for k, v in fixed_moved.items() if v != 0.0)
     if broken:
         raise RuntimeError(f"a generator changed features that must stay fixed: {broken}")
-    idle = sorted(k for k, v in edited_moved.items() if v == 0.0 and finding.roles.of[k] == "M")
+    idle = sorted(k for k, v in edited_moved.items() if v == 0.0 and assignment.roles.of[k] == "M")
     freed = tuple(k for k in idle if k not in decided)
     log = [f"{k}: {'M -> N' if k in freed else 'M by card, kept'}, does not respond to a change of s" for k in idle]
-    return replace(finding, roles=finding.roles.with_role("N", freed), log=(*finding.log, *log))
+    return replace(assignment, roles=assignment.roles.with_role("N", freed), log=(*assignment.log, *log))

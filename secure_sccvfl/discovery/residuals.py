@@ -212,7 +212,7 @@ def residual_scores(
     """
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
-        columns.update(party.residual_features(seed, other.known.inputs))
+        columns.update(party.residual_features(seed, other.with_record.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     statistic = ResidualDependence(RESIDUALS.charged_as(), KERNEL_FEATURES)
     moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)
@@ -229,7 +229,7 @@ def residual_sums(
     """One release of the sums of both halves of residuals by group (2 x groups each), like `residual_scores`."""
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
-        columns.update(party.residual_halves(other.known.inputs))
+        columns.update(party.residual_halves(other.with_record.inputs))
     sensitivity = joint_norm(MOMENT_GRID, features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     statistic = GroupSums(RISK_GAINS.charged_as(), sensitivity, HALVES)

@@ -21,9 +21,8 @@ from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
-from secure_sccvfl.evaluation.baselines import linear_head
-from secure_sccvfl.evaluation.metrics import Predictor, logits_of
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.methods import Fitted, Prepared, linear_head
+from secure_sccvfl.evaluation.scoring import Predictor, logits_of
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.models.table_generator import shift_direction

@@ -84,8 +84,8 @@ GENERATORS: Registry[Callable[[Material, GeneratorConfig, int], Generator]] = Re
     "generator",
     {
         "minimal": "secure_sccvfl.models.table_generator:MinimalGenerator",
-        "moments": "secure_sccvfl.research.paper.moments_generator:MomentsGenerator",
-        "masked": "secure_sccvfl.research.paper.masked_generator:fit_masked_generator",
+        "moments": "secure_sccvfl.research.paper.generators:MomentsGenerator",
+        "masked": "secure_sccvfl.research.paper.generators:fit_masked_generator",
     },
 )
 """By name: from a party's material, the settings and a seed to its generator."""

@@ -27,8 +27,7 @@ from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.examples import cells, decoded
-from secure_sccvfl.evaluation.explained import DRAWS, OURS, PLAIN, explained, most_frequent, moves
+from secure_sccvfl.evaluation.examples import DRAWS, OURS, PLAIN, cells, decoded, explained, most_frequent, moves
 from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card

@@ -19,8 +19,14 @@ from typing import Any
 
 from accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent
 from accounting.tables import Table
-from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN, RUN_MODELS
-from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    LEAST_AUC,
+    MOST_MMD,
+    MOST_NULL,
+    OWN,
+    RUN_MODELS,
+)
 from secure_sccvfl.metrics.rates import wilson
 from secure_sccvfl.reports.results import Frontier, Point, Rate, Report, Span
 

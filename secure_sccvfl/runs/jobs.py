@@ -23,10 +23,10 @@ Progress = Callable[[str, int, int], None]
 
 JOBS = {
     "align": "runs.alignment:AlignJob",
-    "bench-align": "research.benchmarks.alignment:AlignmentBenchmark",
-    "bench-discovery": "research.benchmarks.discovery:DiscoveryBenchmark",
-    "bench-ops": "research.benchmarks.operations:OperationsBenchmark",
-    "bench-step": "research.benchmarks.step:StepBenchmark",
+    "bench-align": "research.benchmarks.preparation:AlignmentBenchmark",
+    "bench-discovery": "research.benchmarks.preparation:DiscoveryBenchmark",
+    "bench-ops": "research.benchmarks.steps:OperationsBenchmark",
+    "bench-step": "research.benchmarks.steps:StepBenchmark",
     "canary-audit": "audit.canaries:CanaryAudit",
     "discovery": "runs.discover:DiscoveryJob",
     "evaluate": "runs.evaluate:EvaluateJob",

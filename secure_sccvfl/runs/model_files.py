@@ -35,8 +35,8 @@ from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import Shared
 
-ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
-NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
+ENCODER = "secure_sccvfl.research.paper.networks:MlpEncoder"
+NETWORKS = "secure_sccvfl.research.paper.generators:restored"
 """How encoders and generators of mode `split` are read; other models do not import them."""
 
 

@@ -159,7 +159,7 @@ class Trainer:
         """For a private head no record but its own may move a row, so it is centred on public values."""
         if self.config.private:
             return public_encoder(party.layout)
-        return fit_encoder(party.layout, party.known.inputs)
+        return fit_encoder(party.layout, party.with_record.inputs)
 
     def enter(self) -> None:
         """Pass the encoded records to the engine, and start from zero weights, or a module's public first weights."""
@@ -191,7 +191,9 @@ class Trainer:
     def drop(self, names: Sequence[str]) -> None:
         """Take these features, and no others, out of the model; weights of their columns are 0 from now on."""
         self.dropped = tuple(names)
-        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.known.inputs) for p in self.train.parties}
+        self.encoders = {
+            p.rank: without(self.encoders[p.rank], names, p.with_record.inputs) for p in self.train.parties
+        }
         self._read()
 
     # discovery
@@ -260,7 +262,7 @@ class Trainer:
             settings = roles, self.config.generator, self.seed
             return {
                 one.attribute: {
-                    p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.known.inputs)
+                    p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.with_record.inputs)
                     for p in self.train.parties
                 }
                 for one in self.state.sketches
@@ -320,7 +322,7 @@ class Trainer:
     @property
     def own_records(self) -> tuple[Party, ...]:
         """The training records of this process, without rows where a party has none."""
-        return tuple(p.known for p in self.train.parties)
+        return tuple(p.with_record for p in self.train.parties)
 
     # penalties
 

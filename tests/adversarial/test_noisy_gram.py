@@ -20,7 +20,7 @@ from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.prepared import train_plainly
+from secure_sccvfl.evaluation.methods import train_plainly
 from secure_sccvfl.releases.mechanisms import GramNoise
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes.options import RunOptions

@@ -128,7 +128,7 @@ def test_a_value_that_follows_from_records_would_be_noticed(paid: Path, monkeypa
     honest = Trainer.proxy_directions
 
     def guards(self: Trainer, roles: Roles) -> Any:
-        mean = {p.rank: float(p.known.inputs.mean()) for p in self.train.parties}
+        mean = {p.rank: float(p.with_record.inputs.mean()) for p in self.train.parties}
         return [{rank: block + 1e-2 * mean[rank] for rank, block in one.items()} for one in honest(self, roles)]
 
     monkeypatch.setattr(Trainer, "proxy_directions", guards)

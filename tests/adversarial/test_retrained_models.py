@@ -25,7 +25,7 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.methods import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan

@@ -25,7 +25,7 @@ from secure_sccvfl.audit.finished_run import FinishedRun, Target, contents, seen
 from secure_sccvfl.audit.inference import Inference, dependence, gain_interval, infer
 from secure_sccvfl.audit.report import assemble, checks, markdown
 from secure_sccvfl.audit.share_probe import columns, drawn, held
-from secure_sccvfl.research.split.settings import SplitConfig
+from secure_sccvfl.research.split.mode import SplitConfig
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.support.chance import confirmed
 from tests.support.harness import run_session

@@ -59,7 +59,7 @@ def test_no_module_works_on_shares() -> None:
 
 FILES = {
     *("secure_sccvfl/runs/checkpoints.py", "secure_sccvfl/runs/model_files.py"),
-    *("secure_sccvfl/research/split/state.py", "secure_sccvfl/research/split/stopping.py"),
+    *("secure_sccvfl/research/split/mode.py", "secure_sccvfl/research/split/stopping.py"),
 }
 SAVING = {
     "combined": {"secure_sccvfl/audit/finished_run.py"},

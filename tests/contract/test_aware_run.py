@@ -16,9 +16,9 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.baselines import aware_predictor
-from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
+from secure_sccvfl.evaluation.methods import aware_predictor
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
+from secure_sccvfl.evaluation.scoring import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.runs.evaluate import EvaluateJob

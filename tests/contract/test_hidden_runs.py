@@ -478,7 +478,9 @@ def test_places_spread_records_and_clear_the_rest(tmp_path: Path) -> None:
     (party,) = part.parties
     assert party.present is not None and party.present.nonzero()[0].tolist() == [0, 1, 3, 6, 7]
     assert (party.inputs[[6, 0, 3, 1, 7]] == data.party.inputs[rows]).all()
-    assert (party.known.inputs == data.party.inputs[rows[[1, 3, 2, 0, 4]]]).all() and party.known.present is None
+    assert (
+        party.with_record.inputs == data.party.inputs[rows[[1, 3, 2, 0, 4]]]
+    ).all() and party.with_record.present is None
     for block in party.bins().values():
         assert not block[[2, 4, 5]].any() and block[[0, 1, 3, 6, 7]].any(axis=1).all()
     assert (replace(party, present=None).bins()["age"].sum(axis=1) == 1).all()

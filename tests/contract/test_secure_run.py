@@ -12,11 +12,11 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
-from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
+from secure_sccvfl.evaluation.scoring import evaluate, flat
 from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
+from secure_sccvfl.research.paper.generators import MaskedGenerator
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob

@@ -26,13 +26,11 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.paper.encoder import code_columns, dropout_factors, make_mlp
-from secure_sccvfl.research.paper.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.research.paper.posteriors import group_posterior
+from secure_sccvfl.research.paper.generators import MaskedGenerator, group_posterior, restored
+from secure_sccvfl.research.paper.networks import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.research.paper.settings import SETTINGS
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
-from secure_sccvfl.research.split.mode import SplitModel, SplitTrainer
-from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
+from secure_sccvfl.research.split.mode import SplitConfig, SplitModel, SplitTrainer, split_config, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine

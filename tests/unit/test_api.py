@@ -18,7 +18,7 @@ from secure_sccvfl.api.trained import gap_interval, one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.discovery import Study
@@ -141,8 +141,8 @@ def test_other_tasks_train_and_predict(task):
 def test_settings_are_checked_by_name_and_value():
     with pytest.raises(ConfigError, match="no setting 'mode'"):
         scc.train("heart", mode="split")
-    with pytest.raises(ConfigError, match="no encoder 'big'"):
-        scc.train("heart", encoder="big")
+    with pytest.raises(ConfigError, match="no generator 'big'"):
+        scc.train("heart", generator="big")
     with pytest.raises(DataError, match="no data set 'nobody'"):
         scc.load("nobody")
 

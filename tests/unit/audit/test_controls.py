@@ -34,13 +34,12 @@ from secure_sccvfl.audit.report import PLAIN, assemble, markdown
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.methods import METHODS, Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, fit_encoder
 from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
-from secure_sccvfl.research.paper.encoder import make_mlp
-from secure_sccvfl.research.reproduction.experiments import attack_scores
+from secure_sccvfl.research.experiments import attack_scores
+from secure_sccvfl.research.paper.networks import make_mlp
 from secure_sccvfl.training.modes.options import RunOptions
 
 DATA = pooled("german", 3)

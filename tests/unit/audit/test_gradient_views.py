@@ -22,7 +22,7 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.reports.sections import NOT_AUDITED, attack_story
-from secure_sccvfl.research.split.settings import split_config
+from secure_sccvfl.research.split.mode import split_config
 from secure_sccvfl.training.modes.base import Seen, keep_gradients
 from secure_sccvfl.training.modes.options import RunOptions
 

@@ -39,7 +39,7 @@ from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.research.reproduction.role_stability import same_roles
+from secure_sccvfl.research.role_stability import same_roles
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine

@@ -35,7 +35,7 @@ from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.research.paper.posteriors import pseudo_groups
+from secure_sccvfl.research.paper.generators import pseudo_groups
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train

@@ -18,7 +18,7 @@ from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.models.table_generator import maximal_coupling, shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.research.paper.posteriors import pseudo_groups
+from secure_sccvfl.research.paper.generators import pseudo_groups
 
 DATA = load("acs12")
 PARTIES = make_parties(DATA)

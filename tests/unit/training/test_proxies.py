@@ -16,13 +16,13 @@ from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_check
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.evaluation.baselines import sealed_white_box
+from secure_sccvfl.evaluation.methods import sealed_white_box
 from secure_sccvfl.models.encoders import FeatureEncoder, fit_encoder, without
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.options import RunOptions

@@ -34,8 +34,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.methods import METHODS, Prepared, prepare
 from secure_sccvfl.evaluation.views import (
     LinearModel,
     codes_of,

@@ -1,41 +1,184 @@
-"""`bench.py step`: one sealed full-batch training step of ours, stock CrypTen, SPU and the plaintext engine.
+"""`bench.py ops` and `bench.py step`: secure operations and a training step next to stock CrypTen and SPU.
 
-Inputs are public: by default 560 records, 3 parties with 64 columns each, two classes (one logit), two groups. The
-encodings are constant and secret-shared before the clock starts. A step gives the new head from the task gradient and
-the squared consistency of the counterfactual rows.
+`ops`: single operations on the same public inputs. `step`: one sealed full-batch training step; by default 560 public
+records, 3 parties with 64 columns each, two classes (one logit), two groups. The encodings are constant and
+secret-shared before the clock starts. A step gives the new weights from the task gradient and the squared consistency
+of the counterfactual rows.
+
+SPU (ABY3 over Z/2^64, three parties that trust no dealer) takes a step that is less work: no consistency, no TLS, and
+rank 0 shares all inputs. It needs another numpy, so it has a separate environment (`make peers`). Without one it is
+left out, and the reason is reported.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import statistics
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from accounting.tables import Column, Table
 from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.net.rendezvous import listen_anywhere
 from protocols.operations.banded import BAND_ROWS
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.research.benchmarks import spu_process
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,
     Result,
     Row,
     Tell,
+    finished,
     in_turn,
     middle,
     peak_memory,
     run_ours,
     run_stock,
+    time_repeats,
 )
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.training.engine import Engine, Step
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
+
+Array = npt.NDArray[Any]
+Work = Mapping[str, Callable[..., Any]]
+SHARED: Work = {"matmul": lambda x, y: x.matmul(y), "product": lambda x, y: x * y, "ltz": lambda x: x._ltz()}
+"""Operations that ours and stock CrypTen write alike."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation: its public inputs, and what it computes."""
+
+    inputs: tuple[Array, ...]
+    plain: Callable[..., Array]
+
+
+def cases() -> dict[str, Case]:
+    rng = np.random.default_rng(0)
+    return {
+        "matmul": Case((rng.normal(size=(1120, 192)), rng.normal(size=(192, 2))), lambda x, y: x @ y),
+        "product": Case((rng.normal(size=(1120, 64)), rng.normal(size=(1120, 64))), lambda x, y: x * y),
+        "sigmoid": Case((rng.uniform(-12, 12, size=1120),), lambda x: 1 / (1 + np.exp(-x))),
+        "ltz": Case((rng.normal(size=2000),), lambda x: (x < 0) * 1.0),
+        "open": Case((rng.normal(size=(1120, 2)),), lambda x: x),
+    }
+
+
+def timed(
+    work: Work,
+    share: Callable[[Array, int], Any],
+    reveal: Callable[[Any], Any],
+    repeats: int,
+    progress: Progress = lambda name, number, total: None,
+    **clock: Any,
+) -> list[Row]:
+    """A row for each operation, its result checked. clock: for `time_repeats`; functions in it are called anew."""
+    rows = []
+    for number, (name, case) in enumerate(cases().items()):
+        progress(name, number, len(work))
+        inputs = [share(value, owner) for owner, value in enumerate(case.inputs)]
+        passes = clock["passes"]() if "passes" in clock else None
+        result, timing = time_repeats(partial(work[name], *inputs), repeats, **{**clock, "passes": passes})
+        found = np.asarray(result if name == "open" else reveal(result), dtype=float)
+        error = float(np.abs(found - case.plain(*case.inputs)).max())
+        rows.append({"job": name, "max_error": error, **timing})
+    return rows
+
+
+class OperationsBenchmark:
+    """Option: `repeats` of each operation. The dealer works ahead, as it does in training."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.repeats = int(config.options.get("repeats", 10))
+        everyone = tuple(range(len(config.parties)))
+        self.releases = {
+            dimensions: Release(
+                f"benchmark result, {dimensions} dimensions",
+                everyone,
+                (ANY,) * dimensions,
+                "inputs are public",
+                times=len(cases()) * (self.repeats + 2),
+            )
+            for dimensions in (1, 2)
+        }
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(self.releases.values())
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        def reveal(tensor: Any) -> Any:
+            return session.open(tensor, self.releases[len(tensor.size())])
+
+        work = {**SHARED, "sigmoid": lambda x: session.sigmoid(x, bound=12), "open": reveal}
+        rows = timed(
+            work,
+            lambda value, owner: session.share(value, owner=owner % session.parties, shape=value.shape),
+            reveal,
+            self.repeats,
+            progress,
+            barrier=session.barrier,
+            rounds=lambda: session.total_cost.rounds,
+            passes=lambda: session.repeat(self.repeats + 1),
+        )
+        return {"ok": True, "rows": rows}
+
+
+def plain_operations(repeats: int) -> list[Row]:
+    """Plain torch, one thread."""
+    torch.set_num_threads(1)
+    work = {**SHARED, "sigmoid": torch.sigmoid, "ltz": lambda x: (x < 0).float(), "open": torch.clone}
+    rows = timed(work, lambda value, owner: torch.from_numpy(value).float(), lambda x: x, repeats)
+    return [{**row, "loopback": 0.0} for row in rows]
+
+
+def measure_operations(repeats: int, blocks: int, tell: Tell) -> Result:
+    """A row for each operation and system."""
+    systems = {
+        "ours": lambda: run_ours("bench-ops", {"repeats": repeats})[0][0],
+        "crypten-tfp": lambda: run_stock("TFP", repeats, "ops"),
+        "crypten-ttp": lambda: run_stock("TTP", repeats, "ops"),
+        "plain": lambda: plain_operations(repeats),
+    }
+    rows: list[Row] = [
+        {
+            "job": job,
+            "system": system,
+            "seconds": middle(found, "seconds"),
+            "rounds": found[-1]["rounds"],
+            "bytes": round((middle(found, "loopback") or 0) / PARTIES),
+            "max_error": max(block["max_error"] for block in found),
+        }
+        for (job, system), found in in_turn(systems, blocks, tell).items()
+    ]
+    ours = {row["job"]: row["seconds"] for row in rows if row["system"] == "ours"}
+    columns = (
+        Column("job"),
+        Column("system"),
+        Column("ms", "seconds", ".3f", 1e-3),
+        Column("times ours", lambda row: f"{row['seconds'] / ours[row['job']]:.2f}"),
+        Column("rounds"),
+        Column("kB per party", "bytes", ".1f", 1e3),
+        Column("max error", "max_error", ".1e"),
+    )
+    note = f"{PARTIES} parties, medians. `times ours`: above 1 is slower than ours."
+    return Result({"parties": PARTIES, "rows": rows}, [note, Table.of(rows, columns)])
+
 
 GROUPS = 2
 RATE, MOMENTUM, LAM = 0.05, 0.9, 0.5
@@ -173,7 +316,7 @@ class StepBenchmark:
         return {"ok": True, "rows": [{**row, "seconds": seconds[1:], "processor": processor[1:]}]}
 
 
-def plain_rows(repeats: int, size: Size) -> list[Row]:
+def plain_steps(repeats: int, size: Size) -> list[Row]:
     """The plaintext engine."""
     seconds, heads = [], steps_of(PlainEngine(), size, range(PARTIES))
     for _ in range(repeats + 1):
@@ -252,10 +395,8 @@ def about(size: Size, note: str) -> str:
     )
 
 
-def measure(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | None, note: str) -> Result:
+def measure_step(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | None, note: str) -> Result:
     """A row for each system and kind of step. spu: the Python that has it. note: about it."""
-    from secure_sccvfl.research.benchmarks.peers.spu import run_spu
-
     systems: dict[str, Callable[[], list[Row]]] = {
         "ours-sealed": lambda: ours(repeats, size),
         "crypten-tfp": lambda: stock("TFP", size),
@@ -264,7 +405,56 @@ def measure(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | None,
         systems["crypten-ttp"] = lambda: stock("TTP", size)
     if spu is not None:
         systems["spu-aby3"] = lambda: run_spu(spu, repeats, size)
-    systems["plain"] = lambda: plain_rows(repeats, size)
+    systems["plain"] = lambda: plain_steps(repeats, size)
     measured = in_turn(systems, blocks, tell)
     rows = [_summary(job, system, found, size) for (job, system), found in measured.items()]
     return Result({"parties": PARTIES, "rows": rows}, [about(size, note), table(rows)])
+
+
+PYTHON = Path(__file__).resolve().parents[3] / ".venv-peers" / "bin" / "python"
+"""Where `make peers` puts it."""
+PROFILE = re.compile(rb"Link details: total send bytes (\d+), recv bytes \d+, send actions (\d+)")
+
+
+def spu_python(given: Path | None) -> tuple[Path | None, str]:
+    """The Python that has SPU, or nothing and the reason."""
+    python = given or PYTHON
+    if not python.exists():
+        return None, f"SPU is left out: there is no {python} (`make peers` makes .venv-peers; or give --spu PYTHON)"
+    asked = subprocess.run([python, "-c", "import spu; print(spu.__version__)"], capture_output=True, text=True)
+    if asked.returncode:
+        return None, f"SPU is left out: {python} cannot import it: {asked.stderr.strip().splitlines()[-1]}"
+    return python, f"SPU {asked.stdout.strip()}"
+
+
+def run_spu(python: Path, repeats: int, size: Size) -> list[Row]:
+    """One row: the slowest party's seconds, and the mean of what parties send."""
+    given = inputs(size)
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
+        place, addresses = Path(folder), _free_addresses()
+        np.savez(place / "inputs.npz", rows=given.rows, label=given.label, rate=RATE, momentum=MOMENTUM)
+        common = ["--addresses", *addresses, "--given", str(place), "--repeats", str(repeats)]
+        outs, log = [place / f"row-{rank}.json" for rank in range(PARTIES)], place / "said.log"
+        commands = [
+            [str(python), spu_process.__file__, "--rank", str(rank), *common, "--out", str(out)]
+            for rank, out in enumerate(outs)
+        ]
+        own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        codes = finished(commands, own, log)
+        if any(codes):
+            raise ProtocolError(f"SPU failed, exit codes {codes}: {log.read_text(errors='replace')[-2000:]}")
+        rows: list[Row] = [json.loads(out.read_text()) for out in outs]
+        sent = [tuple(map(int, found)) for found in PROFILE.findall(log.read_bytes())]
+    slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
+    error = float(np.abs(np.array(slowest.pop("weight")) - plain_weight(given, repeats + 1, lam=0.0)).max())
+    traffic = {"sent": statistics.mean(s for s, _ in sent), "rounds": max(n for _, n in sent)} if sent else {}
+    memory = max(row["memory"] for row in rows)
+    return [{"job": "sealed", **slowest, "memory": memory, "max_error": error, **traffic, "dealer": 0.0}]
+
+
+def _free_addresses() -> tuple[str, ...]:
+    """Ports that were free a moment ago: SPU opens them itself."""
+    made = [listen_anywhere() for _ in range(PARTIES)]
+    for listener, _ in made:
+        listener.close()
+    return tuple(address for _, address in made)

@@ -1,6 +1,6 @@
 """One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
 
-    python -m secure_sccvfl.research.benchmarks.peers.stock --rank 0 --parties 3 --provider TTP --rendezvous F --out F
+    python -m secure_sccvfl.research.benchmarks.stock --rank 0 --parties 3 --provider TTP --rendezvous F --out F
 
 CrypTen is used unchanged, in a process that never opens a session of ours.
 """
@@ -74,7 +74,7 @@ def shared(crypten: Any, values: np.ndarray, owner: int) -> Any:
 
 
 def time_operations(crypten: Any, options: argparse.Namespace, clock: Row) -> list[Row]:
-    from secure_sccvfl.research.benchmarks.operations import SHARED, timed
+    from secure_sccvfl.research.benchmarks.steps import SHARED, timed
 
     work = {**SHARED, "sigmoid": lambda x: x.sigmoid(), "open": lambda x: x.get_plain_text()}
     return timed(
@@ -88,8 +88,8 @@ def time_operations(crypten: Any, options: argparse.Namespace, clock: Row) -> li
 
 def time_tables(crypten: Any, options: argparse.Namespace, clock: Row) -> list[Row]:
     """Every party shares its one-hot bins, the holder its groups; then one product, and everything is opened."""
-    from secure_sccvfl.research.benchmarks.discovery import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic
     from secure_sccvfl.research.benchmarks.measuring import time_repeats
+    from secure_sccvfl.research.benchmarks.preparation import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic
 
     columns = layout(FEATURES, BINS, options.parties)
     bins, codes = synthetic(columns, PEER_ROWS, 2)
@@ -107,7 +107,7 @@ def time_tables(crypten: Any, options: argparse.Namespace, clock: Row) -> list[R
 
 def time_steps(crypten: Any, options: argparse.Namespace, clock: Row) -> list[Row]:
     from secure_sccvfl.research.benchmarks.measuring import peak_memory, time_repeats
-    from secure_sccvfl.research.benchmarks.step import Size, inputs, plain_weight
+    from secure_sccvfl.research.benchmarks.steps import Size, inputs, plain_weight
 
     rows, size = [], Size(options.rows, options.width)
     for case in options.cases:
@@ -130,7 +130,7 @@ class StockStep:
     """
 
     def __init__(self, crypten: Any, case: str, size: Any) -> None:
-        from secure_sccvfl.research.benchmarks.step import PARTIES, inputs
+        from secure_sccvfl.research.benchmarks.steps import PARTIES, inputs
 
         self.crypten, self.rows_count = crypten, size.rows
         self.softmax, self.gram = "softmax" in case, "gram" in case
@@ -146,7 +146,7 @@ class StockStep:
         self.chosen = shared(crypten, chosen.T @ chosen, 0) if self.gram else join(chosen)
 
     def __call__(self) -> None:
-        from secure_sccvfl.research.benchmarks.step import LAM, MOMENTUM, RATE
+        from secure_sccvfl.research.benchmarks.steps import LAM, MOMENTUM, RATE
 
         logits = self.rows.matmul(self.weight) + self.bias
         residual = (logits.softmax(1) if self.softmax else logits.sigmoid()) - self.target

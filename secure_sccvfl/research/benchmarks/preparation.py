@@ -1,11 +1,18 @@
-"""`bench.py discovery`: one release of noisy group tables by number of records, and next to stock CrypTen.
+"""`bench.py discovery` and `bench.py align`: what precedes training.
 
-A pass is everything that a first release takes: input checks, masks and product in chunks, the agreement on the
-budget, noise, opening. The inputs are public one-hot bins, so that the result can be checked here.
+`discovery`: one release of noisy group tables by number of records, and next to stock CrypTen: input checks, masks
+and product in chunks, the agreement on the budget, noise, opening. The inputs are public one-hot bins, so that the
+result can be checked here.
+
+`align`: both alignments over real sessions. Every party holds the same number of ids; 60 % of them are common to all.
+`hidden` includes the product of membership masks under MPC.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,8 +20,12 @@ import numpy as np
 from accounting.budget import Budget
 from accounting.records import RecordSet
 from accounting.tables import Column, Table
+from protocols.alignment.hidden_intersection import HiddenIntersection
+from protocols.alignment.interface import Alignment, releases
+from protocols.alignment.psi import PrivateSetIntersection
 from protocols.config import ConfigError, SessionConfig
-from protocols.records.releases import ReleasePlan
+from protocols.dealing.matching import ABSENT
+from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -122,22 +133,17 @@ def _ours(rows: int, groups: int, repeats: int) -> Row:
     }
 
 
-def _at_size(rows: int, groups: int, repeats: int, tell: Tell) -> Row:
-    tell(f"{rows} rows, {groups} groups")
-    row = _ours(rows, groups, repeats)
-    return {
-        "rows": rows,
-        "groups": groups,
-        "seconds": middle([row], "seconds"),
-        "sent": round(row["sent"]),
-        **{name: row[name] for name in ("rounds", "party_mb", "dealer_mb")},
-        "max_error_in_deviations": round(row["max_error"], 2),
-    }
-
-
-def measure(repeats: int, blocks: int, tell: Tell) -> Result:
+def measure_discovery(repeats: int, blocks: int, tell: Tell) -> Result:
     """Ours at growing size; then one size in turn with stock CrypTen, sharing included."""
-    scale = [_at_size(rows, groups, min(repeats, 3), tell) for groups in GROUPS for rows in ROWS]
+    scale: list[Row] = []
+    for groups, rows in product(GROUPS, ROWS):
+        tell(f"{rows} rows, {groups} groups")
+        row = _ours(rows, groups, min(repeats, 3))
+        figures = {name: row[name] for name in ("rounds", "party_mb", "dealer_mb")}
+        figures |= {"seconds": middle([row], "seconds"), "sent": round(row["sent"])}
+        scale.append(
+            {"rows": rows, "groups": groups, **figures, "max_error_in_deviations": round(row["max_error"], 2)}
+        )
     systems = {
         "ours": lambda: [_ours(PEER_ROWS, 2, repeats)],
         "crypten-tfp": lambda: run_stock("TFP", repeats, "discovery"),
@@ -183,4 +189,109 @@ PEERS = (
     Column("times ours", "times_ours"),
     Column("MB", "bytes", ".1f", 1e6),
     Column("rounds"),
+)
+
+
+MODES = ("hidden", "revealed")
+SIZES = (10_000, 100_000, 1_000_000)
+CONSORTIA = (2, 3, 5)
+COMMON = 0.6
+CHECK = "benchmark: common records"
+
+
+def ids_of(rank: int, count: int) -> list[str]:
+    """Public ids: the first ones are everybody's."""
+    common = int(COMMON * count)
+    own = range(count * (rank + 1), count * (rank + 2) - common)
+    return [f"{number:012d}" for number in (*range(common), *own)]
+
+
+class AlignmentBenchmark:
+    """Options: `mode`, `ids` (of each party)."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        options = {"mode": "hidden", "ids": 1000, **config.options}
+        if len(options) != 2 or options["mode"] not in MODES or options["ids"] < 10:
+            raise ConfigError(f"bad options for the alignment benchmark: {config.options}")
+        self.mode, self.ids, self.parties = options["mode"], options["ids"], len(config.parties)
+
+    def plan(self) -> ReleasePlan:
+        everyone = tuple(range(self.parties))
+        return ReleasePlan(
+            [*releases(self.parties, revealed=self.mode == "revealed"), Release(CHECK, everyone, (1,), "public ids")]
+        )
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        ids, start, cpu = ids_of(session.rank, self.ids), time.perf_counter(), time.process_time()
+        right = self._hidden(session, ids) if self.mode == "hidden" else self._revealed(session, ids, progress)
+        cost = session.total_cost
+        row = {
+            "cpu_seconds": time.process_time() - cpu,
+            "seconds": time.perf_counter() - start,
+            "rounds": cost.rounds,
+            "sent": cost.sent,
+            "dealer": cost.dealer,
+        }
+        return {"ok": right, "rows": [row]}
+
+    def _hidden(self, session: Session, ids: list[str]) -> bool:
+        aligned = HiddenIntersection(session).align(ids)
+        count = session.open(session.wrap(aligned.shares.sum(keepdims=True), 0), session.declared(CHECK))
+        return count is not None and int(count) == int(COMMON * self.ids)
+
+    def _revealed(self, session: Session, ids: list[str], progress: Progress) -> bool:
+        alignment: Alignment = PrivateSetIntersection(session, progress)
+        rows = alignment.align(ids).rows
+        common = int(COMMON * self.ids)
+        return bool(np.array_equal(rows[:common], np.arange(common)) and (rows[common:] == ABSENT).all())
+
+
+def ours(mode: str, ids: int, parties: int) -> Row:
+    """One session; the largest figures of its parties."""
+    rows, usage = run_ours("bench-align", {"mode": mode, "ids": ids}, parties)
+    most = {name: max(row[0][name] for row in rows) for name in rows[0][0]}
+    return {"system": mode, "ids": ids, "parties": parties, **most, **usage.megabytes}
+
+
+def measure_alignment(
+    tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None
+) -> Result:
+    """A row for each list (mode, number of ids, perhaps the number of parties) and number of parties."""
+    wanted = [parsed(text) for text in lists or [f"{mode}:{ids}" for mode in MODES for ids in SIZES]]
+    rows = []
+    for mode, ids, only in wanted:
+        for parties in only or consortia or CONSORTIA:
+            tell(f"{mode}, {ids} ids, {parties} parties")
+            rows.append(ours(mode, ids, parties))
+            tell(f"  {rows[-1]['cpu_seconds']:.1f} s of CPU a party, {rows[-1]['seconds']:.1f} s in all")
+    note = (
+        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
+        "most, `hidden` with the product of membership masks. Seconds: all processes share the cores."
+    )
+    return Result({"rows": rows}, [note, Table.of(rows, COLUMNS)])
+
+
+def parsed(text: str) -> tuple[str, int, tuple[int, ...]]:
+    """MODE:IDS or MODE:IDS:PARTIES as mode, ids, and the number of parties if it is given."""
+    mode, *numbers = text.split(":")
+    if mode not in MODES or len(numbers) not in (1, 2) or not all(number.isdigit() for number in numbers):
+        raise ConfigError(
+            f"--lists takes MODE:IDS or MODE:IDS:PARTIES with a mode of {', '.join(MODES)}, not {text!r}"
+        )
+    ids, *parties = map(int, numbers)
+    if ids < 10 or not all(2 <= number <= max(CONSORTIA) for number in parties):
+        raise ConfigError(f"--lists: 10 ids or more, and 2 to {max(CONSORTIA)} parties, not {text!r}")
+    return mode, ids, tuple(parties)
+
+
+COLUMNS = (
+    Column("system"),
+    Column("ids"),
+    Column("parties"),
+    Column("CPU s a party", "cpu_seconds", ".1f"),
+    Column("s", "seconds", ".1f"),
+    Column("MB to peers", "sent", ".1f", 1e6),
+    Column("MB with dealer", "dealer", ".1f", 1e6),
+    Column("party MB", "party_mb"),
+    Column("dealer MB", "dealer_mb"),
 )

@@ -1,43 +1,54 @@
-"""The paper-faithful method: what is active when, what learns from what, and what every switch changes."""
+"""The paper-faithful method: hyperparameters, what learns from what, switches, adversary and masked generator."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from secure_sccvfl.api.trained import probabilities
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.dataset import Label, Task
+from secure_sccvfl.data.dataset import Label
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.data.synthetic import make_synthetic
 from secure_sccvfl.discovery.decisions import decide
 from secure_sccvfl.discovery.scores import Evidence, probability_gap, table_hsic
-from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals, make_counterfactuals
-from secure_sccvfl.evaluation.metrics import stability
-from secure_sccvfl.evaluation.prepared import Fitted, prepare
+from secure_sccvfl.evaluation.methods import METHODS, Fitted, prepare
 from secure_sccvfl.policy.roles import Role
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.research.paper import fractions, methods
-from secure_sccvfl.research.paper.generators import Generators, Records, read_columns, records_of
+from secure_sccvfl.research.experiments import methods_of
+from secure_sccvfl.research.paper import methods
+from secure_sccvfl.research.paper.generators import GeneratorTerms, MaskedCvae
 from secure_sccvfl.research.paper.methods import (
     COMPONENTS,
+    PAPER_ABLATIONS,
+    SWEEPS,
     SWITCHES,
     baseline,
     baseline_settings,
     flip_edits,
     paper_with,
 )
-from secure_sccvfl.research.paper.networks import SplitNetwork, TrainedNetwork, against_rest, task_loss
+from secure_sccvfl.research.paper.networks import (
+    Adversary,
+    SplitNetwork,
+    against_rest,
+    restore_training,
+    reverse,
+    task_loss,
+    training_state,
+)
 from secure_sccvfl.research.paper.roles import Masks, edited_names
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
-from secure_sccvfl.research.paper.trainer import JointTraining
+from secure_sccvfl.research.paper.trainer import Generators, JointTraining, Records, read_columns, records_of
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.plain import log_loss
 
 GERMAN = load("german")
 READY = prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)
@@ -198,12 +209,6 @@ def test_every_switch_changes_the_run_or_is_known_not_to(name: str, plain: Fitte
         assert trained
 
 
-def test_the_leak_term_matters_where_proxies_are_edited() -> None:
-    with_it = short(proxies="edit").predict.history
-    without = short(proxies="edit", terms=SWITCHES["no_leak"]["terms"]).predict.history
-    assert [e.scg for e in with_it] != [e.scg for e in without]
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"proxies": "edit"}, {"mask": "all"}, {"edits": "shuffle"}], ids=["M", "MP", "all", "shuffle"]
 )
@@ -215,15 +220,6 @@ def test_own_edits_touch_what_they_may_and_copy_the_rest_bit_by_bit(changes: dic
     assert (edited[:, columns] != READY.inputs[rows][:, columns]).any()
     assert edited.min() >= 0 and edited.max() <= 1
     assert (len(rest) == 0) == (changes.get("mask") == "all")
-
-
-def test_roles_of_the_letter_are_fractions_of_every_party() -> None:
-    for party in READY.parties:
-        roles = [ROLES.of[name] for name in party.layout.names]
-        found = round(0.6 * len(roles))
-        assert len(roles) - roles.count("N") == found and roles.count("P") == round(0.5 * found)
-    fewer = Masks(READY, replace(BASE, rho_m=0.15)).roles
-    assert set(fewer.descendants) < set(ROLES.descendants)
 
 
 def test_large_hsic_is_m_and_a_large_gap_within_m_is_p() -> None:
@@ -326,23 +322,6 @@ def test_the_flipped_sketch_moves_mediators_from_group_to_group_and_nothing_else
             assert np.allclose(before[codes == code][:, start : start + width].mean(axis=0), group[code])
 
 
-def test_fractions_are_those_of_the_lowest_mean_objective_on_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = float("nan")
-    worth = {(0.25, 0.5): (0.5, 0.9), (0.6, 0.5): (0.6, 0.6), (0.6, 0.75): (0.4, 0.9), (0.15, 0.75): (0.1, nothing)}
-
-    def fitted(**given: float) -> object:
-        pair = given["rho_m"], given["rho_p"]
-        return lambda ready: SimpleNamespace(worth=worth.get(pair, (1.0, 1.0))[ready])
-
-    monkeypatch.setattr(fractions, "paper_with", fitted)
-    monkeypatch.setattr(fractions, "validation_objective", lambda found: found.worth)
-    rows = fractions.by_validation({700: 0, 701: 1})
-    assert len(rows) == len(fractions.RHO_M) * len(fractions.RHO_P)
-    assert (rows[0]["rho_m"], rows[0]["rho_p"], rows[0]["objective"]) == (0.6, 0.5, 0.6)
-    assert rows[0]["seeds"] == {700: 0.6, 701: 0.6}
-    assert rows[-1] == {"rho_m": 0.15, "rho_p": 0.75, "objective": None, "seeds": {700: 0.1, 701: None}}
-
-
 def test_encoders_read_one_number_of_each_feature_or_all_columns() -> None:
     """A category by its code, a number as it is, and a missing number in the middle."""
     features = (
@@ -371,21 +350,6 @@ def test_targets_are_other_groups_and_change_with_the_epoch_where_there_are_more
     assert torch.equal(records.targets(1)[0], records.targets(9)[0])
 
 
-def test_posterior_groups_are_guesses_of_each_party() -> None:
-    records = records_of(READY, READY.split.train, replace(BASE, embedding="posterior"))
-    truth = GERMAN.protected[0].codes[READY.split.train]
-    for guess in records.groups:
-        assert 0.5 < (guess == truth).mean() < 1
-    assert (records.groups[0] != records.groups[1]).any()
-
-
-def test_two_units_inside_are_one_logit_outside(plain: Fitted) -> None:
-    net, inputs = plain.predict, READY.inputs[READY.split.test]
-    units = net.net(net.scaled(torch.tensor(inputs))).detach().numpy() / net.temperature
-    assert units.shape[1] == 2 and np.allclose(net(inputs)[:, 0], units[:, 1] - units[:, 0], atol=1e-5)
-    assert np.allclose(plain.white_box(torch.tensor(inputs)).detach().numpy(), net(inputs), atol=1e-5)
-
-
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
 def test_other_tasks_train_too(task: str) -> None:
     data = make_synthetic(300)
@@ -412,30 +376,229 @@ def test_logits_against_the_rest_have_the_probabilities_of_the_softmax() -> None
     assert np.abs(probabilities(UNITS.numpy(), "multiclass") - expected).max() > 0.1, "units themselves do not"
 
 
-def test_the_log_loss_of_a_network_of_several_classes_is_that_of_its_probabilities() -> None:
-    task: Task = "multiclass"
-    net = SplitNetwork((3, 2), 4, 5, 0.0)
-    trained = TrainedNetwork(net.eval(), torch.zeros(5), torch.ones(5), task, torch.eye(5), temperature=2.0)
-    inputs = np.random.default_rng(1).normal(size=(30, 5))
-    label = np.random.default_rng(2).integers(0, 4, 30)
+TABLE = {
+    "german": (64, 0.05, 8, "adamw", 0.015, 0.010, 0.005, 300, 300, 40, 35),
+    "heart": (32, 0.10, 16, "adam", 0.010, 0.010, 0.005, 200, 200, 30, 25),
+    "compas": (32, 0.10, 8, "adam", 0.005, 0.005, 0.003, 80, 150, 25, 25),
+}
+"""Table hparams-common, from the encoder's hidden size to patience."""
+ORDER = (
+    *("hidden", "dropout", "latent", "optimiser", "rate", "generator_rate", "adversary_rate"),
+    *("baseline_epochs", "epochs", "warmup", "patience"),
+)
+ACTIVE = {
+    "adv_nomask": ("none", False, False, True),
+    "uniform_cf": ("all", True, True, False),
+    "policy_blind": ("M", True, True, False),
+    "server_consistency": ("M shuffled", True, False, False),
+    "server_consistency_flipped": ("M flipped", True, False, False),
+    "erm_network": ("none", False, False, False),
+}
+"""Table hparams-method: mask, L_cons, L_gen, L_adv; and the baseline without any of them."""
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_hyperparameters_are_those_of_the_table(name: str) -> None:
+    found = settings_of(name)
+    assert tuple(getattr(found, field) for field in ORDER) == TABLE[name]
+    weights = (found.lambda_cons, found.lambda_adv, found.lambda_gen, found.edit_scale, found.rho_m, found.rho_p)
+    assert weights == (1.2, 0.03, 0.01, 0.20, 0.60, 0.50)
+    assert found.patience_from == "start" and found.proxies == "pass" and found.roles == "letter"
+    assert found.partition == "section" and found.refreshes == 1
+    assert found.embedding == "true" and found.adversary == "parties"
+
+
+@pytest.mark.parametrize("name", ACTIVE)
+def test_baselines_have_the_components_of_the_table_and_share_the_rest(name: str) -> None:
+    assert set(COMPONENTS) == set(ACTIVE)
+    found = baseline_settings("compas", name)
+    mask = {"none": "none", "shuffle": "M shuffled", "flip": "M flipped", "generator": found.mask}[found.edits]
+    assert (mask, found.lambda_cons > 0, found.generating, found.lambda_adv > 0) == ACTIVE[name]
+    assert found.epochs == 80 and not found.temperature
+    assert not (found.leak_adversary and found.lambda_adv == 0), "no adversary at all where the table has none"
+    shared = asdict(settings_of("compas"))
+    for field in (*ORDER[:-4], "warmup", "patience"):
+        assert getattr(found, field) == shared[field]
+    for weight in ("lambda_cons", "lambda_gen", "lambda_adv"):
+        assert getattr(found, weight) in (0.0, shared[weight]), "same weight, or off"
+
+
+def test_methods_and_ablations_have_the_rows() -> None:
+    repaired = {"uniform_cf_repaired", "policy_blind_repaired", "server_consistency_repaired"}
+    assert {*COMPONENTS, *repaired, "paper", "scc_split"} <= set(METHODS.names)
+    assert set(PAPER_ABLATIONS) == {"paper_no_masks", "paper_no_generator", "paper_no_consistency"}
+    assert set(PAPER_ABLATIONS) <= set(methods_of("ablation"))
+
+
+def test_every_switch_and_grid_names_settings_that_exist() -> None:
+    base = settings_of("german")
+    for name, changes in {**SWITCHES, **PAPER_ABLATIONS}.items():
+        assert (replace(base, **changes) != base) == (name != "adamw"), name
+    assert replace(settings_of("heart"), **SWITCHES["adamw"]) != settings_of("heart")
+    for name, values in SWEEPS.items():
+        assert len(values) == 5 and getattr(base, name) in values, "the method itself is a point of each sweep"
+        for value in values:
+            paper_with(**{name: value})
+    with pytest.raises(ValueError, match="no settings lam"):
+        paper_with(lam=1.0)
+
+
+BAD = {"hidden": 0, "rate": 0.0, "edit_scale": 0.0, "lambda_gen": -1.0, "rho_m": 1.5, "refreshes": -1}
+BAD |= {"partition": "x", "edits": "x", "optimiser": "sgd", "dropout": 1.0, "context": -1}
+
+
+PEOPLE = 200
+Z = torch.eye(2)[torch.arange(PEOPLE) % 2]
+SIGNAL = torch.cat([Z[:, 1:] * 2 - 1, torch.randn(PEOPLE, 1, generator=torch.Generator().manual_seed(0))], dim=1)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_reversal_is_the_identity_forward_and_turns_the_gradient(weight: float) -> None:
+    adversary = Adversary(2, 2, 0)
+    x = SIGNAL.clone().requires_grad_()
+    straight = adversary.loss(x, Z)
+    (forward,) = torch.autograd.grad(straight, x)
+    turned = adversary.loss(reverse(x, weight), Z)
+    assert torch.equal(straight, turned)
+    own = torch.autograd.grad(turned, [x, *adversary.parameters()])
+    assert torch.allclose(own[0], -weight * forward)
+    same = torch.autograd.grad(adversary.loss(x, Z), list(adversary.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(own[1:], same, strict=True)), "the adversary itself still learns"
+
+
+@pytest.mark.parametrize("reversed_too", [True, False])
+def test_an_encoder_behind_the_reversal_forgets_s(reversed_too: bool) -> None:
+    encoder = nn.Linear(2, 2, bias=False)
     with torch.no_grad():
-        chance = torch.softmax(net(torch.tensor(inputs).float()) / 2.0, dim=1).double().numpy()
-    own = np.eye(4)[label]
-    expected = -(own * np.log(chance) + (1 - own) * np.log(1 - chance)).sum(axis=1).mean()
-    assert abs(log_loss(trained(inputs), label, task) - expected) < 1e-5
+        encoder.weight.copy_(torch.eye(2))
+    adversary = Adversary(2, 2, 0)
+    learns = torch.optim.Adam(adversary.parameters(), 0.05)
+    moves = torch.optim.SGD(encoder.parameters(), 0.2)
+    for _ in range(60):
+        learns.zero_grad()
+        moves.zero_grad()
+        u = encoder(SIGNAL)
+        adversary.loss(reverse(u) if reversed_too else u, Z).backward()
+        learns.step()
+        moves.step()
+    u = encoder(SIGNAL).detach()
+    told = (u[Z[:, 1] == 1].mean(0) - u[Z[:, 1] == 0].mean(0)).norm().item()
+    assert told < 1.8 if reversed_too else told > 2.2, told  # 2 at the start
 
 
-def test_its_own_generator_flatters_it() -> None:
-    """Flip rate and SCG by a common counterfactual model are far above those by the method's own generator."""
-    scores: dict[str, list[list[float]]] = {"own": [], "ot": []}
-    for seed in range(4):
-        split = make_split(GERMAN, "iid", seed)
-        ready = prepare(GERMAN, split, seed)
-        fitted, held_out = paper_with()(ready), GERMAN.take(split.test)
-        used = GERMAN.ids[np.concatenate([split.train, split.validation])]
-        rows, codes = np.arange(held_out.n), held_out.protected[0].codes
-        own = Counterfactuals("own", rows, fitted.own(split.test), np.ones(len(rows)), 1 - codes)
-        for made in (own, make_counterfactuals("ot", held_out, used, ready.roles.named("M"), seed)):
-            found = stability(fitted.predict, ready.inputs[split.test], made, "binary", made.model)
-            scores[made.model].append([s.value for s in found if s.metric in ("fr", "scg_norm")])
-    assert (np.mean(scores["ot"], axis=0) > 2.5 * np.mean(scores["own"], axis=0)).all()
+ROWS, CONTEXT = 120, 3
+LAYOUT = Layout.of(
+    [
+        Feature("m", "category", categories=("a", "b", "c")),
+        Feature("n", "number", 0, 1),
+        Feature("p", "category", categories=("u", "v")),
+        Feature("k", "number", 0, 1, missing=True),
+    ]
+)
+M, N, P = LAYOUT.columns(("m", "k")), LAYOUT.columns(("n",)), LAYOUT.columns(("p",))
+
+
+def records(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Mediators and the proxy follow s; n does not."""
+    rng = np.random.default_rng(seed)
+    s = rng.integers(0, 2, ROWS)
+    like_s = np.where(rng.random(ROWS) < 0.85, s, 1 - s)
+    cells = np.column_stack([like_s + rng.integers(0, 2, ROWS), rng.random(ROWS), like_s, 0.3 + 0.4 * s])
+    return LAYOUT.encode(cells), s
+
+
+INPUTS, S = records()
+X = torch.tensor(INPUTS, dtype=torch.float32)
+Z_S, Z_T = torch.eye(2)[S], torch.eye(2)[1 - S]
+C = torch.randn(ROWS, CONTEXT, generator=torch.Generator().manual_seed(0))
+
+
+def generator(**changes: object) -> MaskedCvae:
+    settings = {"edited": ("m", "k"), "proxies": ("p",), "groups": 2, "seed": 1, "context": CONTEXT, **changes}
+    return MaskedCvae(LAYOUT, **settings)
+
+
+def draws(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def guard(model: MaskedCvae) -> Adversary:
+    return Adversary(len(model.guarded), 2, 3)
+
+
+def moved(model: MaskedCvae, term: torch.Tensor) -> bool:
+    """Whether a term has a gradient in the generator's parameters."""
+    grads = torch.autograd.grad(term, list(model.parameters()), allow_unused=True) if term.requires_grad else []
+    return any(g is not None and bool(g.abs().sum() > 0) for g in grads)
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0])
+@pytest.mark.parametrize("reading", ["decoded", "contrast"])
+def test_only_mediators_change_and_everything_else_is_copied_bit_by_bit(scale: float, reading: str) -> None:
+    model = generator(reading=reading)
+    edited = model.edited_copy(INPUTS, Z_S, Z_T, C, scale)
+    assert (edited[:, [*N, *P]] == INPUTS[:, [*N, *P]]).all()
+    assert (edited[:, M] != INPUTS[:, M]).any(axis=1).all()
+    assert edited.min() >= 0 and edited.max() <= 1
+    tensor = model.edit(X, Z_S, Z_T, C, scale)
+    assert torch.equal(tensor[:, [*N, *P]], X[:, [*N, *P]])
+    assert np.allclose(tensor.detach().numpy(), edited, atol=1e-6)
+
+
+def test_each_term_is_zero_or_not_where_it_must_be() -> None:
+    model = generator()
+    found = model.terms(X, Z_S, Z_T, draws(), C, guard(model))
+    assert found.identity.item() == 0 and found.cycle.item() == 0
+    assert found.likelihood.item() > 0 and found.mmd.item() > 0 and found.leak.item() > 0
+    assert moved(model, found.likelihood) and moved(model, found.mmd)
+    assert model.terms(X, Z_S, Z_T, draws(), C).leak.item() == 0
+    cycle = model.terms(X, Z_S, Z_T, draws(), C, cycle=True).cycle
+    assert cycle.item() > 0 and moved(model, cycle)
+
+
+def test_identity_is_seen_when_an_edit_breaks_it() -> None:
+    class Broken(MaskedCvae):
+        def edit(self, x: torch.Tensor, *rest: object, **named: object) -> torch.Tensor:
+            return super().edit(x, *rest, **named) + 0.1
+
+    model = Broken(LAYOUT, ("m", "k"), ("p",), 2, 1)
+    found = model.terms(X, Z_S, Z_T, draws()).identity.item()
+    assert found == pytest.approx(0.01 * len(N), rel=1e-4)
+
+
+def test_the_leak_has_a_gradient_only_where_proxies_are_edited() -> None:
+    passing, editing = generator(), generator(edited=("m", "k", "p"))
+    assert len(passing.guarded) == len(editing.guarded) == len(N) + len(P)
+    assert not moved(passing, passing.terms(X, Z_S, Z_T, draws(), C, guard(passing)).leak)
+    assert moved(editing, editing.terms(X, Z_S, Z_T, draws(), C, guard(editing)).leak)
+
+
+def test_the_leak_is_large_where_the_adversary_recovers_s() -> None:
+    adversary = Adversary(len(P), 2, 3)
+    optimiser = torch.optim.Adam(adversary.parameters(), 0.02)
+    before = adversary.recovery(X[:, P], Z_S).item()
+    for _ in range(100):
+        optimiser.zero_grad()
+        adversary.loss(X[:, P], Z_S).backward()
+        optimiser.step()
+    assert adversary.recovery(X[:, P], Z_S).item() > before + 0.3
+    assert adversary.recovery(X[:, P], Z_T).item() < adversary.recovery(X[:, P], Z_S).item()
+
+
+def test_state_goes_through_arrays() -> None:
+    def step(model: MaskedCvae, optimiser: torch.optim.Optimizer, seed: int) -> None:
+        optimiser.zero_grad()
+        GeneratorTerms().total(model.terms(X, Z_S, Z_T, draws(seed), C)).backward()
+        optimiser.step()
+
+    first = generator()
+    optimiser = torch.optim.Adam(first.parameters(), 0.01)
+    step(first, optimiser, 1)
+    kept = training_state(first, optimiser)
+    assert all(isinstance(v, np.ndarray) for v in kept.values())
+    second = generator(seed=99)
+    other = torch.optim.Adam(second.parameters(), 0.01)
+    restore_training(second, other, kept)
+    step(first, optimiser, 2)
+    step(second, other, 2)
+    assert torch.equal(first.edit(X, Z_S, Z_T, C), second.edit(X, Z_S, Z_T, C))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,32 +23,51 @@ from protocols.config import code_digest
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
-from secure_sccvfl.data.dataset import Dataset, DataWarning
+from secure_sccvfl.data.dataset import Dataset, DataWarning, Task
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.baselines import drop_m, drop_m_guard, erm, scc
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN, RUN_MODELS, Counterfactuals
 from secure_sccvfl.evaluation.frontier import along, pgd_scores
-from secure_sccvfl.evaluation.methods import METHODS, Method
-from secure_sccvfl.evaluation.metrics import Scored, edit_quality, group_table, logits_of
-from secure_sccvfl.evaluation.prepared import (
+from secure_sccvfl.evaluation.methods import (
+    METHODS,
     Fitted,
+    Method,
     Prepared,
+    affine_white_box,
     cycle_error,
     default_run,
+    drop_m,
+    drop_m_guard,
+    erm,
+    fitted_model,
     own_rows,
     prepare,
+    scc,
+    sealed,
+    train_plainly,
+    with_inputs,
     without_noise,
 )
-from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals
+from secure_sccvfl.evaluation.scoring import (
+    AwarePredictor,
+    Scored,
+    ScoringSet,
+    edit_quality,
+    fit_counterfactuals,
+    group_table,
+    logits_of,
+)
 from secure_sccvfl.evaluation.views import views_of
+from secure_sccvfl.models.aware import make_aware
 from secure_sccvfl.policy.card import named_card
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
-from secure_sccvfl.research.comparisons import no_guard, no_masks, with_config, with_roles
 from secure_sccvfl.research.paper.methods import PAPER_ABLATIONS, SWEEPS, SWITCHES, paper_with
-from secure_sccvfl.research.reproduction.summary import short_name
+from secure_sccvfl.research.results import short_name
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.engine import CURVATURE, Step
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.plain import Penalty, PlainEngine
 
 Methods = Mapping[str, Method]
 PAPER_METHODS = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
@@ -340,3 +360,117 @@ def _run(run: SeedRun) -> dict[str, Any]:
         "scores": scores,
         "seconds": time.perf_counter() - started,
     }
+
+
+PARITY_WEIGHT = 30.0
+PARITY_STEPS = 600
+CLOSE = 1e-6
+
+
+def pcf(ready: Prepared) -> Fitted:
+    """Factual and counterfactual predictions of ERM, averaged by the shares of the groups.
+
+    After Zhou et al., "Counterfactual fairness by combining factual and counterfactual predictions", NeurIPS 2024.
+    Counterfactuals are made by the run's own generator. The white box takes those of the test records as they are.
+    """
+    plain, task = erm(ready), ready.data.task
+    versions = _versions(ready)
+    test = ready.split.test
+    inputs, codes = ready.inputs[test], ready.data.protected[0].codes[test]
+    moved = [(weight, torch.tensor(edited - inputs)) for weight, edited in versions(inputs, codes)]
+
+    def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        made = [weight * _chances(torch.tensor(plain.predict(v)), task) for weight, v in versions(inputs, codes)]
+        return np.asarray(_scores(torch.stack(made).sum(dim=0), task))
+
+    def white_box(x: torch.Tensor) -> torch.Tensor:
+        made = [weight * _chances(plain.white_box(x + by), task) for weight, by in moved]
+        return _scores(torch.stack(made).sum(dim=0), task)
+
+    return Fitted(AwarePredictor(predict), white_box)
+
+
+Versions = Callable[[np.ndarray, np.ndarray], Iterator[tuple[float, np.ndarray]]]
+"""From records and their groups to (weight, records as members of one group): of all groups, and several draws."""
+
+
+def _versions(ready: Prepared) -> Versions:
+    sketch, config = ready.model.sketches[0], ready.config.generator
+    generators = ready.generators(ready.roles, config)
+    sizes = np.maximum(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 1.0)
+    shares = sizes / sizes.sum()
+
+    def versions(inputs: np.ndarray, codes: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
+        for target, draw in product(range(len(shares)), range(config.draws)):
+            made = inputs.copy()
+            for source in np.unique(codes[codes != target]):
+                rows = codes == source
+                goal, parties = np.full(int(rows.sum()), target), with_inputs(ready.parties, inputs[rows])
+                made[rows] = np.hstack([generators[p.rank](p.inputs, int(source), goal, draw) for p in parties])
+            yield shares[target] / config.draws, made
+
+    return versions
+
+
+def _chances(logits: torch.Tensor, task: Task) -> torch.Tensor:
+    """What is averaged: probabilities of classes, or the value itself."""
+    if task == "regression":
+        return logits
+    return torch.sigmoid(logits) if task == "binary" else torch.softmax(logits, dim=1)
+
+
+def _scores(chances: torch.Tensor, task: Task) -> torch.Tensor:
+    """Back to logits."""
+    if task == "regression":
+        return chances
+    return torch.logit(chances, eps=CLOSE) if task == "binary" else torch.log(chances.clamp(min=CLOSE))
+
+
+def parity(ready: Prepared) -> Fitted:
+    """A head that uses no difference between group means of M and P: their directions are penalised."""
+    model, task = ready.model, ready.data.task
+    roles = ready.roles.with_role("M", ready.roles.named("P"))
+    blocks = {p.rank: model.encoders[p.rank](p.inputs[ready.split.train]) for p in ready.parties}
+    made = [make_aware(p.layout, model.encoders[p.rank], model.sketches[0], roles) for p in ready.parties]
+    gram = np.zeros((sum(b.shape[1] for b in blocks.values()),) * 2)
+    for offset, share in zip(np.hstack([m.offsets for m in made]), made[0].shares, strict=True):
+        gram += share * np.outer(offset, offset)
+    ridge = {rank: np.full(block.shape[1], ready.config.ridge) for rank, block in blocks.items()}
+    engine = PlainEngine()
+    batch = engine.bind(blocks, ready.data.label.values[ready.split.train], ridge)
+    bound = CURVATURE[task] * batch.rows.var(axis=0) + batch.ridge + PARITY_WEIGHT * np.abs(gram).sum(axis=1)
+    penalty = Penalty((), gram, np.zeros_like(gram))
+    step = Step(lam=PARITY_WEIGHT)
+    head = engine.head(batch, ready.data.outputs, task)
+    head = engine.steps(head, engine.first_order(batch, penalty, step, {0: bound}), PARITY_STEPS)
+
+    def predict(inputs: np.ndarray) -> np.ndarray:
+        parties = with_inputs(ready.parties, inputs)
+        return engine.logits(head, {p.rank: model.encoders[p.rank](p.inputs) for p in parties})
+
+    return Fitted(predict, affine_white_box(head.weight, head.bias, model.encoders, ready.parties))
+
+
+def no_masks(ready: Prepared) -> Fitted:
+    """Ablation: every feature is a mediator."""
+    return sealed(ready, ready.config, Roles(dict.fromkeys(ready.roles.of, "M")))
+
+
+def no_guard(ready: Prepared) -> Fitted:
+    """Ablation: no proxy penalty."""
+    return sealed(ready, replace(ready.config, guard=0.0))
+
+
+def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
+    return lambda ready: _trained(ready, config, budget, ready.roles)
+
+
+def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings and its own discovery; scored on the roles of the default run."""
+    return lambda ready: _trained(ready, config, budget, None)
+
+
+def _trained(ready: Prepared, config: TrainConfig, budget: SpendingPlan | None, roles: Roles | None) -> Fitted:
+    given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget, ready.seed)
+    return fitted_model(train_plainly(*given, roles=roles, tabled=roles)[0], ready)

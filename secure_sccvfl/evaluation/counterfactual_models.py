@@ -8,7 +8,8 @@ gives the permutation baseline: where s means nothing, a sound model changes nex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from secure_sccvfl.data.layout import Layout
 
 MIN_GROUP = 5
+FITS = "secure_sccvfl.evaluation.counterfactual_fits"
 FittedOn = Literal["held-out", "all rows"]
 
 
@@ -103,33 +105,33 @@ COUNTERFACTUAL_MODELS: Registry[CounterfactualModel] = Registry(
     "counterfactual model",
     {
         "all": CounterfactualModel(
-            f"{__name__}.marginal:edit",
+            f"{FITS}:by_marginals",
             "marginal judge",
             ("^", "triangle"),
             "moves each column to its distribution in that group, as far as chance does not explain the difference",
             "all rows",
         ),
         "kr_all": CounterfactualModel(
-            f"{__name__}.conditional:edit",
+            f"{FITS}:by_conditionals",
             "conditional judge",
             ("v", "triangle down"),
             "moves one column after another, given the fixed columns and the mediators before it",
             "all rows",
         ),
         "marg": CounterfactualModel(
-            f"{__name__}.marginal:edit",
+            f"{FITS}:by_marginals",
             "marginal judge, held-out",
             ("+", "plus"),
             "moves each column to its distribution in that group among the test records alone",
         ),
         "ot": CounterfactualModel(
-            f"{__name__}.held_out:by_transport",
+            f"{FITS}:by_transport",
             "OT judge",
             ("o", "circle"),
             "takes them from the most similar real record of the other group (optimal transport)",
         ),
         "cvae": CounterfactualModel(
-            f"{__name__}.held_out:by_autoencoder",
+            f"{FITS}:by_autoencoder",
             "cVAE judge",
             ("s", "square"),
             "draws them from a model of that group (autoencoder)",
@@ -221,3 +223,22 @@ def make_counterfactuals(
     made = model.edit(Case(own.inputs, own.codes, target, layout, edited, groups, seed, fitted_on, fixed))
     back = np.concatenate([layout.columns([f.name]) for f in held_out.features])
     return replace(made, model=kind, inputs=made.inputs[:, back])
+
+
+LEAST_AUC = 0.65
+"""A classifier of s takes changed mediators for those of the target group."""
+MOST_MMD = 0.70
+"""Distance of changed mediators to the target group, as a share of the distance of unchanged ones."""
+MOST_NULL = 0.25
+"""Flip rate of plain training under permuted s, as a share of its flip rate under the true s."""
+
+
+def failed_checks(figures: Mapping[str, float]) -> tuple[str, ...]:
+    """The checks that a model fails, by the figures of its counterfactuals. A check without figures is passed."""
+    known = {name: value for name, value in figures.items() if math.isfinite(value)}
+    failed = {
+        "AUC": known.get("edit_auc", LEAST_AUC) < LEAST_AUC,
+        "MMD": known.get("edit_mmd_ratio", MOST_MMD) > MOST_MMD,
+        "null": known.get("edit_erm_null", 0.0) > MOST_NULL * known.get("edit_erm", math.inf),
+    }
+    return tuple(name for name, fails in failed.items() if fails)
