@@ -386,7 +386,7 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
     with pytest.raises(_Caught) as caught:
         train(PlainEngine(), PlainStatistics(noise), data, make_split(data, "iid", 0), config, 0, driver=_Catching)
     encodings, batch, penalty, bounds, guards = caught.value.args
-    grid = Grid(config.trained, (config.guard,) * len(config.trained), 0.25, sharpens=True)
+    grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), 0.25, sharpens=True)
     penalties = [np.diag(batch.ridge) + lam * penalty.gram + config.guard * penalty.guard for lam in grid.lambdas]
     expected = np.column_stack([optimum(batch.rows, batch.label, each, "binary") for each in penalties])
     problem = Problem(tuple(block.shape[1] for block in encodings.values()), rows=len(batch.rows))

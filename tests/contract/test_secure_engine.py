@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from secure_sccvfl.training.engine import Step
-from tests.contract.engines import TEMPERATURES, Problem, in_plaintext, in_secret
+from tests.contract.engines import Problem, in_plaintext, in_secret
 
 CLOSE = 2e-3
 
@@ -28,10 +28,7 @@ def test_the_secret_engine_follows_the_plain_one(task, outputs):
         for name in ("loss", "spread", "gap_rms"):
             assert getattr(seen["measures"], name) == pytest.approx(getattr(plain["measures"], name), abs=CLOSE), name
         assert np.abs(seen["logits"] - plain["logits"]).max() < CLOSE
-        assert np.abs(seen["chosen"] - plain["chosen"]).max() < CLOSE
         assert seen.get("temperature") == plain.get("temperature")
-        if "tempered" in plain:  # over a temperature of at least .4
-            assert np.abs(seen["tempered"] - plain["tempered"]).max() < CLOSE / min(TEMPERATURES)
 
 
 def test_logits_beyond_the_range_of_the_sigmoid_stop_every_party():
@@ -90,7 +87,7 @@ def test_edits_of_some_columns_alone_give_the_same_head():
         batch = engine.bind(own.x, own.y, own.ridge, 1)
         penalty = engine.join([engine.counterfactuals(own.deltas, own.s, moving=moving)], [own.guard])
         head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.3), 4)
-        return engine.measure([head], batch, penalty, flips=True)[0], engine.logits(head, own.x)
+        return engine.measure([head], batch, penalty)[0], engine.logits(head, own.x)
 
     ((measures, logits),) = in_plaintext(problem, script)
     for seen, found in in_secret(problem, script):

@@ -141,8 +141,8 @@ def test_other_tasks_train_and_predict(task):
 def test_settings_are_checked_by_name_and_value():
     with pytest.raises(ConfigError, match="no setting 'mode'"):
         scc.train("heart", mode="split")
-    with pytest.raises(ConfigError, match="no encoder 'big'"):
-        scc.train("heart", encoder="big")
+    with pytest.raises(ConfigError, match="no generator 'big'"):
+        scc.train("heart", generator="big")
     with pytest.raises(DataError, match="no data set 'nobody'"):
         scc.load("nobody")
 
