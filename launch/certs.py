@@ -32,7 +32,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.runs.console import OK, say
 
 if TYPE_CHECKING:
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import Authority
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +65,7 @@ def whole_set(options: argparse.Namespace) -> int:
 )
 def _request(options: argparse.Namespace) -> int:
     """Make this host's key, which stays here, and a request for its certificate."""
-    from protocols.net.enrolment import make_request
+    from protocols.net.certificates import make_request
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
@@ -85,8 +85,7 @@ def _request(options: argparse.Namespace) -> int:
 )
 def _authority(options: argparse.Namespace) -> int:
     """Make the consortium's authority, on one host."""
-    from protocols.net.certificates import AUTHORITY, fingerprint, pem
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -112,7 +111,7 @@ def _authority(options: argparse.Namespace) -> int:
 )
 def _sign(options: argparse.Namespace) -> int:
     """Sign requests. Compare the key's fingerprint with its holder by voice."""
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import Authority
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -137,7 +136,7 @@ def _sign(options: argparse.Namespace) -> int:
 )
 def _install(options: argparse.Namespace) -> int:
     """Put a signed certificate next to its key, if they fit."""
-    from protocols.net.enrolment import install
+    from protocols.net.certificates import install
 
     member = install(options.certificate, options.authority, options.folder)
     return answer(
@@ -153,7 +152,7 @@ def _install(options: argparse.Namespace) -> int:
 )
 def _show(options: argparse.Namespace) -> int:
     """Members, validity and fingerprints."""
-    from protocols.net.enrolment import members
+    from protocols.net.certificates import members
 
     listed = members(options.folder)
     lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
@@ -169,7 +168,7 @@ def _show(options: argparse.Namespace) -> int:
 )
 def _pin(options: argparse.Namespace) -> int:
     """Write the certificates that a session accepts into its file."""
-    from protocols.net.enrolment import members, pinned
+    from protocols.net.certificates import members, pinned
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
@@ -206,7 +205,7 @@ def _pin(options: argparse.Namespace) -> int:
 )
 def _revoke(options: argparse.Namespace) -> int:
     """Note that a certificate is revoked; its key is never signed again."""
-    from protocols.net.enrolment import Authority, members
+    from protocols.net.certificates import Authority, members
 
     authority = Authority(options.authority)
     certificate = options.certificate

@@ -134,7 +134,6 @@ class MembershipMask:
         self.count, self.has_noisy_count = count, True
 
     def tensor(self, session: Session) -> Any:
-        """The bits as a tensor of integers."""
         return session.wrap(self.bits, 0)
 
     def masked(self, session: Session, rows: Any) -> Any:

@@ -55,5 +55,4 @@ def releases(parties: int, *, revealed: bool) -> list[Release]:
 
 
 def rows_of(count: int, chunk: int) -> Sequence[slice]:
-    """The rows of a list in pieces."""
     return [slice(at, min(at + chunk, count)) for at in range(0, count, chunk)]

@@ -94,7 +94,6 @@ class PrivateSetIntersection:
         return Aligned(len(common), np.array([row.get(name, ABSENT) for name in names], np.int64))
 
     def _holder(self, owner: int) -> int:
-        """Who holds this owner's list after the last pass."""
         return (owner - 1) % self._session.parties
 
     def _around(self, names: Sequence[str], sizes: Sequence[int]) -> tuple[Elements, list[npt.NDArray[np.int64]]]:
@@ -143,7 +142,7 @@ class PrivateSetIntersection:
         own = (session.rank + 1) % session.parties
         short = np.ascontiguousarray(held[:, :PSEUDONYM_BYTES]).view("<u8")
         if session.rank == _COMPARER:
-            lists = [self._heard(step, owner, sizes[owner], short) for owner in range(session.parties)]
+            lists = [self._list_of(step, owner, sizes[owner], short) for owner in range(session.parties)]
             check_repeats(lists)
             common = in_all(lists)
             self._open(len(common[0].nonzero()[0]))
@@ -157,7 +156,7 @@ class PrivateSetIntersection:
         self._open(None)
         return self._bits("bits of common records", _COMPARER, len(short))
 
-    def _heard(self, step: str, owner: int, size: int, own: Pseudonyms) -> Pseudonyms:
+    def _list_of(self, step: str, owner: int, size: int, own: Pseudonyms) -> Pseudonyms:
         """A list as party 0 has it: from its holder, or its own."""
         holder = self._holder(owner)
         if holder == _COMPARER:
@@ -233,7 +232,6 @@ class Blinding(Unshown):
         self._scalar, self._threads = scalar, threads
 
     def hashed(self, ids: Sequence[str]) -> Elements:
-        """The blinded elements of ids."""
         to_group = _group().crypto_core_ristretto255_from_hash
 
         def element(name: str) -> bytes:

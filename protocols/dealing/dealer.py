@@ -53,7 +53,7 @@ class Dealer:
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
         self._own = Stream(fresh_key(), "orders of places")
         self._idle = idle
-        self._told: list[bytes | None] = [None] * transport.parties
+        self._orders: list[bytes | None] = [None] * transport.parties
         self._work: deque[Iterator[tuple[int, Request]]] = deque()
         self._waiting: tuple[int, Request] | None = None
         self._masks: dict[int, Array] = {}
@@ -71,7 +71,7 @@ class Dealer:
                     self._work.popleft()
             if self._waiting is None:
                 self._forget()
-            message = self._hear(wait=0 if self._waiting else self._idle)
+            message = self._next_order(wait=0 if self._waiting else self._idle)
             if message is not None:
                 if not self._obey(message):
                     return
@@ -79,16 +79,16 @@ class Dealer:
                 self._make(*self._waiting)
                 self._waiting = None
 
-    def _hear(self, wait: float) -> bytes | None:
+    def _next_order(self, wait: float) -> bytes | None:
         """The next order, once all parties have given it: nobody directs the dealer alone.
 
         Returns None if `wait` is 0 and some party has not given it yet: there is other work, and slower parties may
         wait for it.
         """
-        for rank, message in enumerate(self._told):
+        for rank, message in enumerate(self._orders):
             if message is None:
                 try:
-                    message = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+                    message = self._orders[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
                 except PeerStopped as error:
                     if DEALER not in error.waited_for.split(", "):
                         raise
@@ -98,11 +98,11 @@ class Dealer:
                     ) from None
             if message is None:
                 return None
-        first, *others = self._told
+        first, *others = self._orders
         differing = [f"party {rank}" for rank, message in enumerate(others, start=1) if message != first]
         if differing:
             raise PeerError(", ".join(differing), _ASKING, "sent another request than party 0")
-        self._told = [None] * len(self._told)
+        self._orders = [None] * len(self._orders)
         return first
 
     def _obey(self, message: bytes) -> bool:
@@ -189,7 +189,6 @@ class TupleSource:
         return got
 
     def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
-        """The next request of a pass whose tuples arrive as one bundle."""
         if ahead.left % len(ahead.requests) == 0:
             counter, fields = self._fetch(bundle)
             ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
@@ -255,7 +254,6 @@ class TupleSource:
             self._recording = None
 
     def _plan(self, requests: Sequence[Request], times: int) -> None:
-        """Tell the dealer about passes to come."""
         if requests and times:
             together = _bundle_of(requests)
             self._ask([together] if together else requests, times)
@@ -285,7 +283,6 @@ class TupleSource:
         self._tell("forget a mask", {"forget": counter})
 
     def end(self) -> None:
-        """Tell the dealer that no more requests follow."""
         if self._ahead:
             self._cancel()
         self._tell("end", {"end": True})

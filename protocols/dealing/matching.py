@@ -48,7 +48,7 @@ ABSENT = -1
 """The row of a record that is not in the common table."""
 _CHUNK = 1 << 16
 MOST_COLUMNS = 1 << 16
-_SENDING, _TOLD, _SHARED = "tags of records", "places of records", "shares of presence"
+_SENDING, _ASSIGNING, _SHARED = "tags of records", "places of records", "shares of presence"
 """Steps on the wire; their lengths count in the bytes of a frame."""
 
 
@@ -84,7 +84,6 @@ class Aligned:
 
 
 def sorted_rows(pseudonyms: Pseudonyms) -> npt.NDArray[np.intp]:
-    """The rows in rising order of their pseudonyms."""
     return np.lexsort((pseudonyms[:, 1], pseudonyms[:, 0]))
 
 
@@ -123,9 +122,11 @@ def ask(transport: Transport, pseudonyms: Pseudonyms) -> Aligned:
     transport.exchange(_SENDING, {dealer: [np.array([len(pseudonyms)])]}, {})
     for at in range(0, len(pseudonyms), _CHUNK):
         transport.exchange(_SENDING, {dealer: [pseudonyms[order[at : at + _CHUNK]]]}, {})
-    size, rows = transport.exchange(_TOLD, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(pseudonyms),))]})[dealer]
+    size, rows = transport.exchange(_ASSIGNING, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(pseudonyms),))]})[
+        dealer
+    ]
     if len(rows) and int(rows.max()) >= int(size[0]):
-        raise PeerError("dealer", _TOLD, "named a row outside the table")
+        raise PeerError("dealer", _ASSIGNING, "named a row outside the table")
     unsorted = np.empty(len(pseudonyms), np.int64)
     unsorted[order] = rows
     return Aligned(int(size[0]), unsorted, receive_shares(transport, int(size[0])))
@@ -141,7 +142,6 @@ def receive_shares(transport: Transport, count: int) -> RingArray:
 
 
 def _deal(transport: Transport, rank: int, shares: RingArray) -> None:
-    """The dealer sends a party its shares, piece by piece."""
     for at in range(0, len(shares), _CHUNK):
         transport.exchange(_SHARED, {rank: [shares[at : at + _CHUNK]]}, {})
 
@@ -169,7 +169,7 @@ def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> RingArray:
     result = matched(lists, bounds, draw)
     for rank in parties:
         answer = [np.array([result[rank].size]), result[rank].rows.astype(np.uint32)]
-        transport.exchange(_TOLD, {rank: answer}, {})
+        transport.exchange(_ASSIGNING, {rank: answer}, {})
         _deal(transport, rank, result[rank].shares)
     return sum((one.shares for one in result), np.zeros_like(result[0].shares))
 

@@ -36,17 +36,17 @@ DIFFERS = "sent another request than party 0"
 
 def gullible(self: Dealer, wait: float) -> bytes | None:
     """The dealer as it was: it obeys party 0, whatever the others say."""
-    for rank, told in enumerate(self._told):
+    for rank, told in enumerate(self._orders):
         if told is None:
-            told = self._told[rank] = self._transport.receive_message(rank, "", wait=wait)
+            told = self._orders[rank] = self._transport.receive_message(rank, "", wait=wait)
         if told is None:
             return None
-    first, self._told = self._told[0], [None] * len(self._told)
+    first, self._orders = self._orders[0], [None] * len(self._orders)
     return first
 
 
 def obeys_party_0(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Dealer, "_hear", gullible)
+    patch.setattr(Dealer, "_next_order", gullible)
 
 
 def words_by_counter_alone(patch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def rushing(wanted: list[str], attacker: int = ATTACKER) -> Any:
             return summed(self)
         others, spec = self.party.others, Spec("|u1", (32,))
         came = self._transport.exchange("name of the run", {}, {rank: [spec] for rank in others})
-        self.party._heard.add(came)
+        self.party._broadcasts.add(came)
         total = sum((came[rank][0] for rank in others), np.zeros(32, np.uint8))
         own = np.frombuffer(bytes.fromhex(wanted[0]), np.uint8) - total
         self._transport.exchange("name of the run", {rank: [own] for rank in others}, {})
@@ -100,7 +100,7 @@ def test_other_commitments_to_other_parties_are_noticed_with_the_words(monkeypat
         if step == "commitment to the name of the run" and self.rank == ATTACKER:
             send = {peer: [own[0] ^ peer] for peer in self.others}
             came = self.transport.exchange(step, send, theirs)
-            self._heard.add(came)
+            self._broadcasts.add(came)
             return came
         return honest(self, step, own, theirs)
 

@@ -284,7 +284,7 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
         assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
 
 
-@pytest.mark.filterwarnings("ignore:clinic. no record")
+@pytest.mark.filterwarnings("ignore:clinic. no readable record")
 def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(place: Path) -> None:
     """A party takes part with one record, of which it can read its cells or not; the others see the same."""
     (row,) = [row for n, row in enumerate(heart_rows(40)) if len(holders(n)) == PARTIES][:1]

@@ -28,7 +28,7 @@ from protocols.errors import PeerError, PeerStopped, ProtocolError, reason_for_p
 from protocols.net import certificates, rendezvous
 from protocols.net.certificates import Credentials, check_own_clock
 from protocols.net.link import Activity
-from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchanged, listen, settings_by_key, told
+from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchange_settings, listen, mismatch, settings_by_key
 from protocols.session.node import connect, refuse
 from tests.support.harness import credentials, in_threads, local_config
 
@@ -42,7 +42,7 @@ TWO = ("a.example:7000", "b.example:7000")
 def test_the_keys_that_differ_are_named_with_both_values() -> None:
     ours = SessionConfig(TWO, options={"seed": 0, "dataset": "loans.toml"})
     theirs = replace(ours, deadline=5.0, options={"seed": 1, "mode": "split"})
-    text = str(told("party 1", "has another configuration", settings_by_key(ours), settings_by_key(theirs)))
+    text = str(mismatch("party 1", "has another configuration", settings_by_key(ours), settings_by_key(theirs)))
     assert "deadline is 5.0 there and 60.0 here" in text and "options.seed is 1 there and 0 here" in text
     assert text.count(" there and ") == 3 and "and 1 more" in text and text.endswith("(step: connect)")
 
@@ -50,19 +50,19 @@ def test_the_keys_that_differ_are_named_with_both_values() -> None:
 def test_long_values_are_cut_and_differences_beyond_the_cut_are_seen() -> None:
     ours, theirs = (SessionConfig(TWO, options={"note": "x" * 5000 + end}) for end in "ab")
     assert settings_by_key(ours) != settings_by_key(theirs)
-    text = str(told("party 1", "differs", settings_by_key(ours), settings_by_key(theirs)))
+    text = str(mismatch("party 1", "differs", settings_by_key(ours), settings_by_key(theirs)))
     assert "options.note" in text and len(text) < 400
 
 
 def test_what_a_peer_says_is_cut_and_printable() -> None:
-    text = str(told("party 1", "differs", {"job": "a"}, {"job": "b\x1b[2J\n" + "y" * 9000}))
+    text = str(mismatch("party 1", "differs", {"job": "a"}, {"job": "b\x1b[2J\n" + "y" * 9000}))
     assert text.isprintable() and len(text) < 400
 
 
 def test_other_code_is_named_by_package_or_version() -> None:
     own = code_parts()
     other = {**own, "sources of protocols": "0" * 64, "torch": "1.0"}
-    text = str(told("party 1", "runs another version of the code", own, other))
+    text = str(mismatch("party 1", "runs another version of the code", own, other))
     assert "other sources of protocols" in text and f"torch is 1.0 there and {own['torch']} here" in text
     assert "0" * 64 not in text
 
@@ -83,7 +83,7 @@ def test_a_list_that_cannot_be_read_is_none(sent: bytes) -> None:
     with here, there:
         there.sendall(sent)
         there.shutdown(socket.SHUT_WR)
-        assert exchanged(here, {"job": "train"}) is None
+        assert exchange_settings(here, {"job": "train"}) is None
         assert json.loads(there.recv(1 << 16)[4:]) == {"job": "train"}
 
 

@@ -19,7 +19,7 @@ from accounting.budget import read_account
 from accounting.events import Event
 from accounting.ledger import LedgerError
 from protocols.config import CONNECT_BY_HAND, SessionConfig
-from protocols.net.enrolment import SHOWN
+from protocols.net.certificates import SHOWN
 from secure_sccvfl.config.sections import OPTIONS
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import Schema

@@ -44,8 +44,7 @@ from accounting.budget import by_part, part_of
 from accounting.calibration import HeadBudget, noise_multiplier
 from accounting.events import Event, Mechanism
 from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
-from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
-from protocols.net.enrolment import SHOWN
+from protocols.net.certificates import SHOWN, Credentials, fingerprint, is_signed, sign
 from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.data.files import read_description
 from secure_sccvfl.data.party_data import Schema

@@ -14,29 +14,27 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.net.certificates import (
+    AUTHORITY_KEY,
+    Authority,
     Credentials,
     Key,
+    Member,
     alternative_name,
     certified_node,
     fingerprint,
+    install,
     is_signed,
     make_certificates,
+    make_request,
+    members,
     pem,
+    pinned,
     read_certificate,
     read_key,
+    read_request,
     sign,
     subject,
     write_key,
-)
-from protocols.net.enrolment import (
-    AUTHORITY_KEY,
-    Authority,
-    Member,
-    install,
-    make_request,
-    members,
-    pinned,
-    read_request,
 )
 
 PREFIX = "urn:sccvfl:"

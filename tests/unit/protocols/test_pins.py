@@ -15,8 +15,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import ConfigError, SessionConfig, node_folder, split_address
 from protocols.errors import PeerError
-from protocols.net.certificates import Credentials, certify, pem, read_key, write_key
-from protocols.net.enrolment import AUTHORITY_KEY, Authority, install, make_request, members
+from protocols.net.certificates import (
+    AUTHORITY_KEY,
+    Authority,
+    Credentials,
+    certify,
+    install,
+    make_request,
+    members,
+    pem,
+    read_key,
+    write_key,
+)
 from protocols.session.node import connect
 from tests.support.harness import LONG, in_threads, local_config
 

@@ -45,6 +45,7 @@ def test_reports_of_version_1_are_read() -> None:
     ("changes", "problem"),
     [
         ({"gone": 1}, "unknown field gone"),
+        ({"evaluation": {"kind": "exact", "gone": 1}}, "unknown field evaluation.gone"),
         ({"version": 3}, "version 3; this program reads 1 and 2"),
         ({"privacy": {}}, "no field privacy.epsilon_pld"),
         ({"rows": {"train": 1, "validation": 2, "test": "3"}}, "rows.test is not of the expected type"),
