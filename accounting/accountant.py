@@ -31,10 +31,10 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -90,26 +90,12 @@ def price_of(event: Event, relation: Relation = "replaced") -> Price:
     return Price(event.multiplier, event.sampling, event.multiplier_added)
 
 
-class Accountant(Protocol):
-    """Adds events up; `epsilon` is an upper bound on what they cost together at this delta."""
-
-    def compose(self, event: Event) -> None: ...
-
-    def epsilon(self, delta: float) -> float: ...
-
-
-class _Tally:
+def tally(events: Iterable[Event], relation: Relation = "replaced") -> Lines:
     """Events by price, whatever their order."""
-
-    def __init__(self, relation: Relation = "replaced") -> None:
-        self._relation = relation
-        self._counts: Counter[Price] = Counter()
-
-    def compose(self, event: Event) -> None:
-        self._counts[price_of(event, self._relation)] += event.count
-
-    def _lines(self) -> Lines:
-        return tuple(sorted(self._counts.items()))
+    counts: Counter[Price] = Counter()
+    for event in events:
+        counts[price_of(event, relation)] += event.count
+    return tuple(sorted(counts.items()))
 
 
 def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
@@ -122,16 +108,9 @@ def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
     return SelfComposedDpEvent(event, count)
 
 
-class RenyiAccountant(_Tally):
-    """dp_accounting's Rényi divergences: the accountant that decides."""
-
-    def epsilon(self, delta: float) -> float:
-        return renyi(self._lines(), delta)
-
-
 @lru_cache(maxsize=4096)
 def renyi(lines: Lines, delta: float) -> float:
-    """Epsilon of these prices together."""
+    """Epsilon by dp_accounting's Rényi divergences: the accountant that decides."""
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
     orders = _orders()
@@ -154,11 +133,7 @@ def _divergences(price: Price) -> Floats:
     return _of_neighbours(price, _added_divergences)
 
 
-class _Divergences(Protocol):
-    def __call__(self, multiplier: float, sampling: float, orders: Sequence[float]) -> Floats: ...
-
-
-def _of_neighbours(price: Price, added: _Divergences) -> Floats:
+def _of_neighbours(price: Price, added: Callable[[float, float, Sequence[float]], Floats]) -> Floats:
     """Divergences of a price at every order, from a library that knows those of an added record; heads are ours."""
     orders = _orders()
     if price.of_head:
@@ -175,7 +150,8 @@ def _of_neighbours(price: Price, added: _Divergences) -> Floats:
 def _added_divergences(multiplier: float, sampling: float, orders: Sequence[float]) -> Floats:
     from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant
 
-    hush()
+    # Silence notes on orders that are left out: they make the bound looser, not wrong.
+    logging.getLogger("absl").addFilter(_not_about_orders)
     accountant = RdpAccountant(list(orders))
     accountant.compose(_priced(multiplier, sampling, 1))
     curve: Floats = accountant.rdp
@@ -186,43 +162,35 @@ def _not_about_orders(record: logging.LogRecord) -> bool:
     return "_compute_log_a_frac failed to converge" not in str(record.msg)
 
 
-def hush() -> None:
-    """Silence dp_accounting's notes on orders that it leaves out: they make the bound looser, not wrong."""
-    logging.getLogger("absl").addFilter(_not_about_orders)
-
-
-class LossDistributionAccountant(_Tally):
-    """dp_accounting's privacy loss distributions, rounded up: tight to a thousandth and better.
+def loss_distribution(lines: Lines, delta: float) -> float:
+    """Epsilon by dp_accounting's privacy loss distributions, rounded up: tight to a thousandth and better.
 
     Unsampled Gaussian releases are one Gaussian release (their inverse variances add), which is exact. Grid steps
     grow with epsilon, so that a large epsilon does not need much memory. Heads have no such distribution. With
     unsampled releases alone they are read by their closed form, with sampled ones by Rényi.
     """
+    from dp_accounting import GaussianDpEvent, NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
 
-    def epsilon(self, delta: float) -> float:
-        from dp_accounting import GaussianDpEvent, NeighboringRelation
-        from dp_accounting.pld import PLDAccountant
-
-        lines = self._lines()
-        if not lines:
-            return 0.0
-        share = renyi(lines, delta)
-        if any(price.of_head for price, _ in lines):
-            return _with_heads(lines, delta, share)
-        if any(price.sampling < 1 for price, _ in lines):
-            share = min(1.0, share)
-        if share == 0:
-            return 0.0
-        replaced = any(price.around for price, _ in lines)
-        relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
-        accountant = PLDAccountant(relation, value_discretization_interval=GRID * share)
-        plain = math.fsum(count / price.multiplier**2 for price, count in lines if price.sampling == 1)
-        if plain > 0:  # in dp_accounting a replaced record moves a sum by twice the sensitivity
-            accountant.compose(GaussianDpEvent((2 if replaced else 1) / math.sqrt(plain)))
-        for price, count in lines:
-            if price.sampling < 1:
-                accountant.compose(_priced(price.around or price.multiplier, price.sampling, count))
-        return float(accountant.get_epsilon(delta))
+    if not lines:
+        return 0.0
+    share = renyi(lines, delta)
+    if any(price.of_head for price, _ in lines):
+        return _with_heads(lines, delta, share)
+    if any(price.sampling < 1 for price, _ in lines):
+        share = min(1.0, share)
+    if share == 0:
+        return 0.0
+    replaced = any(price.around for price, _ in lines)
+    relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+    accountant = PLDAccountant(relation, value_discretization_interval=GRID * share)
+    plain = math.fsum(count / price.multiplier**2 for price, count in lines if price.sampling == 1)
+    if plain > 0:  # in dp_accounting a replaced record moves a sum by twice the sensitivity
+        accountant.compose(GaussianDpEvent((2 if replaced else 1) / math.sqrt(plain)))
+    for price, count in lines:
+        if price.sampling < 1:
+            accountant.compose(_priced(price.around or price.multiplier, price.sampling, count))
+    return float(accountant.get_epsilon(delta))
 
 
 def _with_heads(lines: Lines, delta: float, most: float) -> float:
@@ -238,22 +206,19 @@ def _with_heads(lines: Lines, delta: float, most: float) -> float:
     return min(most, objective_bounds.closed_epsilon(heads, math.sqrt(gaussian), delta, most))
 
 
-class OpacusAccountant(_Tally):
-    """Opacus' Rényi divergences: another implementation of the same bound."""
+def opacus(lines: Lines, delta: float) -> float:
+    """Epsilon by Opacus' Rényi divergences: another implementation of the same bound."""
+    from opacus.accountants.analysis.rdp import get_privacy_spent
 
-    def epsilon(self, delta: float) -> float:
-        from opacus.accountants.analysis.rdp import get_privacy_spent
-
-        lines = self._lines()
-        if not lines:
-            return 0.0
-        orders = _orders()
-        total = np.zeros(len(orders))
-        for price, count in lines:
-            total += count * _of_neighbours(price, _opacus_divergences)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Optimal order is the")  # a looser bound, not a wrong one
-            return max(0.0, float(get_privacy_spent(orders=orders.tolist(), rdp=total, delta=delta)[0]))
+    if not lines:
+        return 0.0
+    orders = _orders()
+    total = np.zeros(len(orders))
+    for price, count in lines:
+        total += count * _of_neighbours(price, _opacus_divergences)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Optimal order is the")  # a looser bound, not a wrong one
+        return max(0.0, float(get_privacy_spent(orders=orders.tolist(), rdp=total, delta=delta)[0]))
 
 
 def _opacus_divergences(multiplier: float, sampling: float, orders: Sequence[float]) -> Floats:
@@ -286,7 +251,12 @@ class Epsilons:
 
 def epsilon_of(events: Iterable[Event], delta: float, relation: Relation = "replaced") -> float:
     """What events cost together, by the accountant that decides."""
-    return _read(RenyiAccountant(relation), events, delta)
+    return renyi(tally(events, relation), delta)
+
+
+def tight_epsilon(events: Iterable[Event], delta: float, relation: Relation = "replaced") -> float:
+    """What events cost together, by privacy loss distributions."""
+    return loss_distribution(tally(events, relation), delta)
 
 
 def epsilon_added(events: Iterable[Event], delta: float) -> float:
@@ -320,13 +290,7 @@ def epsilons(events: Iterable[Event], delta: float) -> Epsilons:
     listed = list(events)
     return Epsilons(
         renyi=epsilon_of(listed, delta),
-        pld=_read(LossDistributionAccountant(), listed, delta),
-        opacus=_read(OpacusAccountant(), listed, delta),
+        pld=tight_epsilon(listed, delta),
+        opacus=opacus(tally(listed), delta),
         sampled=any(event.sampling < 1 for event in listed),
     )
-
-
-def _read(accountant: Accountant, events: Iterable[Event], delta: float) -> float:
-    for event in events:
-        accountant.compose(event)
-    return accountant.epsilon(delta)

@@ -188,7 +188,7 @@ def curves(
     level: a value with its name, drawn across. near: start the axis near the lowest value instead of 0. Series stand
     side by side so that intervals show.
     """
-    places = sorted({x for line in lines for x, _ in line.points})
+    ticks = sorted({x for line in lines for x, _ in line.points})
     values = [y for line in lines for _, y in line.points] + [y for line in lines for pair in line.band for y in pair]
     values += [level[0]] if level else []
     start = math.floor(10 * min(values)) / 10 if near else 0.0
@@ -196,16 +196,16 @@ def curves(
     marks = _marks(start, stop, share)
     labels = [_axis_label(at, share) for at in marks]
     left = max(44.0, 8 + _LETTER * max(map(len, labels)))
-    axes = Axes((0, max(1, len(places))), (start, stop), left)
-    index = {place: n + 0.5 for n, place in enumerate(places)}
+    axes = Axes((0, max(1, len(ticks))), (start, stop), left)
+    index = {tick: n + 0.5 for n, tick in enumerate(ticks)}
 
-    def x(place: float, series: int) -> float:
-        return axes.x(index[place]) + 5 * (series - (len(lines) - 1) / 2)
+    def x(tick: float, series: int) -> float:
+        return axes.x(index[tick]) + 5 * (series - (len(lines) - 1) / 2)
 
     parts = [axes.row(at, label) for at, label in zip(marks, labels, strict=True)]
     parts += [
-        axes.below(index[place], f"{place:g}", 16, "ours" if place == chosen else "soft")
-        for place in places[:: max(1, len(places) // 8)]
+        axes.below(index[tick], f"{tick:g}", 16, "ours" if tick == chosen else "soft")
+        for tick in ticks[:: max(1, len(ticks) // 8)]
     ]
     parts.append(axes.titles(below))
     if chosen is not None and chosen in index:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accounting.accountant import LossDistributionAccountant
+from accounting.accountant import tight_epsilon
 from accounting.calibration import check_target
 from accounting.events import Event, Sensitivity
 
@@ -80,12 +80,8 @@ class Claim:
 def claim(sigma: float, delta: float, tables: int, releases: int) -> Claim:
     """What the paper states at this sigma (S = 1), what holds for one table, and for all that it releases."""
     check_target(1.0, delta)
-    return Claim(
-        sigma, proposition_1(sigma, delta), _tight(sigma, delta, 1, 1), _tight(sigma, delta, tables, releases)
-    )
 
+    def tight(tables: int, releases: int) -> float:
+        return tight_epsilon([paper_event("sketch", tables, sigma, "any", count=releases)], delta, "added")
 
-def _tight(sigma: float, delta: float, tables: int, releases: int) -> float:
-    accountant = LossDistributionAccountant("added")
-    accountant.compose(paper_event("sketch", tables, sigma, "any", count=releases))
-    return accountant.epsilon(delta)
+    return Claim(sigma, proposition_1(sigma, delta), tight(1, 1), tight(tables, releases))

@@ -56,9 +56,8 @@ class RecordSet:
         """For each of these records, in the order of their tags: is it in the other set?"""
         if self == other:
             return np.ones(len(self), bool)
-        places = np.minimum(np.searchsorted(other._tags, self._tags), len(other) - 1)
-        found: npt.NDArray[np.bool_] = other._tags[places] == self._tags
-        return found
+        index = np.minimum(np.searchsorted(other._tags, self._tags), len(other) - 1)
+        return np.asarray(other._tags[index] == self._tags)
 
 
 def memberships(records: RecordSet, kinds: Sequence[Sequence[RecordSet]]) -> npt.NDArray[np.int64]:

@@ -17,13 +17,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.account import GRAM, HEAD, Account, Charge, Terms, part_of, parts
 from accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
+    epsilon_of,
     epsilon_with_batches_known,
     finite,
+    tight_epsilon,
 )
+from accounting.budget import GRAM, HEAD, Account, Charge, Terms, by_part, part_of
 from accounting.calibration import releases_left
 from accounting.charts import STYLE, running_chart
 from accounting.events import Event
@@ -104,8 +106,8 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
         }
         for event, before, after in zip(events, running, running[1:], strict=False)
     ]
-    split = parts(account.dearest(), terms.delta, held_out=held_out)
-    heads = any(part.name == HEAD for part in split)
+    split = by_part(account.dearest(), held_out=held_out)
+    heads = HEAD in split
     against = DEALER.format(dealer=dealer, spent=total.renyi) if math.isfinite(dealer) else NO_DEALER
     return {
         "epsilon_rdp": total.renyi,
@@ -117,20 +119,20 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
         "epsilon_batches_known": known,
         "delta": terms.delta,
         "cap": terms.epsilon,
-        **({"raised": [asdict(raised.decision) for raised in account.raised]} if account.raised else {}),
+        **({"raised": [decision.content for decision in account.raised]} if account.raised else {}),
         "remaining": max(0.0, terms.epsilon - total.renyi),
         "sets": [{"records": digest, "size": len(account.sets[digest])} for digest in sorted(account.sets)],
         "neighbours": "one record replaced by another",
         "about": "held-out records" if held_out else "training records",
         "parts": [
             {
-                "part": part.name,
-                "releases": part.releases,
-                "epsilon_rdp": part.alone.renyi,
-                "epsilon_pld": part.alone.pld,
-                "epsilon_dealer": finite(part.dealer),
+                "part": name,
+                "releases": sum(event.count for event in part),
+                "epsilon_rdp": epsilon_of(part, terms.delta),
+                "epsilon_pld": tight_epsilon(part, terms.delta),
+                "epsilon_dealer": finite(epsilon_against_dealer(part, terms.delta)),
             }
-            for part in split
+            for name, part in split.items()
         ],
         "releases": releases,
         "room": _room(account),
@@ -150,13 +152,13 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     lines: list[Charge] = []
     for charge in charges:
         event = charge.event
-        alike = replace(event, name=event.name.rstrip("0123456789").rstrip("-"), refresh=0)
+        unnumbered = replace(event, name=event.name.rstrip("0123456789").rstrip("-"), refresh=0)
         if event.sampling == 1:
             lines.append(charge)
-        elif lines and replace(lines[-1].event, count=event.count) == alike:
-            lines[-1] = replace(lines[-1], event=replace(alike, count=lines[-1].event.count + event.count))
+        elif lines and replace(lines[-1].event, count=event.count) == unnumbered:
+            lines[-1] = replace(lines[-1], event=replace(unnumbered, count=lines[-1].event.count + event.count))
         else:
-            lines.append(replace(charge, event=alike))
+            lines.append(replace(charge, event=unnumbered))
     return tuple(lines)
 
 

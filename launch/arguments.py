@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -13,8 +14,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.config.fields import parsed_setting
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
 from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
-from secure_sccvfl.runs.status.server import LOOPBACK
-from secure_sccvfl.runs.status.watching import Watching
+from secure_sccvfl.runs.status import LOOPBACK, Watching
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,17 +56,26 @@ class Main(Protocol):
     def __call__(self, given: Sequence[str] | None = None) -> int: ...
 
 
-def program(name: str, run: Callable[[argparse.Namespace], int], *arguments: Argument, json: bool = True) -> Main:
-    """The `main` of a program: help from the text of its module, and one-line errors."""
+def program(
+    name: str, *arguments: Argument, json: bool = True
+) -> Callable[[Callable[[argparse.Namespace], int]], Main]:
+    """Decorates the work of a program, which then takes a command line. Its docstring, or its module's, is the help.
 
-    def main(given: Sequence[str] | None = None) -> int:
-        parser = Parser(sys.modules[run.__module__].__doc__, json=json)
-        for names, settings in arguments:
-            parser.add_argument(*names, **settings)
-        options = parser.parse_args(given)
-        return guarded(name, lambda: run(options), debug=options.debug)
+    name: of the program in errors; its second word is a command of the program.
+    """
 
-    return main
+    def decorated(work: Callable[[argparse.Namespace], int]) -> Main:
+        def main(given: Sequence[str] | None = None) -> int:
+            parser = Parser(inspect.getdoc(work) or sys.modules[work.__module__].__doc__, json=json)
+            parser.prog = " ".join([parser.prog, *name.split()[1:]])
+            for names, settings in arguments:
+                parser.add_argument(*names, **settings)
+            options = parser.parse_args(given)
+            return guarded(name, lambda: work(options), debug=options.debug)
+
+        return main
+
+    return decorated
 
 
 def answer(options: argparse.Namespace, record: Any, *lines: str) -> int:

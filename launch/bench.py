@@ -87,31 +87,31 @@ def _one(options: argparse.Namespace, name: str, usual: int) -> int:
 
 
 def _ops(options: argparse.Namespace) -> Result:
-    from secure_sccvfl.research.benchmarks.operations import measure
+    from secure_sccvfl.research.benchmarks.steps import measure_operations
 
-    return measure(options.repeats, options.blocks, _tell)
+    return measure_operations(options.repeats, options.blocks, _tell)
 
 
 def _step(options: argparse.Namespace) -> Result:
-    from secure_sccvfl.research.benchmarks.peers.spu import spu_python
-    from secure_sccvfl.research.benchmarks.step import Size, measure
+    from secure_sccvfl.research.benchmarks.steps import Size, measure_step, spu_python
 
     usual, (python, note) = Size(), spu_python(options.spu)
     size = Size.of(_one(options, "rows", usual.rows), _one(options, "columns", usual.columns))
     _tell(note)
-    return measure(options.repeats, options.blocks, _tell, size, python, note if python else "SPU was not installed")
+    about = note if python else "SPU was not installed"
+    return measure_step(options.repeats, options.blocks, _tell, size, python, about)
 
 
 def _discovery(options: argparse.Namespace) -> Result:
-    from secure_sccvfl.research.benchmarks.discovery import measure
+    from secure_sccvfl.research.benchmarks.preparation import measure_discovery
 
-    return measure(options.repeats, options.blocks, _tell)
+    return measure_discovery(options.repeats, options.blocks, _tell)
 
 
 def _align(options: argparse.Namespace) -> Result:
-    from secure_sccvfl.research.benchmarks.alignment import measure
+    from secure_sccvfl.research.benchmarks.preparation import measure_alignment
 
-    return measure(_tell, options.lists, options.parties)
+    return measure_alignment(_tell, options.lists, options.parties)
 
 
 def _trainings(options: argparse.Namespace) -> Result:
@@ -132,9 +132,9 @@ def _trainings(options: argparse.Namespace) -> Result:
 
 
 def _costs(options: argparse.Namespace) -> Result:
-    from secure_sccvfl.research.benchmarks.costs import measure
+    from secure_sccvfl.research.benchmarks.trainings import measure_costs
 
-    return measure(_tell)
+    return measure_costs(_tell)
 
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {

@@ -1,12 +1,12 @@
 """Certificates of a consortium. Each host makes its own key; an authority signs; a session file pins.
 
-    sccvfl certs request certs --place party-0 --name bank      on each host: its key, which stays, and a request
-    sccvfl certs authority authority                            once, at one place
+    sccvfl certs request certs --member party-0 --name bank     on each host: its key, which stays, and a request
+    sccvfl certs authority authority                            once, on one host
     sccvfl certs sign request-party-0.pem --authority authority
     sccvfl certs install party-0.pem ca.pem certs
     sccvfl certs pin session.toml certs/party-0/cert.pem        whom the session file accepts
-    sccvfl certs show certs                                     places, validity, fingerprints
-    sccvfl certs request certs --place party-0 --name bank --renew
+    sccvfl certs show certs                                     members, validity, fingerprints
+    sccvfl certs request certs --member party-0 --name bank --renew
     sccvfl certs revoke authority/issued/party-0.pem --authority authority
     python launch/certs.py throwaway --parties 3                a whole set on one machine
 
@@ -21,53 +21,53 @@ import argparse
 import datetime
 import getpass
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import Argument, Parser, answer, argument, program
+from launch.arguments import Main, answer, argument, program
 from protocols.config import ConfigError
-from secure_sccvfl.runs.console import OK, guarded, say
+from secure_sccvfl.runs.console import OK, say
 
 if TYPE_CHECKING:
-    from protocols.net.enrolment import Authority
+    from protocols.net.certificates import Authority
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
         return whole_set(given)
-    about, work, *wanted = COMMANDS[given[0]]
-    parser = Parser(about)
-    parser.prog = f"{parser.prog} {given[0]}"
-    for names, settings in wanted:
-        parser.add_argument(*names, **settings)
-    options = parser.parse_args(given[1:])
-    return guarded(f"certs {given[0]}", lambda: work(options), debug=options.debug)
+    words = [re.sub(r"^--place(?==|$)", "--member", word) for word in given[1:]]  # its name until November 2026
+    return COMMANDS[given[0]](words)
 
 
-def run(options: argparse.Namespace) -> int:
-    """A whole set of certificates on one machine."""
-    from protocols.net.certificates import make_certificates
-
-    places = [str(place) for place in make_certificates(options.folder, options.parties, options.days)]
-    return answer(options, {"made": places}, *(f"made {place}" for place in places))
-
-
-whole_set = program(
+@program(
     "certs",
-    run,
     argument("folder", type=Path, help="a new folder for the set"),
     argument("--parties", type=int, default=3, help="number of parties (default 3)"),
     argument("--days", type=int, default=365, help="how long they are valid (default 365)"),
 )
+def whole_set(options: argparse.Namespace) -> int:
+    from protocols.net.certificates import make_certificates
+
+    folders = [str(path) for path in make_certificates(options.folder, options.parties, options.days)]
+    return answer(options, {"made": folders}, *(f"made {path}" for path in folders))
 
 
+@program(
+    "certs request",
+    argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
+    argument("--member", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
+    argument("--name", required=True, help="what the certificate calls this member"),
+    argument("--renew", action="store_true", help="make a new key next to the one in use"),
+)
 def _request(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import make_request
+    """Make this host's key, which stays here, and a request for its certificate."""
+    from protocols.net.certificates import make_request
 
-    path, key = make_request(options.folder, options.place, options.name, renew=options.renew)
+    path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
         options,
         {"request": str(path), "key": key},
@@ -76,9 +76,16 @@ def _request(options: argparse.Namespace) -> int:
     )
 
 
+@program(
+    "certs authority",
+    argument("folder", type=Path, help="a new folder for the authority; keep it off the parties' hosts"),
+    argument("--days", type=int, default=3650, help="how long it is valid (default 3650)"),
+    argument("--passphrase-file", type=Path, help="encrypt its key with the passphrase in this file"),
+    argument("--ask", action="store_true", help="ask for a passphrase"),
+)
 def _authority(options: argparse.Namespace) -> int:
-    from protocols.net.certificates import AUTHORITY, fingerprint, pem
-    from protocols.net.enrolment import Authority
+    """Make the consortium's authority, on one host."""
+    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -94,8 +101,17 @@ def _authority(options: argparse.Namespace) -> int:
     )
 
 
+@program(
+    "certs sign",
+    argument("requests", type=Path, nargs="+", help="requests of members"),
+    argument("--authority", type=Path, required=True, help="the authority's folder"),
+    argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
+    argument("--renew", action="store_true", help="also for members that have a valid certificate"),
+    argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
+)
 def _sign(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import Authority
+    """Sign requests. Compare the key's fingerprint with its holder by voice."""
+    from protocols.net.certificates import Authority
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -104,7 +120,7 @@ def _sign(options: argparse.Namespace) -> int:
         line
         for m, path in signed
         for line in (
-            f"signed {path}: {m.place}, {m.name}, until {m.end:%F}",
+            f"signed {path}: {m.node}, {m.name}, until {m.end:%F}",
             f"  certificate {m.fingerprint}",
             f"  key {m.key}",
         )
@@ -112,49 +128,69 @@ def _sign(options: argparse.Namespace) -> int:
     return answer(options, [{**m.as_record(), "file": str(path)} for m, path in signed], *lines)
 
 
+@program(
+    "certs install",
+    argument("certificate", type=Path, help="the signed certificate"),
+    argument("authority", type=Path, help="ca.pem of the authority"),
+    argument("folder", type=Path, help="this host's folder of certificates"),
+)
 def _install(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import install
+    """Put a signed certificate next to its key, if they fit."""
+    from protocols.net.certificates import install
 
     member = install(options.certificate, options.authority, options.folder)
     return answer(
         options,
         member.as_record(),
-        f"installed in {options.folder / member.place}, until {member.end:%F}: {member.fingerprint}",
+        f"installed in {options.folder / member.node}, until {member.end:%F}: {member.fingerprint}",
     )
 
 
+@program(
+    "certs show",
+    argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
+)
 def _show(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import members
+    """Members, validity and fingerprints."""
+    from protocols.net.certificates import members
 
     listed = members(options.folder)
-    lines = [f"{m.place}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
+    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
     return answer(options, [m.as_record() for m in listed], *lines)
 
 
+@program(
+    "certs pin",
+    argument("session", type=Path, help="the session file"),
+    argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
+    argument("--drop", action="append", default=[], metavar="MEMBER", help="no longer accept this member's"),
+    argument("--print", action="store_true", help="print the session file instead of writing it"),
+)
 def _pin(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import members, pinned
+    """Write the certificates that a session accepts into its file."""
+    from protocols.net.certificates import members, pinned
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
-    if len({member.place for member in add}) < len(add):
-        raise ConfigError("two certificates are for the same place: name the one to pin")
+    if len({member.node for member in add}) < len(add):
+        raise ConfigError("two certificates are for the same member: name the one to pin")
     now = datetime.datetime.now(datetime.UTC)
     if ended := [member for member in add if not member.valid(now)]:
-        raise ConfigError(f"the certificate of {ended[0].place} is not valid now, but until {ended[0].end:%F}")
+        raise ConfigError(f"the certificate of {ended[0].node} is not valid now, but until {ended[0].end:%F}")
     if not add and not options.drop:
-        raise ConfigError("name the certificates to pin, or --drop a place")
+        raise ConfigError("name the certificates to pin, or --drop a member")
     text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)
     if not options.print:
         part = options.session.with_name(options.session.name + ".part")
         part.write_text(text, encoding="utf-8")
         os.replace(part, options.session)
     if options.json:
-        return answer(options, {m.place: m.fingerprint for m in add})
+        return answer(options, {m.node: m.fingerprint for m in add})
     if options.print:
         print(text)
         return OK
     for m in add:
-        say(f"pinned {m.place}  {m.name}  {m.fingerprint}")
+        say(f"pinned {m.node}  {m.name}  {m.fingerprint}")
     try:
         load_session(options.session)
     except ConfigError as error:
@@ -162,8 +198,14 @@ def _pin(options: argparse.Namespace) -> int:
     return OK
 
 
+@program(
+    "certs revoke",
+    argument("certificate", help="the certificate, or its fingerprint"),
+    argument("--authority", type=Path, required=True, help="the authority's folder"),
+)
 def _revoke(options: argparse.Namespace) -> int:
-    from protocols.net.enrolment import Authority, members
+    """Note that a certificate is revoked; its key is never signed again."""
+    from protocols.net.certificates import Authority, members
 
     authority = Authority(options.authority)
     certificate = options.certificate
@@ -202,60 +244,15 @@ def _asked(prompt: str, *, twice: bool = False) -> bytes:
     return passphrase.encode()
 
 
-COMMANDS: dict[str, tuple[str, Callable[[argparse.Namespace], int], *tuple[Argument, ...]]] = {
-    "request": (
-        "Make this host's key, which stays here, and a request for its certificate.",
-        _request,
-        argument("folder", type=Path, help="this host's folder of certificates; the key stays in it"),
-        argument("--place", required=True, help="party-0, party-1, ... or dealer, as in the session file"),
-        argument("--name", required=True, help="what the certificate calls this member"),
-        argument("--renew", action="store_true", help="make a new key next to the one in use"),
-    ),
-    "authority": (
-        "Make the consortium's authority, at one place.",
-        _authority,
-        argument("folder", type=Path, help="a new folder for the authority; keep it off the parties' hosts"),
-        argument("--days", type=int, default=3650, help="how long it is valid (default 3650)"),
-        argument("--passphrase-file", type=Path, help="encrypt its key with the passphrase in this file"),
-        argument("--ask", action="store_true", help="ask for a passphrase"),
-    ),
-    "sign": (
-        "Sign requests. Compare the key's fingerprint with its holder by voice.",
-        _sign,
-        argument("requests", type=Path, nargs="+", help="requests of members"),
-        argument("--authority", type=Path, required=True, help="the authority's folder"),
-        argument("--days", type=int, default=365, help="how long the certificates are valid (default 365)"),
-        argument("--renew", action="store_true", help="also for places that have a valid certificate"),
-        argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
-    ),
-    "install": (
-        "Put a signed certificate next to its key, if they fit.",
-        _install,
-        argument("certificate", type=Path, help="the signed certificate"),
-        argument("authority", type=Path, help="ca.pem of the authority"),
-        argument("folder", type=Path, help="this host's folder of certificates"),
-    ),
-    "show": (
-        "Places, validity and fingerprints.",
-        _show,
-        argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
-    ),
-    "pin": (
-        "Write the certificates that a session accepts into its file.",
-        _pin,
-        argument("session", type=Path, help="the session file"),
-        argument("certificates", type=Path, nargs="*", help="certificates, or folders of them"),
-        argument("--drop", action="append", default=[], metavar="PLACE", help="no longer accept this place's"),
-        argument("--print", action="store_true", help="print the session file instead of writing it"),
-    ),
-    "revoke": (
-        "Note that a certificate is revoked; its key is never signed again.",
-        _revoke,
-        argument("certificate", help="the certificate, or its fingerprint"),
-        argument("--authority", type=Path, required=True, help="the authority's folder"),
-    ),
+COMMANDS: dict[str, Main] = {
+    "request": _request,
+    "authority": _authority,
+    "sign": _sign,
+    "install": _install,
+    "show": _show,
+    "pin": _pin,
+    "revoke": _revoke,
 }
-"""Help, work and arguments of each command."""
 
 if __name__ == "__main__":
     sys.exit(main())

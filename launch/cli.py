@@ -11,7 +11,7 @@ sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
 sccvfl init bank.csv --party bank --label late        draft a description of your own data
 sccvfl check loans.toml --party bank                  everything that is wrong with your own file
-sccvfl certs request certs --place party-0 --name bank
+sccvfl certs request certs --member party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
 sccvfl raise-cap show cap.toml
@@ -20,40 +20,73 @@ sccvfl party --rank 0 --config session.toml --certs certs --out out
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
-from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE
+from launch.arguments import argument, program
+from secure_sccvfl.config.fields import json_schema, listing
+from secure_sccvfl.config.sections import OPTIONS, SECTIONS
+from secure_sccvfl.config.session_file import top_level_schema
+from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
 
 COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "run": ("run_mpc", [], "train, test and report a whole run on this machine"),
     "predict": ("run_mpc", ["predict"], "decide about new records with a trained model, under MPC"),
     "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, under MPC"),
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
-    "options": ("options", [], "every option of a run, with type, default and meaning; their JSON Schema"),
-    "report": ("report", [], "make report.html of a run again"),
-    "explain": ("explain", [], "walk one person through a run in six steps"),
-    "audit": ("audit", [], "verify that a run can be trusted; show its log"),
+    "options": ("cli:options", [], "every option of a run, with type, default and meaning; their JSON Schema"),
+    "report": ("finished:report", [], "make report.html of a run again"),
+    "explain": ("finished:explain", [], "walk one person through a run in six steps"),
+    "audit": ("finished:audit", [], "verify that a run can be trusted; show its log"),
     "policy": ("policy", [], "show, check, approve, review and compare policy cards; appeals"),
     "attack": ("security_eval", [], "attacks on what a run really gave to each one"),
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure next to stock CrypTen and plain torch"),
-    "init": ("init", [], "draft the description of your own data; merge the parties' drafts"),
-    "check": ("check", [], "read your own file against the description: every problem at once"),
+    "init": ("own_data:init", [], "draft the description of your own data; merge the parties' drafts"),
+    "check": ("own_data:check", [], "read your own file against the description: every problem at once"),
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
-    "align": ("align", [], "what an alignment of records would tell, before it is made"),
-    "plan": ("plan", [], "what a session will open, to whom and at what price, before it starts"),
-    "approve": ("approve", [], "sign the plan of a session as one of its parties"),
-    "raise-cap": ("raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
+    "align": ("own_data:align", [], "what an alignment of records would tell, before it is made"),
+    "plan": ("consortium:plan", [], "what a session will open, to whom and at what price, before it starts"),
+    "approve": ("consortium:approve", [], "sign the plan of a session as one of its parties"),
+    "raise-cap": ("consortium:raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }
+"""Module in launch/ (with the function, unless it is `main`), first arguments, and meaning of each command."""
+
+
+@program(
+    "options",
+    argument("section", nargs="?", choices=SECTIONS, help="this section alone"),
+    argument("--schema", action="store_true", help="print a JSON Schema"),
+    json=False,
+)
+def options(given: argparse.Namespace) -> int:
+    """List every option of a run by section: name, type, default, documentation.
+
+        sccvfl options                     all of them
+        sccvfl options privacy             one section
+        sccvfl options --schema            the JSON Schema of session files, for editors
+
+    In a session file an option is a key of its section; on the command line it is --set section.key=value.
+    """
+    if given.schema:
+        print(json.dumps(json_schema(OPTIONS, top_level_schema()), indent=1))
+        return OK
+    for line in listing(tuple(o for o in OPTIONS if given.section in (None, o.section))):
+        say(line)
+    return OK
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
+    return guarded("sccvfl", lambda: _dispatched(given))
+
+
+def _dispatched(given: list[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)
         for name, (_, _, meaning) in COMMANDS.items():
@@ -62,14 +95,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(EXIT_CODES)
         return OK
     if given[0] not in COMMANDS:
-        print(f"sccvfl: no command {given[0]!r}; available: {', '.join(COMMANDS)}", file=sys.stderr)
+        say(f"sccvfl: no command {given[0]!r}; available: {', '.join(COMMANDS)}", error=True)
         return WRONG_USE
-    module, first, _ = COMMANDS[given[0]]
-    if find_spec(f"launch.{module}") is None:
-        print(f"sccvfl: {given[0]} is not part of this version", file=sys.stderr)
-        return WRONG_USE
+    path, first, _ = COMMANDS[given[0]]
+    module, _, function = path.partition(":")
     sys.argv[0] = f"sccvfl {given[0]}"  # the name of the program in --help and errors
-    code: int = import_module(f"launch.{module}").main([*first, *given[1:]])
+    code: int = getattr(import_module(f"launch.{module}"), function or "main")([*first, *given[1:]])
     return code
 
 

@@ -26,6 +26,7 @@ import argparse
 import datetime
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,32 @@ COMMANDS = ("show", "check", "approve", "verify", "key", "appeal", "review", "st
 NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
 
 
-def run(options: argparse.Namespace) -> int:
+@program(
+    "policy",
+    argument("what", choices=COMMANDS),
+    argument("card", nargs="?", help="a card: a file, the folder of a run, or a shipped name"),
+    argument("newer", nargs="?", help="diff: the other card"),
+    argument("--as", dest="owner", metavar="NAME", help="approve: the owner who approves"),
+    argument("--key", type=Path, help="approve, key: file of the owner's private key (Ed25519, PEM)"),
+    argument("--who", help="appeal, review: who says so"),
+    argument("--text", help="appeal, review: why"),
+    argument("--wants", choices=("N", "M", "P"), help="appeal: the role that is asked for"),
+    argument("--feature", default="", help="appeal, review: the column that it is about"),
+    argument("--appeal", default="", help="review: the number of the appeal that it answers"),
+    argument(
+        "--because",
+        choices=("regular", "shift", "schema", "policy"),
+        help="review: its cause, if it answers no appeal (default regular)",
+    ),
+    argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, the role stays"),
+    argument("--evidence", action="append", default=[], help='review: "KIND: text"; may be repeated'),
+    *(argument(f"--{note}", help=f"review: the column's {note} in the feature dictionary") for note in NOTES),
+    argument("--due", default="", help="review: date of the next one (default in a quarter, 91 days)"),
+    argument("--dataset", help="review: run discovery again on these data; status: compare with these"),
+    argument("--discovery", type=Path, help="review: the folder of a discovery session made for it"),
+    argument("--party", type=int, help="status: this party's own columns are checked for a shift"),
+)
+def main(options: argparse.Namespace) -> int:
     from secure_sccvfl.policy.approvals import concerns
     from secure_sccvfl.reports.policy_card import card_markdown, find_card
 
@@ -93,7 +119,7 @@ def _reviewed(
     options: argparse.Namespace, card: PolicyCard, place: Path, today: str
 ) -> tuple[PolicyCard, list[Path]]:
     """The card after a review, and the files of a discovery that was run for it."""
-    from secure_sccvfl.policy.entries import Evidence
+    from secure_sccvfl.policy.card import Evidence
     from secure_sccvfl.policy.reviews import Review, reviewed
     from secure_sccvfl.runs.local.card_review import discover_again, discovered
 
@@ -115,13 +141,13 @@ def _reviewed(
     )
     request = reviewed(card, review)  # a wrong request is refused before discovery is run and charged
     if options.discovery is not None:
-        return reviewed(card, review.with_found(discovered(options.discovery))), []
+        return reviewed(card, replace(review, proposals=discovered(options.discovery))), []
     if options.dataset is None:
         return request, []
     if not place.is_dir():
         raise ConfigError("--dataset runs discovery with the settings of a run: name the folder of one")
-    found, files = discover_again(place, options.dataset, request.events[-1]["number"])
-    return reviewed(card, review.with_found(found)), files
+    proposals, files = discover_again(place, options.dataset, request.events[-1]["number"])
+    return reviewed(card, replace(review, proposals=proposals)), files
 
 
 def _key(options: argparse.Namespace) -> int:
@@ -213,33 +239,6 @@ def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
         lines.append(f"  {name}: {old or 'none'} -> {new or 'none'}: {reason}")
     return answer(options, {"from": card.version, "to": newer.version, "changed": changed}, *lines)
 
-
-main = program(
-    "policy",
-    run,
-    argument("what", choices=COMMANDS),
-    argument("card", nargs="?", help="a card: a file, the folder of a run, or a shipped name"),
-    argument("newer", nargs="?", help="diff: the other card"),
-    argument("--as", dest="owner", metavar="NAME", help="approve: the owner who approves"),
-    argument("--key", type=Path, help="approve, key: file of the owner's private key (Ed25519, PEM)"),
-    argument("--who", help="appeal, review: who says so"),
-    argument("--text", help="appeal, review: why"),
-    argument("--wants", choices=("N", "M", "P"), help="appeal: the role that is asked for"),
-    argument("--feature", default="", help="appeal, review: the column that it is about"),
-    argument("--appeal", default="", help="review: the number of the appeal that it answers"),
-    argument(
-        "--because",
-        choices=("regular", "shift", "schema", "policy"),
-        help="review: its cause, if it answers no appeal (default regular)",
-    ),
-    argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, the role stays"),
-    argument("--evidence", action="append", default=[], help='review: "KIND: text"; may be repeated'),
-    *(argument(f"--{note}", help=f"review: the column's {note} in the feature dictionary") for note in NOTES),
-    argument("--due", default="", help="review: date of the next one (default in a quarter, 91 days)"),
-    argument("--dataset", help="review: run discovery again on these data; status: compare with these"),
-    argument("--discovery", type=Path, help="review: the folder of a discovery session made for it"),
-    argument("--party", type=int, help="status: this party's own columns are checked for a shift"),
-)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,10 +23,16 @@ from protocols.config import ConfigError
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 
-def run(options: argparse.Namespace) -> int:
+@program(
+    "privacy_report",
+    argument("run", type=Path, help="the folder of a run, or a ledger"),
+    argument("--out", type=Path, help="write the report's files to this folder"),
+    argument("--quiet", action="store_true", help="with --out: write the files, print nothing"),
+)
+def main(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from accounting.report import to_markdown
-    from secure_sccvfl.reports.privacy_report import budget_reports
+    from secure_sccvfl.reports.collect import budget_reports
 
     if options.quiet and options.out is None:
         raise ConfigError("--quiet prints nothing, so it needs --out, the folder to write to")
@@ -49,14 +55,6 @@ def run(options: argparse.Namespace) -> int:
         return CHECK_FAILED
     return OK
 
-
-main = program(
-    "privacy_report",
-    run,
-    argument("run", type=Path, help="the folder of a run, or a ledger"),
-    argument("--out", type=Path, help="write the report's files to this folder"),
-    argument("--quiet", action="store_true", help="with --out: write the files, print nothing"),
-)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -35,9 +35,9 @@ from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS
-from secure_sccvfl.research.reproduction.tables import Part, command_line, plan, reproduce, run_plan
+from secure_sccvfl.research.experiments import EXPERIMENTS
 from secure_sccvfl.research.results import origin, provenance, write_results
+from secure_sccvfl.research.tables import Part, command_line, plan, reproduce, run_plan
 from secure_sccvfl.runs.console import OK, guarded, say
 
 SEEDS = 10
@@ -152,7 +152,7 @@ def write_page(path: Path, command: str, result: dict[str, Any], parts: Sequence
 
 def run_roles(options: argparse.Namespace) -> int:
     """How often proposed roles come again: OUT/role-stability.json and .md."""
-    from secure_sccvfl.research.reproduction.role_stability import parts, stability
+    from secure_sccvfl.research.role_stability import parts, stability
 
     datasets, path = options.dataset or ["german"], options.out / "role-stability.json"
     rows = [row for name in datasets for row in stability(name, seeds_of(options))]
@@ -161,33 +161,28 @@ def run_roles(options: argparse.Namespace) -> int:
 
 def run_letter_roles(options: argparse.Namespace) -> int:
     """How often roles of the paper's discovery come again, and fractions by validation: OUT/letter-roles.*"""
-    from secure_sccvfl.research.paper.fractions import measure, parts
+    from secure_sccvfl.research.role_stability import measure, paper_parts
 
     dataset = first_dataset(options)
     result = measure(dataset, seeds_of(options))
-    return write_page(options.out / "letter-roles.json", command_of(options, dataset), result, parts(result))
+    return write_page(options.out / "letter-roles.json", command_of(options, dataset), result, paper_parts(result))
 
 
 def run_qualitative(options: argparse.Namespace) -> int:
-    """Roles, representations, curves and single people of the first seed, written to OUT."""
-    from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.reports.results import Description, decode
-    from secure_sccvfl.research.qualitative import of_methods
-    from secure_sccvfl.research.qualitative_tables import write_qualitative
-    from secure_sccvfl.runs.description import describe
+    """Roles, representations and training curves of the first seed, written to OUT."""
+    from secure_sccvfl.research.qualitative import of_methods, write_qualitative
 
     dataset, split = first_dataset(options), (options.split or ["iid"])[0]
-    words = decode(Description, describe(dataset, benchmark_schema(load(dataset))))
     options.seeds = 1
-    found = of_methods(dataset, split, options.first_seed, options.card)
-    text = write_qualitative(options.out, found, words, command_of(options, dataset))
-    print(json.dumps(found) if options.json else text)
+    analysis = of_methods(dataset, split, options.first_seed, options.card)
+    text = write_qualitative(options.out, analysis, command_of(options, dataset))
+    print(json.dumps(analysis) if options.json else text)
     return OK
 
 
 def run_secure(options: argparse.Namespace) -> int:
     """Whole runs under MPC: `secure` with evaluation and baselines, `runtime-secret` by cost of a step."""
-    from secure_sccvfl.research.reproduction.secure_runs import secure_runtime, secure_seeds
+    from secure_sccvfl.research.secure_runs import secure_runtime, secure_seeds
 
     dataset, split = first_dataset(options), (options.split or ["iid"])[0]
     more = (seeds_of(options), options.out, command_of(options, dataset), lambda line: say(line, error=True))

@@ -32,7 +32,17 @@ from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 _FRESH = ("dataset", "seed", "parties", "mode")
 
 
-def evaluate(options: argparse.Namespace) -> int:
+@program(
+    "security_eval",
+    argument("run", type=Path, metavar="RUN", help="folder of a run made with --transcript"),
+    argument("--fresh", action="store_true", help="make the run first; RUN must be a new folder"),
+    argument("--dataset", help="with --fresh: as for run_mpc.py"),
+    argument("--seed", help="with --fresh: as for run_mpc.py"),
+    argument("--parties", help="with --fresh: as for run_mpc.py"),
+    argument("--mode", help="with --fresh: as for run_mpc.py"),
+    argument("--releases", type=int, default=400, help="releases of each kind for the audit (400)"),
+)
+def main(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
     from secure_sccvfl.reports.folders import RunFolder
 
@@ -66,18 +76,6 @@ def _tell(what: str) -> None:
     if sys.stderr.isatty():
         say(what, error=True)
 
-
-main = program(
-    "security_eval",
-    evaluate,
-    argument("run", type=Path, metavar="RUN", help="folder of a run made with --transcript"),
-    argument("--fresh", action="store_true", help="make the run first; RUN must be a new folder"),
-    argument("--dataset", help="with --fresh: as for run_mpc.py"),
-    argument("--seed", help="with --fresh: as for run_mpc.py"),
-    argument("--parties", help="with --fresh: as for run_mpc.py"),
-    argument("--mode", help="with --fresh: as for run_mpc.py"),
-    argument("--releases", type=int, default=400, help="releases of each kind for the audit (400)"),
-)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -104,17 +104,16 @@ class SessionConfig:
         self._check_people()
 
     def _check_people(self) -> None:
-        """Names, certificates and approval."""
         if self.names and (len(self.names) != len(self.parties) or len(set(self.names)) != len(self.names)):
             raise ConfigError(f"names must give each of the {len(self.parties)} parties its own, not {self.names}")
-        places = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
-        if self.certificates and set(self.certificates) != places:
-            raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(places))}")
+        nodes = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
+        if self.certificates and set(self.certificates) != nodes:
+            raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(nodes))}")
         if self.certificates and self.transport != "tls":
             raise ConfigError(f"certificates are pinned, and the transport {self.transport!r} shows none: use tls")
-        for place, print_ in self.certificates.items():
+        for node, print_ in self.certificates.items():
             if not (isinstance(print_, str) and len(print_) == 64 and set(print_) <= set("0123456789abcdef")):
-                raise ConfigError(f"certificates: {place} must be the SHA-256 of a certificate in hexadecimal digits")
+                raise ConfigError(f"certificates: {node} must be the SHA-256 of a certificate in hexadecimal digits")
         if self.approval not in APPROVALS:
             raise ConfigError(f"approval must be one of {', '.join(APPROVALS[1:])}, not {self.approval!r}")
         if self.approval == "required" and not self.certificates:
@@ -140,11 +139,9 @@ class SessionConfig:
         return f"party {node} ({self.names[node]})" if self.names else f"party {node}"
 
     def digest(self) -> bytes:
-        """SHA-256 of every setting."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
-        """The text that `load` reads back."""
         tables = ("certificates", "options")
         lines = [f"{f.name} = {json.dumps(getattr(self, f.name))}" for f in fields(self) if f.name not in tables]
         for table in tables:
@@ -189,12 +186,10 @@ class SessionConfig:
 
 
 def node_folder(node: int, parties: int) -> str:
-    """The folder name of a node in the session."""
     return DEALER if node == parties else f"party-{node}"
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """'host:port' to its parts."""
     host, _, port = str(address).rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ConfigError(f"an address must look like host:port, not {address!r}")

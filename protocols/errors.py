@@ -31,8 +31,8 @@ class PeerLate(PeerError):
 class PeerStopped(PeerError):
     """A peer says that it stops, and why. If it missed answers, `waited_for` names the peers that owed them."""
 
-    def __init__(self, peer: str, step: str, told: str, waited_for: str = "") -> None:
-        super().__init__(peer, step, f"stopped: {told}")
+    def __init__(self, peer: str, step: str, note: str, waited_for: str = "") -> None:
+        super().__init__(peer, step, f"stopped: {note}")
         self.waited_for = waited_for
 
 

@@ -56,7 +56,6 @@ def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limi
 
 
 def decode(words: RingArray, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
-    """Ring elements back to real values."""
     return words.astype(np.float64) / 2.0**bits
 
 
@@ -139,7 +138,6 @@ def columns_of(size: int) -> int:
 
 
 def unpacked(triangles: RingArray, columns: int) -> RingArray:
-    """Symmetric matrices from their upper triangles."""
     return np.take(triangles, _whole(columns), axis=-1)
 
 
@@ -157,7 +155,6 @@ def apply(op: str, a: RingArray, b: RingArray) -> RingArray:
 
 
 def shape_of(op: str, shape_a: Shape, shape_b: Shape) -> Shape:
-    """The shape of the result of `apply`."""
     if op == "mul":
         return np.broadcast_shapes(shape_a, shape_b)
     if op == "matmul":

@@ -190,7 +190,6 @@ def _plain(value: object) -> str | None:
 
 
 def _whole(text: str) -> str | None:
-    """A integer written one way, or None."""
     try:
         number = Decimal(text)
     except InvalidOperation:

@@ -53,7 +53,7 @@ class Dealer:
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
         self._own = Stream(fresh_key(), "orders of places")
         self._idle = idle
-        self._told: list[bytes | None] = [None] * transport.parties
+        self._orders: list[bytes | None] = [None] * transport.parties
         self._work: deque[Iterator[tuple[int, Request]]] = deque()
         self._waiting: tuple[int, Request] | None = None
         self._masks: dict[int, Array] = {}
@@ -71,7 +71,7 @@ class Dealer:
                     self._work.popleft()
             if self._waiting is None:
                 self._forget()
-            message = self._hear(wait=0 if self._waiting else self._idle)
+            message = self._next_order(wait=0 if self._waiting else self._idle)
             if message is not None:
                 if not self._obey(message):
                     return
@@ -79,16 +79,16 @@ class Dealer:
                 self._make(*self._waiting)
                 self._waiting = None
 
-    def _hear(self, wait: float) -> bytes | None:
+    def _next_order(self, wait: float) -> bytes | None:
         """The next order, once all parties have given it: nobody directs the dealer alone.
 
         Returns None if `wait` is 0 and some party has not given it yet: there is other work, and slower parties may
         wait for it.
         """
-        for rank, message in enumerate(self._told):
+        for rank, message in enumerate(self._orders):
             if message is None:
                 try:
-                    message = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+                    message = self._orders[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
                 except PeerStopped as error:
                     if DEALER not in error.waited_for.split(", "):
                         raise
@@ -98,11 +98,11 @@ class Dealer:
                     ) from None
             if message is None:
                 return None
-        first, *others = self._told
+        first, *others = self._orders
         differing = [f"party {rank}" for rank, message in enumerate(others, start=1) if message != first]
         if differing:
             raise PeerError(", ".join(differing), _ASKING, "sent another request than party 0")
-        self._told = [None] * len(self._told)
+        self._orders = [None] * len(self._orders)
         return first
 
     def _obey(self, message: bytes) -> bool:
@@ -119,7 +119,7 @@ class Dealer:
             elif "forget" in order:
                 self._forgotten.append(int(order["forget"]))
             elif "match" in order:
-                bounds = matching.bounds_of(order["match"], self._transport.parties)
+                bounds = matching.checked_bounds(order["match"], self._transport.parties)
                 self._common = matching.serve(self._transport, bounds, self._own.draw())
             elif "veil" in order:
                 matching.serve_veil(self._transport, self._common, int(order["veil"]), self._own.draw())
@@ -170,7 +170,7 @@ class TupleSource:
         self._ahead: deque[_Ahead] = deque()
         self._recording: list[Request] | None = None
         self._looping = False
-        self._places = 0
+        self._table_rows = 0
 
     def take(self, request: Request) -> tuple[int, dict[str, Array]]:
         """The number of the tuple, and this party's share of every field of it."""
@@ -189,7 +189,6 @@ class TupleSource:
         return got
 
     def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
-        """The next request of a pass whose tuples arrive as one bundle."""
         if ahead.left % len(ahead.requests) == 0:
             counter, fields = self._fetch(bundle)
             ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
@@ -255,35 +254,35 @@ class TupleSource:
             self._recording = None
 
     def _plan(self, requests: Sequence[Request], times: int) -> None:
-        """Tell the dealer about passes to come."""
         if requests and times:
             together = _bundle_of(requests)
             self._ask([together] if together else requests, times)
             self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
 
-    def match(self, tags: matching.Pseudonyms, bounds: matching.Bounds | None, draw: Draw) -> matching.Matched:
-        """Let the dealer match tags of all parties: places of the own tags, and shares of what all parties hold."""
-        sent = matching.padded(tags, bounds, self._transport.node, draw)
+    def match(self, pseudonyms: matching.Pseudonyms, bounds: matching.Bounds | None, draw: Draw) -> matching.Aligned:
+        """Let the dealer match pseudonyms of all parties: rows of the own ones, and shares of the membership mask."""
+        bounds = matching.checked_bounds(bounds, self._transport.parties)
+        sent = matching.padded(pseudonyms, bounds, self._transport.node, draw)
         if self._ahead:
             self._cancel()
-        self._tell("match tags", {"match": None if bounds is None else bounds.counts})
-        result = matching.ask(self._transport, sent)
-        self._places = result.size
-        return replace(result, places=result.places[: len(tags)])
+        self._tell("match tags", {"match": bounds})
+        aligned = matching.ask(self._transport, sent)
+        self._table_rows = aligned.size
+        return replace(aligned, rows=aligned.rows[: len(pseudonyms)])
 
     def veil(self, columns: int) -> Array:
-        """This party's shares (places x columns) of a veil for the last match (protocols/dealing/matching.py)."""
+        """This party's shares (rows x columns) of a veil for the last match (protocols/dealing/matching.py)."""
         if self._ahead:
             self._cancel()
         self._tell("veil", {"veil": columns})
-        return matching.receive_shares(self._transport, self._places * columns).reshape(self._places, columns)
+        rows = self._table_rows
+        return matching.receive_shares(self._transport, rows * columns).reshape(rows, columns)
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""
         self._tell("forget a mask", {"forget": counter})
 
     def end(self) -> None:
-        """Tell the dealer that no more requests follow."""
         if self._ahead:
             self._cancel()
         self._tell("end", {"end": True})

@@ -25,7 +25,7 @@ veil. There is no round between parties.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,86 +38,98 @@ from protocols.ring import RingArray
 
 Pseudonyms = npt.NDArray[np.uint64]
 """One row of two ring elements for each pseudonym."""
-Places = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
+Bounds = tuple[int, ...]
+"""How many pseudonyms each party sends, by rank, if these numbers are to be public bounds."""
 PSEUDONYM_BYTES = 16
 MOST = 1 << 28
 """The most pseudonyms of one party."""
+ABSENT = -1
+"""The row of a record that is not in the common table."""
 _CHUNK = 1 << 16
 MOST_COLUMNS = 1 << 16
-_SENDING, _TOLD, _SHARED = "tags of records", "places of records", "shares of presence"
+_SENDING, _ASSIGNING, _SHARED = "tags of records", "places of records", "shares of presence"
+"""Steps on the wire; their lengths count in the bytes of a frame."""
 
 
 @dataclass(frozen=True)
-class Matched:
-    """What a party gets: the number of rows, the row of each of its pseudonyms, its shares of the mask."""
+class Aligned:
+    """The number of rows of the common table, and the row of each of a party's own records, in the order of its ids.
+
+    shares: this party's shares of the membership mask, if nobody may know which records are common; otherwise empty.
+    """
 
     size: int
-    places: Places
-    shares: RingArray
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """How many pseudonyms each party sends, by rank, if these numbers are to be public bounds."""
-
-    counts: tuple[int, ...]
+    rows: Rows = field(repr=False)
+    shares: RingArray = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
 
     def __post_init__(self) -> None:
-        if not all(isinstance(count, int) and 0 <= count <= MOST for count in self.counts):
-            raise ProtocolError(f"bounds on records must be integers up to {MOST}, not {self.counts}")
+        inside = self.rows[self.rows != ABSENT]
+        if len(np.unique(inside)) < len(inside) or (
+            len(inside) and not 0 <= inside.min() <= inside.max() < self.size
+        ):
+            raise ProtocolError("two records have the same row, or a row is outside the table")
 
     @property
-    def places(self) -> int:
-        """Enough for any lists within the bounds."""
-        return sum(self.counts)
+    def present(self) -> npt.NDArray[np.bool_]:
+        """For each row of the table, whether this party has a record there."""
+        return self.spread(np.ones(len(self.rows), np.bool_))
+
+    def spread(self, values: Array) -> Array:
+        """Values of the own records as rows of the table; zeros where there is no record."""
+        table = np.zeros((self.size, *values.shape[1:]), values.dtype)
+        kept = self.rows != ABSENT
+        table[self.rows[kept]] = values[kept]
+        return table
 
 
-def sorted_rows(tags: Pseudonyms) -> npt.NDArray[np.intp]:
-    """The rows in rising order of their pseudonyms."""
-    return np.lexsort((tags[:, 1], tags[:, 0]))
+def sorted_rows(pseudonyms: Pseudonyms) -> npt.NDArray[np.intp]:
+    return np.lexsort((pseudonyms[:, 1], pseudonyms[:, 0]))
 
 
-def numbered(lists: Sequence[Pseudonyms]) -> tuple[int, list[Places]]:
+def numbered(lists: Sequence[Pseudonyms]) -> tuple[int, list[Rows]]:
     """How many different pseudonyms there are, and for each list the number of each pseudonym among them."""
-    tags = np.concatenate(lists)
-    order = sorted_rows(tags)
-    new = np.ones(len(tags), np.bool_)
-    new[1:] = (tags[order[1:]] != tags[order[:-1]]).any(axis=1)
-    numbers = np.empty(len(tags), np.int64)
+    pseudonyms = np.concatenate(lists)
+    order = sorted_rows(pseudonyms)
+    new = np.ones(len(pseudonyms), np.bool_)
+    new[1:] = (pseudonyms[order[1:]] != pseudonyms[order[:-1]]).any(axis=1)
+    numbers = np.empty(len(pseudonyms), np.int64)
     numbers[order] = np.cumsum(new) - 1
     ends = np.cumsum([len(part) for part in lists])[:-1]
     return int(new.sum()), np.split(numbers, ends)
 
 
-def padded(tags: Pseudonyms, bounds: Bounds | None, rank: int, draw: Draw) -> Pseudonyms:
+def padded(pseudonyms: Pseudonyms, bounds: Bounds | None, rank: int, draw: Draw) -> Pseudonyms:
     """A party's pseudonyms as it will send them, checked before anything is sent.
 
     Up to its bound a party adds random pseudonyms. They equal no other, and nobody is sent which they are.
     """
-    order = sorted_rows(tags)
-    twice = (tags[order[1:]] == tags[order[:-1]]).all(axis=1)
+    order = sorted_rows(pseudonyms)
+    twice = (pseudonyms[order[1:]] == pseudonyms[order[:-1]]).all(axis=1)
     if twice.any():
         raise LocalError("a pseudonym occurs twice: every record needs its own id")
     if bounds is None:
-        return tags
-    missing = bounds.counts[rank] - len(tags)
+        return pseudonyms
+    missing = bounds[rank] - len(pseudonyms)
     if missing < 0:
-        raise LocalError(f"{len(tags)} records are more than the bound of {bounds.counts[rank]} for this party")
-    return np.concatenate([tags, draw.words((missing, 2), np.uint64)])
+        raise LocalError(f"{len(pseudonyms)} records are more than the bound of {bounds[rank]} for this party")
+    return np.concatenate([pseudonyms, draw.words((missing, 2), np.uint64)])
 
 
-def ask(transport: Transport, tags: Pseudonyms) -> Matched:
+def ask(transport: Transport, pseudonyms: Pseudonyms) -> Aligned:
     """A party's end, after the order."""
-    dealer, order = transport.parties, sorted_rows(tags)
-    transport.exchange(_SENDING, {dealer: [np.array([len(tags)])]}, {})
-    for at in range(0, len(tags), _CHUNK):
-        transport.exchange(_SENDING, {dealer: [tags[order[at : at + _CHUNK]]]}, {})
-    size, rows = transport.exchange(_TOLD, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(tags),))]})[dealer]
+    dealer, order = transport.parties, sorted_rows(pseudonyms)
+    transport.exchange(_SENDING, {dealer: [np.array([len(pseudonyms)])]}, {})
+    for at in range(0, len(pseudonyms), _CHUNK):
+        transport.exchange(_SENDING, {dealer: [pseudonyms[order[at : at + _CHUNK]]]}, {})
+    size, rows = transport.exchange(_ASSIGNING, {}, {dealer: [Spec("<i8", (1,)), Spec("<u4", (len(pseudonyms),))]})[
+        dealer
+    ]
     if len(rows) and int(rows.max()) >= int(size[0]):
-        raise PeerError("dealer", _TOLD, "named a row outside the table")
-    places = np.empty(len(tags), np.int64)
-    places[order] = rows
-    return Matched(int(size[0]), places, receive_shares(transport, int(size[0])))
+        raise PeerError("dealer", _ASSIGNING, "named a row outside the table")
+    unsorted = np.empty(len(pseudonyms), np.int64)
+    unsorted[order] = rows
+    return Aligned(int(size[0]), unsorted, receive_shares(transport, int(size[0])))
 
 
 def receive_shares(transport: Transport, count: int) -> RingArray:
@@ -130,7 +142,6 @@ def receive_shares(transport: Transport, count: int) -> RingArray:
 
 
 def _deal(transport: Transport, rank: int, shares: RingArray) -> None:
-    """The dealer sends a party its shares, piece by piece."""
     for at in range(0, len(shares), _CHUNK):
         transport.exchange(_SHARED, {rank: [shares[at : at + _CHUNK]]}, {})
 
@@ -147,8 +158,8 @@ def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> RingArray:
     announced = transport.exchange(_SENDING, {}, {rank: [Spec("<i8", (1,))] for rank in parties})
     counts = {rank: int(received[0][0]) for rank, received in announced.items()}
     for rank, count in counts.items():
-        if count not in (range(MOST + 1) if bounds is None else (bounds.counts[rank],)):
-            raise PeerError(f"party {rank}", _SENDING, f"announced {count} tags")
+        if count not in (range(MOST + 1) if bounds is None else (bounds[rank],)):
+            raise PeerError(f"party {rank}", _SENDING, f"announced {count} pseudonyms")
     parts: dict[int, list[Array]] = {rank: [np.zeros((0, 2), np.uint64)] for rank in parties}
     for at in range(0, max(counts.values()), _CHUNK):
         wants = {rank: [Spec("<u8", (min(_CHUNK, counts[rank] - at), 2))] for rank in parties if counts[rank] > at}
@@ -157,8 +168,8 @@ def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> RingArray:
     lists = [np.concatenate(parts[rank]) for rank in parties]
     result = matched(lists, bounds, draw)
     for rank in parties:
-        answer = [np.array([result[rank].size]), result[rank].places.astype(np.uint32)]
-        transport.exchange(_TOLD, {rank: answer}, {})
+        answer = [np.array([result[rank].size]), result[rank].rows.astype(np.uint32)]
+        transport.exchange(_ASSIGNING, {rank: answer}, {})
         _deal(transport, rank, result[rank].shares)
     return sum((one.shares for one in result), np.zeros_like(result[0].shares))
 
@@ -176,26 +187,27 @@ def veil(bits: RingArray, columns: int, draw: Draw) -> RingArray:
     return draw.words((len(bits), columns)) * (1 - bits)[:, None]
 
 
-def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> list[Matched]:
+def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> list[Aligned]:
     """What each party gets, by rank: rows in a random order, and shares of which of them all parties hold."""
     different, numbers = numbered(lists)
     for rank, own in enumerate(numbers):
         if len(np.unique(own)) < len(own):
             raise PeerError(f"party {rank}", _SENDING, "sent a pseudonym twice")
-    size = different if bounds is None else bounds.places
+    size = different if bounds is None else sum(bounds)
     order = draw.order(size)
     held = np.bincount(np.concatenate(numbers), minlength=size) == len(lists)
     bits = np.zeros(size, np.int64)
     bits[order] = held
     shares = _shared(bits, len(lists), draw)
-    return [Matched(size, order[own], share) for own, share in zip(numbers, shares, strict=True)]
+    return [Aligned(size, order[own], share) for own, share in zip(numbers, shares, strict=True)]
 
 
-def bounds_of(item: Any, parties: int) -> Bounds | None:
-    """Bounds as they stand in an order to the dealer."""
-    if item is None:
+def checked_bounds(bounds: Any, parties: int) -> Bounds | None:
+    """Bounds as they stand in an order to the dealer, or None."""
+    if bounds is None:
         return None
-    bounds = Bounds(tuple(item))
-    if len(bounds.counts) != parties:
-        raise ProtocolError(f"bounds on records are needed for {parties} parties, not {len(bounds.counts)}")
-    return bounds
+    if len(bounds) != parties:
+        raise ProtocolError(f"bounds on records are needed for {parties} parties, not {len(bounds)}")
+    if not all(isinstance(count, int) and 0 <= count <= MOST for count in bounds):
+        raise ProtocolError(f"bounds on records must be integers up to {MOST}, not {bounds}")
+    return tuple(bounds)

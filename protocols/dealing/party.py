@@ -73,7 +73,7 @@ class Party:
         self.others = [rank for rank in range(self.parties) if rank != self.rank]
         self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
         self.local = Stream(fresh_key(), "local")
-        self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
+        self._broadcasts = BroadcastTags({rank: Stream(keys[rank], "heard") for rank in self.others})
 
     def zero_share(self, shape: tuple[int, ...], among: Collection[int] | None = None) -> RingArray:
         """A share of zero: uniform, and all shares together cancel. `among`: the parties that have one, else all.
@@ -89,7 +89,6 @@ class Party:
         return share
 
     def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
-        """This party's share of a tuple."""
         return self.tuples.take(Request(kind, arguments))[1]
 
     def broadcast(
@@ -99,14 +98,14 @@ class Party:
         received = self.transport.exchange(
             step, {peer: own for peer in self.others} if own is not None else {}, theirs
         )
-        self._heard.add(received)
+        self._broadcasts.add(received)
         return received
 
     def compared(
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
         """A round with every other party that also checks that both received the same so far; raises if not."""
-        tags = self._heard.tags()
+        tags = self._broadcasts.tags()
         received = self.transport.exchange(
             step,
             {peer: [*send.get(peer, ()), tags[peer]] for peer in self.others},
@@ -207,17 +206,17 @@ class Party:
 TAG = Spec("|u1", (16,))
 
 
-class Heard:
+class BroadcastTags:
     """What one party received, by the peer with which it will compare."""
 
     def __init__(self, streams: Mapping[int, Stream]) -> None:
         self._streams = streams
         self._running = {peer: _fresh(stream) for peer, stream in streams.items()}
 
-    def add(self, said: Mapping[int, Sequence[Array]]) -> None:
-        """Add what others said to all in one round; the others compare this party's own words."""
-        for rank in sorted(said):
-            for view in map(as_bytes, said[rank]):
+    def add(self, received: Mapping[int, Sequence[Array]]) -> None:
+        """Add what others broadcast in one round; the others compare this party's own broadcasts."""
+        for rank in sorted(received):
+            for view in map(as_bytes, received[rank]):
                 for peer, running in self._running.items():
                     if peer != rank:
                         running.update(view)

@@ -27,7 +27,7 @@ KEY_BYTES = 32
 _ZEROS = memoryview(bytes(1 << 18))  # encrypting zeros gives the key stream
 
 
-class _Unshown:
+class Unshown:
     """Keeps an object that holds a key out of logs and files."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class _Unshown:
         raise ProtocolError(f"{type(self).__name__} holds a key and cannot be pickled or copied")
 
 
-class KeyAgreement(_Unshown):
+class KeyAgreement(Unshown):
     """One end of an ephemeral X25519 exchange. `public` may be shown to anyone."""
 
     __slots__ = ("_private", "public")
@@ -60,7 +60,7 @@ def fresh_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-class Stream(_Unshown):
+class Stream(Unshown):
     """The draws of one label under one key."""
 
     __slots__ = ("_key", "_next", "label")
@@ -83,7 +83,7 @@ class Stream(_Unshown):
         return Draw(key, counter)
 
 
-class Draw(_Unshown):
+class Draw(Unshown):
     """Random ring elements read from the front, as often as wanted; no element is used twice."""
 
     __slots__ = ("_cipher",)

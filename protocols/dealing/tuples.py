@@ -61,7 +61,6 @@ class Field:
         return draw.bits(self.shape) if self.bits else draw.words(self.shape, self.dtype)
 
     def total(self, shares: Sequence[Array]) -> Array:
-        """The value that the shares stand for."""
         if self.owner is not None:
             return shares[self.owner]
         return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
@@ -106,7 +105,6 @@ class Recipe:
 
 @lru_cache(maxsize=256)
 def recipe(request: Request) -> Recipe:
-    """The recipe of a request; unknown kinds raise."""
     try:
         make = _KINDS[request.kind]
     except KeyError:
@@ -137,7 +135,6 @@ def scaled_bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[()],
 
 
 def square(shape: Shape) -> Recipe:
-    """b = a * a."""
     return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, masks: {"b": free["a"] * free["a"]})
 
 
@@ -367,7 +364,6 @@ def bundle(*parts: tuple[Any, ...]) -> Recipe:
 
 
 def unbundle(fields: Mapping[str, Array], count: int) -> list[dict[str, Array]]:
-    """The fields of each request of a bundle."""
     parts: list[dict[str, Array]] = [{} for _ in range(count)]
     for name, value in fields.items():
         number, _, rest = name.partition(" ")

@@ -33,7 +33,6 @@ _RECORD = 1 << 14
 
 
 def as_bytes(array: Array) -> memoryview:
-    """The memory of an array, for a socket to read."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
@@ -97,7 +96,6 @@ class Link:
         return bool(self._out)
 
     def queue(self, frame: Frame) -> None:
-        """Put a frame into the outgoing queue."""
         head = HEADER.pack(frame.kind, frame.described, self._sent_frames, frame.payload)
         self._sent_frames += 1
         first, *rest = frame.parts
@@ -105,7 +103,6 @@ class Link:
         self._out.extend(rest)
 
     def flush(self, step: str) -> None:
-        """Write as much as the socket takes."""
         try:
             while self._out:
                 view = self._out[0]
@@ -134,7 +131,6 @@ class Link:
 
     @property
     def between_frames(self) -> bool:
-        """No header has arrived yet."""
         return self._stage == self._read_header
 
     @property
@@ -324,7 +320,6 @@ class Activity:
         self._links, self._names, self._until = {}, dict(names), until
 
     def joined(self, link: Link) -> None:
-        """A peer is connected."""
         self._links[link.node] = link
 
     def running(self, meter: Meter) -> None:
@@ -338,12 +333,10 @@ class Activity:
 
     @property
     def cost(self) -> Cost:
-        """Rounds and bytes of all sessions so far."""
         now = self._meter.total
         return Cost(**{f.name: getattr(self._past, f.name) + getattr(now, f.name) for f in fields(Cost)})
 
     def peers(self) -> list[PeerSeen]:
-        """Every peer, in the order of nodes."""
         now, seen = time.monotonic(), []
         for node, name in sorted(self._names.items()):
             link = self._links.get(node)

@@ -21,8 +21,6 @@ _SLOWEST_BYTES_PER_SECOND = 1e6
 
 
 class Mesh:
-    """The TLS transport."""
-
     def __init__(self, config: SessionConfig, node: int, links: dict[int, Link]) -> None:
         self.node, self.parties = node, len(config.parties)
         self.meter = Meter()

@@ -32,6 +32,7 @@ from typing import Any
 from protocols.config import SOURCES, ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
 from protocols.net.certificates import (
+    SHOWN,
     Credentials,
     certified_node,
     check_own_clock,
@@ -39,7 +40,6 @@ from protocols.net.certificates import (
     fingerprint,
     own_period,
 )
-from protocols.net.enrolment import SHOWN
 from protocols.net.link import Activity, Link, why
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
 def listen(address: str) -> socket.socket:
-    """A listening socket at host:port."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -68,13 +67,11 @@ def listen(address: str) -> socket.socket:
 
 
 def listen_anywhere() -> tuple[socket.socket, str]:
-    """A listening socket on a free local port, and its address."""
     server = socket.create_server(("127.0.0.1", 0), backlog=_MAX_PENDING_CALLERS)
     return server, f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def dial(address: str, seconds: float) -> socket.socket:
-    """A connection to host:port, or OSError."""
     return socket.create_connection(split_address(address), timeout=seconds)
 
 
@@ -90,10 +87,10 @@ class Rendezvous:
         activity: Activity | None = None,
     ) -> None:
         self.config, self.node, self.credentials = config, node, credentials
-        check_own_clock(credentials)
         self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
+        check_own_clock(credentials)
         if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
             raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.callers = set(range(node + 1, config.dealer + 1))
@@ -348,11 +345,13 @@ class Rendezvous:
 
     def _unpinned(self, shown: str, node: int) -> str:
         """Why a certificate is not the one that the session file pins for a node; empty if it is, or none is."""
-        place = node_folder(node, self.config.dealer)
-        pin = self.config.certificates.get(place, shown)
+        member = node_folder(node, self.config.dealer)
+        pin = self.config.certificates.get(member, shown)
         if shown == pin:
             return ""
-        return f"its certificate {shown[:SHOWN]} is not the one that the session file pins for {place}, {pin[:SHOWN]}"
+        return (
+            f"its certificate {shown[:SHOWN]} is not the one that the session file pins for {member}, {pin[:SHOWN]}"
+        )
 
     def _check(self, sock: ssl.SSLSocket, expected: int, name: str) -> None:
         """Exchange hellos; the certificate, the claim and the digests must all agree."""
@@ -373,14 +372,14 @@ class Rendezvous:
         if magic != _MAGIC:
             raise PeerError(name, "connect", "does not speak this protocol")
         if node != expected:
-            claimed = self.config.node_name(node) if node <= self.config.dealer else f"place {node}"
+            claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
         if parties != len(self.config.parties) or configuration != self.config.digest():
             own = settings_by_key(self.config)
-            raise told(name, "has another configuration", own, exchanged(sock, own))
+            raise mismatch(name, "has another configuration", own, exchange_settings(sock, own))
         if code != code_digest():
             own = code_parts()
-            raise told(name, "runs another version of the code", own, exchanged(sock, own))
+            raise mismatch(name, "runs another version of the code", own, exchange_settings(sock, own))
 
     def _refusal(self, error: Exception) -> str:
         """Why a peer does not accept this process. If it is about our certificate, with the times that matter."""
@@ -395,7 +394,6 @@ def _reason(error: Exception) -> str:
 
 
 def _shown(sock: ssl.SSLSocket) -> str:
-    """The fingerprint of the certificate that a peer has shown."""
     return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
 
 
@@ -421,7 +419,7 @@ def settings_by_key(config: SessionConfig) -> dict[str, str]:
     return result
 
 
-def told(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
+def mismatch(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
     """The error about a peer that has another configuration or other code, with the keys that differ."""
     keys = [] if theirs is None else [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
     shown = [_difference(_clean(key), own.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
@@ -436,7 +434,7 @@ def _difference(key: str, here: str | None, there: str | None) -> str:
     return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
 
 
-def exchanged(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
+def exchange_settings(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
     """Send our list and read the peer's; None if it sends none that can be read."""
     try:
         sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words

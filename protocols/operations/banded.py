@@ -10,7 +10,7 @@ block and no other secret. Nobody learns anything.
 | `mask_columns` | 1 for each 2^21 ring elements | own columns x rows |
 | `mask_rows` | 1 for each band | columns x rows |
 | `multiplication`: X w | 1 | size of w |
-| `transposition`: X_i^T r_i for every band i | 1 | size of r |
+| the same, transposed: X_i^T r_i for every band i | 1 | size of r |
 | `gram_sums`: X^T X | 0 | 0 |
 | `weighted_grams`: X^T D X of k diagonals | 2 for each 2^21 ring elements | (1 + k) x size of X |
 | `stack_product`: matrix g times column g | 1 | size of the columns |
@@ -26,7 +26,7 @@ truncation is exact (protocols/operations/arithmetic.py). So products of bands a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,12 +40,11 @@ from protocols.operations.arithmetic import Halves, Masked, bilinear, mask_block
 from protocols.ring import FRACTION_BITS, RingArray
 
 BAND_ROWS = 1 << 11
+Turn = Callable[[RingArray], RingArray]
 _ROUND_WORDS = 1 << 21
-"""How many ring elements of a matrix go under masks in one round."""
+"""How many ring elements of a matrix go under masks, or are multiplied by weights, at once."""
 _GRAM_BANDS = (1 << 16) // BAND_ROWS
 """So many bands of magnitude 2^6 add up to less than 2^60."""
-_WEIGHTED_WORDS = 1 << 21
-"""So many ring elements of D X are made at once."""
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
 
@@ -78,7 +77,7 @@ class BandedMatrix:
             return self
         return BandedMatrix(tuple(self.bands[at] for at in even(len(self.bands), most)), self.columns)
 
-    def apart(self, together: int = 1) -> Iterator[BandedMatrix]:
+    def apart(self, together: int) -> Iterator[BandedMatrix]:
         """So many bands at a time."""
         starts = range(0, len(self.bands), together)
         return (BandedMatrix(self.bands[at : at + together], self.columns) for at in starts)
@@ -113,15 +112,10 @@ def mask_columns(party: Party, own: RingArray, widths: Sequence[int]) -> BandedM
     return BandedMatrix(tuple(bands), sum(widths))
 
 
-def mask_square(party: Party, shares: RingArray) -> BandedMatrix:
-    """A shared matrix as one band."""
-    return BandedMatrix(((mask_shared(party, shares),),), shares.shape[1])
-
-
-def mask_rows(party: Party, shares: RingArray) -> BandedMatrix:
+def mask_rows(party: Party, shares: RingArray, each: int = BAND_ROWS) -> BandedMatrix:
     """A shared tall matrix, band by band under masks that nobody knows; one round and its size for each band."""
-    bands = [mask_square(party, shares[start : start + BAND_ROWS]) for start in range(0, len(shares), BAND_ROWS)]
-    return BandedMatrix(tuple(band for output in bands for band in output.bands), shares.shape[1])
+    bands = [mask_shared(party, shares[start : start + each]) for start in range(0, len(shares), each)]
+    return BandedMatrix(tuple((band,) for band in bands), shares.shape[1])
 
 
 def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
@@ -135,64 +129,38 @@ def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
 
-def multiplication(party: Party, tall: BandedMatrix, vector: RingArray) -> Halves:
-    """Shares of X @ vector, not truncated, in two halves: what to open (one round), and the step that follows."""
-    pair = party.take("band_matmul", tall.layout, tall.columns, vector.shape, False)
+def multiplication(party: Party, tall: BandedMatrix, other: RingArray, transposed: bool = False) -> Halves:
+    """Shares of X @ other, not truncated, in two halves: what to open (one round), and the step that follows.
+
+    transposed: of X_i^T @ other_i for every band i instead (bands x columns x outputs).
+    """
+    pair = party.take("band_matmul", tall.layout, tall.columns, other.shape, transposed)
     b, c = pair["b"], pair["c"]
 
     def finish(opened: Sequence[RingArray]) -> RingArray:
         (d,), at = opened, 0
-        for band in tall.bands:
-            out, left = c[at : at + band[0].shape[0]], 0
+        for number, band in enumerate(tall.bands):
+            rows, left = slice(at, at + band[0].shape[0]), 0
             for block in band:
-                there = slice(left, left + block.shape[1])
-                out += ring.matmul(block.opened, b[there])
-                _add_known(party, block, d[there], out, transposed=False)
-                left = there.stop
-            at += band[0].shape[0]
+                columns = slice(left, left + block.shape[1])
+                if transposed:
+                    _add_product(party, block, b[rows], d[rows], c[number, columns], np.transpose)
+                else:
+                    _add_product(party, block, b[columns], d[columns], c[rows], np.asarray)
+                left = columns.stop
+            at = rows.stop
         return c
 
-    return [vector - b], finish
+    return [other - b], finish
 
 
-def transposed_products(party: Party, tall: BandedMatrix, rows: RingArray) -> RingArray:
-    """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
-    masked, finish = transposition(party, tall, rows)
-    return finish(party.open_masked("head gradient", masked))
-
-
-def transposition(party: Party, tall: BandedMatrix, rows: RingArray) -> Halves:
-    """`transposed_products` in two halves."""
-    pair = party.take("band_matmul", tall.layout, tall.columns, rows.shape, True)
-    b, c = pair["b"], pair["c"]
-
-    def finish(opened: Sequence[RingArray]) -> RingArray:
-        (d,), at = opened, 0
-        for out, band in zip(c, tall.bands, strict=True):
-            here, left = slice(at, at + band[0].shape[0]), 0
-            for block in band:
-                there = slice(left, left + block.shape[1])
-                out[there] += ring.matmul(block.opened.T, b[here])
-                _add_known(party, block, d[here], out[there], transposed=True)
-                left = there.stop
-            at = here.stop
-        return c
-
-    return [rows - b], finish
-
-
-def _add_known(party: Party, block: Masked, d: RingArray, out: RingArray, *, transposed: bool) -> None:
-    """Add x d, where the owner knows x, or x is opened + a shared mask."""
-
-    def turn(matrix: RingArray) -> RingArray:
-        return matrix.T if transposed else matrix
-
+def _add_product(party: Party, block: Masked, b: RingArray, d: RingArray, out: RingArray, turn: Turn) -> None:
+    """Add (x - mask) b + x d, where the owner knows x, or x is opened + a shared mask."""
+    out += ring.matmul(turn(block.opened), b)
     if block.own is not None:
         out += ring.matmul(turn(block.own), d)
     elif block.owner is None:
-        if block.mask is None:
-            raise ProtocolError("a shared masked matrix has lost its mask")
-        out += ring.matmul(turn(block.mask), d)
+        out += ring.matmul(turn(_known_mask(block)), d)
         if party.rank == 0:
             out += ring.matmul(turn(block.opened), d)
 
@@ -221,11 +189,13 @@ def weighted_grams(party: Party, tall: BandedMatrix, weights: RingArray) -> Ring
     """
     count, columns = len(weights), tall.columns
     squares, at = [], 0
-    each = max(1, _WEIGHTED_WORDS // (count * columns * BAND_ROWS))
+    each = max(1, _ROUND_WORDS // (count * columns * BAND_ROWS))
     for bands in tall.apart(each):  # a few at a time: k times the rows are large
         here = weights[:, at : at + bands.rows, None]
         weighted = bilinear(party, "mul", shares_of(party, bands)[None], here)
-        for sums in transposed_products(party, bands, weighted.transpose(1, 0, 2).reshape(-1, count * columns)):
+        wide = weighted.transpose(1, 0, 2).reshape(-1, count * columns)
+        masked, finish = multiplication(party, bands, wide, transposed=True)
+        for sums in finish(party.open_masked("head gradient", masked)):
             squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
         at += bands.rows
     return np.array(squares)
@@ -240,34 +210,16 @@ def _known_mask(block: Masked) -> RingArray:
     return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
 
 
-def _pieces(matrices: Sequence[RingArray], each: int) -> Iterator[RingArray]:
-    """Matrices below each other, in pieces of so many rows."""
-    kept: list[RingArray] = []
-    left = each
-    for matrix in matrices:
-        at = 0
-        while at < len(matrix):
-            kept.append(matrix[at : at + left])
-            at += len(kept[-1])
-            left -= len(kept[-1])
-            if not left:
-                yield np.concatenate(kept)
-                kept, left = [], each
-    if kept:
-        yield np.concatenate(kept)
-
-
-def gram(party: Party, matrices: Sequence[RingArray]) -> RingArray:
-    """Shares of X^T X of shared matrices below each other, not truncated; a round for each 2^21 ring elements, or
-    2^16 rows.
+def gram(party: Party, matrix: RingArray) -> RingArray:
+    """Shares of X^T X of a shared matrix, not truncated; a round for each 2^21 ring elements, or 2^16 rows.
 
     Owners have checked their columns (`check_gram`).
     """
-    columns = matrices[0].shape[1]
+    columns = matrix.shape[1]
     total = np.zeros((columns, columns), np.int64)
     each = min(rows_at_once(columns), _GRAM_BANDS * BAND_ROWS)
-    for rows in _pieces(matrices, each):
-        band = mask_square(party, rows)
+    for start in range(0, len(matrix), each):
+        band = mask_rows(party, matrix[start : start + each], each)
         total += ring.unpacked(gram_sums(party, band)[0], columns)
         for counter in band.numbers():
             party.tuples.forget(counter)
@@ -279,15 +231,13 @@ def rows_at_once(words: int) -> int:
     return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
 
 
-def stack_product(party: Party, stack: Masked, places: Sequence[int], vectors: RingArray) -> Halves:
-    """Matrix number places[g] of a masked stack times column g, not truncated: what to open, and what follows."""
+def stack_product(party: Party, stack: Masked, indices: Sequence[int], vectors: RingArray) -> Halves:
+    """Matrix number indices[g] of a masked stack times column g, not truncated: what to open, and what follows."""
     columns = len(vectors)
-    pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
-    if stack.mask is None:
-        raise ProtocolError("a shared masked matrix has lost its mask")
-    start, count = places[0] if places else 0, len(places)
-    there = slice(start, start + count) if tuple(places) == tuple(range(start, start + count)) else list(places)
-    known, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, stack.mask))
+    pair = party.take("stack_matmul", stack.counter, columns, tuple(indices))
+    start, count = indices[0] if indices else 0, len(indices)
+    there = slice(start, start + count) if tuple(indices) == tuple(range(start, start + count)) else list(indices)
+    known, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, _known_mask(stack)))
 
     def finish(opened: Sequence[RingArray]) -> RingArray:
         result: RingArray = pair["c"] + _each(known, pair["b"]) + _each(mask, opened[0])
@@ -302,11 +252,11 @@ def _each(matrices: RingArray, vectors: RingArray) -> RingArray:
 
 
 def doubled(
-    party: Party, error: RingArray, made: RingArray, columns: int, divisor: int, more: float = 0.0
+    party: Party, error: RingArray, inverse: RingArray, columns: int, divisor: int, more: float = 0.0
 ) -> tuple[RingArray, RingArray]:
     """Shares of F F / divisor and Q F / divisor + more Q, for symmetric matrices that commute, as upper triangles."""
     fields = party.take("doubling", len(error), columns, divisor)
-    opened = party.open_masked("doubling", [error - fields["a"], made - fields["b"]])
+    opened = party.open_masked("doubling", [error - fields["a"], inverse - fields["b"]])
     e, d = (ring.unpacked(words, columns) for words in opened)
     a, b = (ring.unpacked(fields[name], columns) for name in ("a", "b"))
     square = ring.matmul(e, a)
@@ -316,6 +266,6 @@ def doubled(
         b += d
     product = ring.matmul(b, e) + ring.matmul(d, a)
     fields["m"] += ring.packed(np.stack([square, product]))
-    fields["m"][1] += made * np.int64(round(more * divisor))
+    fields["m"][1] += inverse * np.int64(round(more * divisor))
     both = unmask_quotient(party, fields["m"], fields["q"], fields["top"], divisor, one_round=True)
     return both[0], both[1]

@@ -71,10 +71,10 @@ def all_ones(party: Party, bits: Bits) -> Bits:
 def _digits_below(c: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint16]) -> tuple[Bits, Bits]:
     """Shares of [digit of c < digit of r] and of equality, most significant digit first."""
     less, equal = np.empty(rows.shape, np.uint8), np.empty(rows.shape, np.uint8)
-    places = np.arange(60, -4, -4, dtype=np.uint64)
+    shifts = np.arange(60, -4, -4, dtype=np.uint64)
     for start in range(0, len(c), _AT_ONCE):
         here = slice(start, start + _AT_ONCE)
-        digits = ((c[here, None] & np.uint64((1 << 63) - 1)) >> places) & np.uint64(15)
+        digits = ((c[here, None] & np.uint64((1 << 63) - 1)) >> shifts) & np.uint64(15)
         index = digits.astype(np.intp)
         less[here], equal[here] = _parity(rows[here] & _GREATER[index]), _parity(rows[here] & _EQUAL[index])
     return less, equal

@@ -1,7 +1,7 @@
-"""Contingency tables on shares: sums of the parties' columns by the groups that one party holds.
+"""Products with the groups that one party holds: contingency tables on shares, and selection by group.
 
-Before: each party p has a block X_p (rows x its columns) of integers. The holder h has the one-hot S (rows x groups).
-After: every party has a share of the table X^T S (all columns x groups), nothing else.
+*Tables*. Before: each party p has a block X_p (rows x its columns) of integers. The holder h has the one-hot S (rows
+x groups). After: every party has a share of the table X^T S (all columns x groups), nothing else.
 
 For each chunk of rows the dealer sends p a mask A_p and h a mask B, each known to its receiver alone, and shares C
 of A^T B. p sends E_p = X_p - A_p to h *only*. h sends D = S - B to the parties with columns. Since X^T S = X^T D +
@@ -15,6 +15,11 @@ uniform ring elements. The dealer learns the shapes.
 Cost per chunk: one round. p sends its block once, and h sends its block once to each party with columns. The chunk
 bounds memory, at the dealer too. 32-bit shares suffice for counts (the caller decides), which halves bytes and time;
 `lifted` turns them into shares of 64 bits. Everything is exact. The operator is `tensor.group_sums`.
+
+*Selection* (`tensor.selected`). Before: `owner` holds a[i, g, :] for every record i and group g; `holder` holds the
+one-hot s[i, :]. After: shares of a[i, s_i, :], and nothing else. The two exchange one message for each 2^21 ring
+elements: a minus a mask that the owner knows, and s minus a mask that the holder knows. Both masks are uniform and
+used once. The dealer gives shares of the product of the masks. A party that is owner and holder computes alone.
 """
 
 from __future__ import annotations
@@ -29,13 +34,14 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array, Spec
+from protocols.operations.banded import rows_at_once
 from protocols.ring import RingArray
 
 CHUNK_BYTES = 1 << 24
 """About this much of all parties' columns is processed at a time."""
 
 HALF = 32
-"""The place of a 32-bit share in a ring element: if v is shared modulo 2^32, v * 2^32 is shared exactly."""
+"""The position of a 32-bit share in a ring element: if v is shared modulo 2^32, v * 2^32 is shared exactly."""
 
 Rows = Callable[[slice], Array]
 """Gives the integers of these rows: a party's block, or the holder's one-hot."""
@@ -105,3 +111,60 @@ def _padded(values: Array, size: int, width: int, dtype: str) -> Array:
     words = np.zeros((size, width), dtype)
     words[: len(values)] = values
     return words
+
+
+# selection
+
+
+def select(
+    party: Party,
+    owner: int,
+    holder: int,
+    choices: RingArray | None,
+    one_hot: RingArray | None,
+    shape: tuple[int, int, int],
+) -> RingArray:
+    """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`."""
+    rows, groups, columns = shape
+    if party.rank == owner and (choices is None or choices.shape != shape):
+        raise ProtocolError(f"the owner must give choices of shape {shape}")
+    if party.rank == holder and (one_hot is None or one_hot.shape != shape[:2]):
+        raise ProtocolError(f"the holder must give one-hot rows of shape {shape[:2]}")
+    out = np.zeros((rows, columns), np.int64)
+    each = rows_at_once(groups * columns)
+    for start in range(0, rows, each):
+        here = slice(start, min(start + each, rows))
+        of_owner, of_holder = (None if one is None else one[here] for one in (choices, one_hot))
+        out[here] = _select(party, owner, holder, of_owner, of_holder, (here.stop - start, groups, columns))
+    return out
+
+
+def _select(
+    party: Party,
+    owner: int,
+    holder: int,
+    choices: RingArray | None,
+    one_hot: RingArray | None,
+    shape: tuple[int, int, int],
+) -> RingArray:
+    rows, groups, columns = shape
+    if owner == holder:
+        zero = party.zero_share((rows * columns,)).reshape(rows, columns)
+        return zero if choices is None or one_hot is None else zero + _selected(one_hot, choices)
+    fields = party.take("selection", rows, groups, columns, owner, holder)
+    share: RingArray = fields["c"]
+    # s a = (s - b) a + b (a - m) + b m, where the last is c
+    if choices is not None and party.rank == owner:
+        sent, wanted = choices - fields["a"], Spec("<i8", (rows, groups))
+        received = party.transport.exchange("selection", {holder: [sent]}, {holder: [wanted]})
+        share += _selected(received[holder][0], choices)
+    elif one_hot is not None and party.rank == holder:
+        sent = one_hot - fields["b"]
+        received = party.transport.exchange("selection", {owner: [sent]}, {owner: [Spec("<i8", shape)]})
+        share += _selected(fields["b"], received[owner][0])
+    return share
+
+
+def _selected(one_hot: RingArray, choices: RingArray) -> RingArray:
+    result: RingArray = np.einsum("ng,ngc->nc", one_hot, choices)
+    return result

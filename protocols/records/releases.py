@@ -73,8 +73,6 @@ class Receipt:
 
 
 class ReleasePlan:
-    """Every release that a run may make."""
-
     def __init__(self, releases: Iterable[Release] = ()) -> None:
         self.releases: dict[str, Release] = {}
         for release in releases:

@@ -32,8 +32,6 @@ Kind = Literal["data", "message", "goodbye", "release"]
 
 
 class Transcript:
-    """The writing end."""
-
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         if folder.exists():
             raise ConfigError(f"{folder} already exists: choose a new folder for the transcript")
@@ -62,8 +60,6 @@ class Transcript:
 
 
 class Recording:
-    """A transport that writes a transcript."""
-
     def __init__(self, transport: Transport, transcript: Transcript) -> None:
         self._transport, self._transcript = transport, transcript
         self.node, self.parties = transport.node, transport.parties

@@ -5,14 +5,13 @@ arithmetic of the tensors is in `binding_tensors.py`; this module has set-up, ra
 the list of functions that a tensor has on a session, comparisons, and gradients.
 
 An `MPCTensor` has the functions of `FUNCTIONS` and the methods that this package adds. All others raise: most because
-nothing here uses them, some because CrypTen's own results are wrong (powers from 5 on, `var`, borders of pooling,
-several gradients). Binary shares are not available: comparisons have their own protocol
-(protocols/operations/comparison.py).
+nothing here uses them, some because CrypTen's own results are wrong (powers from 5 on, `var`, several gradients).
+Binary shares are not available: comparisons have their own protocol (protocols/operations/comparison.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -31,20 +30,18 @@ _Tensor: Any = None
 
 # fmt: off
 FUNCTIONS = frozenset({
-    "abs", "add", "argmax", "argmin", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cat", "clone",
-    "cross_entropy", "cumsum", "div", "eq", "exp", "expand", "flatten", "flip", "ge", "gt", "index_add",
-    "index_select", "inv_sqrt", "le", "log", "log_softmax", "lt", "matmul", "max", "mean", "min", "mul", "narrow",
-    "ne", "neg", "pad", "permute", "polynomial", "pow", "prod", "reciprocal", "relu", "repeat", "reshape", "roll",
-    "sigmoid", "sign", "softmax", "split", "sqrt", "square", "squeeze", "stack", "sub", "sum", "t", "tanh",
-    "transpose", "unbind", "unsqueeze", "view", "weighted_index", "where",
+    "abs", "add", "argmax", "cat", "clone", "cumsum", "div", "eq", "exp", "expand", "flatten", "ge", "gt",
+    "index_add", "le", "lt", "matmul", "max", "mean", "mul", "narrow", "ne", "neg", "pad", "permute", "prod",
+    "reciprocal", "relu", "repeat", "reshape", "roll", "sigmoid", "sign", "split", "square", "squeeze", "stack",
+    "sub", "sum", "t", "tanh", "transpose", "unsqueeze", "view", "weighted_index", "where",
 })
 """CrypTen's functions that an `MPCTensor` has on a session."""
-IN_PLACE = frozenset({"add_", "copy_", "detach_", "div_", "mul_", "neg_", "square_", "sub_"})
+IN_PLACE = frozenset({"add_", "copy_", "mul_"})
+"""What CrypTen's own code writes in place: Newton's steps of a reciprocal, and sums of gradients."""
 _ATTRIBUTES = frozenset({
-    "backward", "children", "cpu", "ctx", "cuda", "data", "detach", "device", "dim", "enable_grad", "encoder",
-    "from_shares", "get_plain_text", "grad", "grad_expected", "grad_fn", "grad_received", "is_cuda", "nelement",
-    "new", "no_grad", "numel", "ptype", "requires_grad", "reveal", "set", "set_grad_enabled", "shallow_copy", "shape",
-    "share", "size", "to",
+    "backward", "children", "ctx", "data", "detach", "device", "dim", "enable_grad", "encoder", "from_shares",
+    "get_plain_text", "grad", "grad_expected", "grad_fn", "grad_received", "nelement", "new", "no_grad", "numel",
+    "ptype", "requires_grad", "reveal", "set", "set_grad_enabled", "shallow_copy", "shape", "share", "size",
 })
 # fmt: on
 _PLAIN = frozenset({"__class__", "_tensor", "dim", "encoder", "nelement", "ptype", "requires_grad", "share", "size"})
@@ -71,42 +68,32 @@ def install(crypten: Any) -> None:
     binding_tensors.install(crypten)
     Shared = primitives.ArithmeticSharedTensor
     Shared.__init__ = _owned(Shared.__init__)
-    Shared.to, Shared.cuda = _stay, _unavailable("cuda")
     for name in ("__init__", "from_shares"):
         setattr(primitives.BinarySharedTensor, name, _unavailable("a tensor of binary shares"))
     _replace_attributes(crypten.CrypTensor)
+    logic = crypten.common.functions.logic
     methods: dict[str, Any] = {
         "_ltz": _less_than_zero,
-        "ne": _not_equal,
-        "eq": lambda self, y: 1 - _not_equal(self, y),
+        "ne": logic.ne,  # CrypTen's method for two parties forgets the fraction
+        "eq": logic.eq,
         "sigmoid": lambda self, bound=None, bits=None: current().sigmoid(self, bound, bits),
         "tanh": lambda self, bound=None: current().tanh(self, bound),
         "_to_ptype": _unavailable("a conversion of shares"),
-        **{name: _passed_on(name) for name in ("index_add", "pad")},
         "div": _divide,
-        "pow": _power,
-        "__pow__": lambda self, p: self.pow(p),
         "__rtruediv__": lambda self, y: self.reciprocal().mul(y),
         "weighted_index": _weighted_index,
         "rand": staticmethod(_rand),
         "copy_": _copy_in_place,
-        "__getitem__": _get_item(_Tensor.__getitem__),
-        "__setitem__": _set_item,
+        "__getitem__": _get_item,
+        "__setitem__": _unavailable("x[index] = y"),
         "backward": _backward(_Tensor.backward),
-        "to": _stay,
-        "cuda": _unavailable("cuda"),
-        "cat": _join("cat"),
-        "stack": _join("stack"),
     }
     for name, method in methods.items():
         setattr(_Tensor, name, method)
     registry = crypten.gradients.FUNCTION_REGISTRY
-    registry["__getitem__"].backward = staticmethod(_item_backward)
     registry["matmul"].forward = staticmethod(_matmul)
     registry["matmul"].backward = staticmethod(_matmul_backward(registry["matmul"].backward))
     registry["sigmoid"].backward = staticmethod(_sigmoid_backward(registry["sigmoid"].backward))
-    registry["pow"].forward = staticmethod(_pow)
-    registry["pow"].backward = staticmethod(_pow_backward)
 
 
 def _unavailable(what: str) -> Callable[..., NoReturn]:
@@ -248,17 +235,20 @@ def _replace_attributes(Base: Any) -> None:
 
 
 def without_gradient() -> frozenset[str]:
-    """Functions that CrypTen's autograd does not know: their results would silently have no gradient.
-
-    Its gradients of `polynomial` (which changes the caller's coefficients) and `index_select` are not used.
-    """
-    return (FUNCTIONS | METHODS) - set(_crypten.gradients.FUNCTION_REGISTRY) | {"index_select", "polynomial"}
+    """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
+    return (FUNCTIONS | METHODS) - set(_crypten.gradients.FUNCTION_REGISTRY) | {
+        "cat",
+        "cumsum",
+        "max",
+        "pad",
+        "stack",
+    }
 
 
 def _owned(function: Callable[..., None]) -> Any:
     """A constructor that reads the owner's values only; those of the others only give the size."""
 
-    def made(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
+    def construct(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
         if isinstance(src, int) and src >= 0 and tensor is not None:  # CrypTen asserts what src may be
             tensor = torch.as_tensor(tensor)
             if current().rank != src:
@@ -267,14 +257,7 @@ def _owned(function: Callable[..., None]) -> Any:
                 tensor = tensor.double()  # CrypTen would take float, which has 24 bits
         function(self, tensor, *args, src=src, **options)
 
-    return made
-
-
-def _stay(self: Any, *args: Any, **options: Any) -> Any:
-    """`to`: shares are 64-bit integers in main memory and stay there."""
-    if (args, options) not in ((("cpu",), {}), ((), {"device": "cpu"})):
-        raise Unavailable("to another device, type of number or kind of shares")
-    return self
+    return construct
 
 
 def _copy_in_place(self: Any, other: Any) -> Any:
@@ -282,43 +265,10 @@ def _copy_in_place(self: Any, other: Any) -> Any:
     return self
 
 
-def _get_item(function: Callable[..., Any]) -> Any:
-    """x[index] as part of the graph: Python would bypass the attribute that records it."""
-
-    def item(self: Any, index: Any) -> Any:
-        if direct(self):
-            return handle(object.__getattribute__(self, "_tensor")[index])
-        if _crypten.CrypTensor.AUTOGRAD_ENABLED:
-            return self.__getattribute__("__getitem__")(index)
-        return function(self, index)
-
-    return item
-
-
-def _set_item(self: Any, index: Any, value: Any) -> None:
-    graph = [tensor for tensor in (self, value) if isinstance(tensor, _Tensor) and tensor.requires_grad]
-    if _crypten.CrypTensor.AUTOGRAD_ENABLED and graph:
-        raise RuntimeError("Autograd is not supported for in-place functions.")
-    self._tensor[index] = inner_of(value)
-
-
-def _passed_on(name: str) -> Any:
-    """A function of the shared tensor; shared operands are passed as shared tensors."""
-
-    def method(self: Any, *args: Any, **options: Any) -> Any:
-        options = {key: inner_of(value) for key, value in options.items()}
-        return handle(getattr(self._tensor, name)(*map(inner_of, args), **options))
-
-    return method
-
-
-def _join(name: str) -> Any:
-    def joined(tensors: Sequence[Any], *args: Any, **options: Any) -> Any:
-        first = next(tensor for tensor in tensors if isinstance(tensor, _Tensor))
-        current().operations[name] += 1
-        return handle(getattr(first._tensor, name)([inner_of(tensor) for tensor in tensors], *args, **options))
-
-    return staticmethod(joined)
+def _get_item(self: Any, index: Any) -> Any:
+    if not direct(self) and _crypten.CrypTensor.AUTOGRAD_ENABLED:
+        raise Unavailable("x[index] with gradients")
+    return handle(object.__getattribute__(self, "_tensor")[index])
 
 
 # functions
@@ -331,33 +281,8 @@ def _less_than_zero(self: Any) -> Any:
         return handle(held(comparison.negative(session.party, share_in(self)), 0))
 
 
-def _not_equal(self: Any, y: Any) -> Any:
-    """Either difference is negative; CrypTen's method for two parties forgets the fraction."""
-    difference = self - y
-    return _Tensor.stack([difference, -difference])._ltz().sum(0)
-
-
 def _divide(self: Any, y: Any) -> Any:
     return self.mul(y.reciprocal()) if isinstance(y, _Tensor) else handle(self._tensor.div(y))
-
-
-def _power(self: Any, p: Any) -> Any:
-    """A power by squaring; CrypTen's own function returns x^6 for x^5."""
-    if isinstance(p, float) and p.is_integer():
-        p = int(p)
-    if not isinstance(p, int):
-        raise TypeError("pow must take an integer exponent")
-    if p < 0:
-        return _power(self.reciprocal(), -p)
-    if p == 0:
-        return self.new(torch.ones(self.size()))
-    result, base = None, self
-    while p:
-        if p & 1:
-            result = base if result is None else result.mul(base)
-        p >>= 1
-        base = base.square() if p else base
-    return result.clone() if result is self else result
 
 
 def _weighted_index(self: Any, dim: int | None = None) -> Any:
@@ -387,15 +312,6 @@ def _backward(function: Callable[..., None]) -> Any:
         function(self, grad_input, top_node)
 
     return backward
-
-
-def _item_backward(ctx: Any, grad_output: Any) -> Any:
-    """An element that was taken twice gets both gradients; in CrypTen it gets one."""
-    size, index = ctx.saved_tensors
-    at = np.arange(size.numel()).reshape(tuple(size))[index].reshape(-1)
-    total = np.zeros(size.numel(), np.int64)
-    np.add.at(total, at, share_in(grad_output).reshape(-1))
-    return handle(held(total.reshape(tuple(size)), bits_in(grad_output)))
 
 
 def _matmul(ctx: Any, input: Any, other: Any) -> Any:
@@ -448,13 +364,3 @@ def _bits_of_gradients(grad_output: Any) -> int:
 
 def _needs(value: Any) -> bool:
     return bool(getattr(value, "requires_grad", False))
-
-
-def _pow(ctx: Any, input: Any, power: Any) -> Any:
-    ctx.save_multiple_for_backward([input, power])
-    return input.pow(power)
-
-
-def _pow_backward(ctx: Any, grad_output: Any) -> Any:
-    input, power = ctx.saved_tensors
-    return grad_output.mul(0) if power == 0 else input.pow(power - 1).mul(power).mul(grad_output)

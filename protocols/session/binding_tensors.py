@@ -26,12 +26,13 @@ from protocols.errors import ProtocolError, RangeError, Unavailable
 from protocols.operations import arithmetic, banded
 from protocols.ring import FRACTION_BITS, RingArray
 from protocols.session import tensors
-from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
+from protocols.session.tensors import Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
 
 _Shared: Any = None
 _Tensor: Any = None
 _arithmetic: Any = None
 _leaf: Any = None
+_autograd: Callable[[], bool]
 _Encoder: Any = None
 _plain_encode: Any = None
 _encoders: list[Any] = []
@@ -50,9 +51,10 @@ _LARGEST = 1 << 62
 
 def install(crypten: Any) -> None:
     """Replace, once per process, how tensors keep their shares and what their operators compute."""
-    global _Shared, _Tensor, _arithmetic, _leaf
+    global _Shared, _Tensor, _arithmetic, _leaf, _autograd
     _Shared, _Tensor = crypten.mpc.primitives.ArithmeticSharedTensor, crypten.mpc.MPCTensor
     _arithmetic, _leaf = crypten.mpc.arithmetic, crypten.gradients.AutogradContext()
+    _autograd = lambda: bool(crypten.CrypTensor.AUTOGRAD_ENABLED)  # noqa: E731
     _install_encoders(crypten.encoder.FixedPointEncoder)
     _install_shares()
     _install_handles(crypten)
@@ -90,7 +92,6 @@ def _install_shares() -> None:
         "nelement": lambda self: int(np.prod(shape_of(self), dtype=np.int64)),
         "__len__": lambda self: shape_of(self)[0],
         "__getitem__": _item(_Shared.__getitem__),
-        "__setitem__": _set_item,
         "copy_": write,
         "pad": pad,
         "index_add": index_add,
@@ -123,7 +124,7 @@ def _install_handles(crypten: Any) -> None:
         "size": lambda self, *dim: _size(_get(self, "_tensor"), *dim) if direct(self) else size(self, *dim),
         "shallow_copy": lambda self: handle(_get(self, "_tensor")),
         "clone": lambda self: handle(_get(self, "_tensor").clone()),
-        **{name: _passed_on(getattr(_Shared, name)) for name in ("t", "transpose", *ON_ARRAYS)},
+        **{name: _passed_on(getattr(_Shared, name)) for name in ("index_add", "pad", "t", "transpose", *ON_ARRAYS)},
         "__add__": _operator("add", lambda x, y: add(x, y, 1)),
         "__sub__": _operator("sub", lambda x, y: add(x, y, -1)),
         "__mul__": _operator("mul", lambda x, y: multiply(x, y, "mul")),
@@ -141,11 +142,11 @@ def _install_handles(crypten: Any) -> None:
         "group_sums": lambda self, one_hot, bound: of(tensors.group_sums(value_of(self), value_of(one_hot), bound)),
         "sampled": lambda self, most: of(_a(Pinned, self, "only a pinned matrix can be sampled").sampled(most)),
         "selected": lambda self, one_hot: of(tensors.selected(value_of(self), value_of(one_hot))),
-        "sigmoid_and_slope": lambda self: tuple(of(one) for one in tensors.slopes(value_of(self))),
+        "sigmoid_and_slope": lambda self: tuple(map(of, tensors.slopes(value_of(self), None, False, True))),
         "capped_slope_and_bend": lambda self, label: tuple(
-            of(one) for one in tensors.capped(value_of(self), value_of(label), False, True)
+            map(of, tensors.slopes(value_of(self), value_of(label), False, True))
         ),
-        "capped_slope": lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False)),
+        "capped_slope": lambda self, label, fine: of(*tensors.slopes(value_of(self), value_of(label), fine, False)),
         "each": lambda self, columns: of(
             _a(Stack, self, "each takes square matrices that are pinned together").each(value_of(columns))
         ),
@@ -154,11 +155,13 @@ def _install_handles(crypten: Any) -> None:
         "doubled": _doubled,
     }
     methods |= {name: _counted(name, method) for name, method in added.items()}
-    methods["exact"] = lambda self: of(Exact(share_in(self), bits_in(self)))
+    methods["exact"] = lambda self: of(Held(share_in(self), bits_in(self), exact=True))
     methods["with_fraction"] = lambda self, bits: handle(held(share_in(self), bits))
+    for name in ("cat", "stack"):
+        methods[name] = staticmethod(_joining(name))
+        setattr(crypten, name, _joining(name))
     for name, method in methods.items():
         setattr(_Tensor, name, method)
-    crypten.cat, crypten.stack = _joining("cat", crypten.cat), _joining("stack", crypten.stack)
 
 
 def _counted(name: str, function: Callable[..., Any]) -> Any:
@@ -189,16 +192,16 @@ def direct(tensor: Any) -> bool:
     return not _get(tensor, "requires_grad")
 
 
-def _joining(name: str, function: Callable[..., Any]) -> Any:
-    """`crypten.cat` or `stack`. CrypTen's own makes an empty tensor at every call, to ask it about gradients."""
+def _joining(name: str) -> Any:
+    """`crypten.cat` or `stack`, without gradients: CrypTen's own makes an empty tensor at every call."""
 
-    def join(parts: Any, dim: int = 0) -> Any:
-        if type(parts) is not list or not all(type(one) is _Tensor and direct(one) for one in parts):
-            return function(parts, dim)
+    def join(parts: Sequence[Any], dim: int = 0) -> Any:
+        if _autograd() and any(type(one) is _Tensor and not direct(one) for one in parts):
+            raise Unavailable(f"{name} with gradients")
         if len(parts) == 1:
             return parts[0] if name == "cat" else parts[0].unsqueeze(dim)
         current().operations[name] += 1
-        return handle(getattr(_Shared, name)([_get(one, "_tensor") for one in parts], dim))
+        return handle(getattr(_Shared, name)([inner_of(one) for one in parts], dim))
 
     return join
 
@@ -241,7 +244,7 @@ def held(array: Any, bits: int) -> Any:
 
 def late(value: Value) -> Any:
     """A shared tensor of a value whose share is not computed yet, or is stored in another form."""
-    if type(value) is Held:
+    if isinstance(value, Held) and not value.exact:
         return held(value.words(), value.bits)
     tensor = _new(_Shared)
     tensor._value, tensor.encoder = value, encoder_of(value.bits)
@@ -475,21 +478,14 @@ def square(self: Any) -> Any:
         return _truncated(arithmetic.square(current().party, _regular_words(self)))
 
 
-def pad(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
-    """Add a border of a public or a shared number."""
-    if mode != "constant":
-        raise Unavailable(f"pad with mode {mode!r}")
-    inner, border = same_fraction([self, value])
-    if border.dim() != 0:
-        raise ProtocolError("the value of a border must have no dimension")
-    # torch would treat the border's share as a float, so a product puts it around zeros.
-    outside = torch.nn.functional.pad(torch.zeros_like(inner.share), tuple(pad), value=1)
-    return _from_shares(torch.nn.functional.pad(inner.share, tuple(pad)) + outside * border.share, bits_in(inner))
+def pad(self: Any, pad: Sequence[int]) -> Any:
+    """Add a border of zeros."""
+    return _from_shares(torch.nn.functional.pad(self.share, tuple(pad)), bits_in(self))
 
 
 def index_add(self: Any, dim: int, index: Any, tensor: Any) -> Any:
     """A copy to which the rows of another tensor are added, at these indices."""
-    total, rows = same_fraction([self, tensor])
+    total, rows = same_fraction([self, inner_of(tensor)])
     return _from_shares(total.share.clone().index_add_(dim, index, rows.share), bits_in(total))
 
 
@@ -508,18 +504,9 @@ def _doubled(self: Any, other: Any, columns: int, more: float = 0.0) -> tuple[An
 
 def write(self: Any, value: Any) -> Any:
     """Copy a value into the memory of a tensor, which its views and slices share."""
-    _settled(self).share.copy_(_source(self, value))
-    return self
-
-
-def _set_item(self: Any, index: Any, value: Any) -> None:
-    _settled(self).share[index] = _source(self, value)
-
-
-def _settled(self: Any) -> Any:
-    """The tensor with a share in its own memory."""
-    if self._value is not None:
+    if self._value is not None:  # the share gets its own memory
         self._array, self._torch, self._value = array_of(self).copy(), None, None
+    self.share.copy_(_source(self, value))
     return self
 
 
@@ -640,7 +627,7 @@ def _blocks(parts: Sequence[Any], dim: int) -> Any:
     values = [part._value if isinstance(part, _Shared) else None for part in parts]
     blocks = [value for value in values if isinstance(value, Owned)]
     if len(blocks) == len(values) and dim in (-1, len(blocks[0].shape) - 1):
-        return late(blocks[0].beside(blocks[1:]))
+        return late(blocks[0].joined(blocks[1:]))
     rows = [value for value in values if isinstance(value, Pinned) and not value.turned]
     if len(rows) == len(values) and dim == 0:
         whole = rows[0].tall

@@ -10,13 +10,13 @@ x - A by their shares of the other factor's mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from protocols import ring
-from protocols.errors import ProtocolError
+from protocols.errors import ProtocolError, RangeError
 from protocols.net.transport import Spec
 from protocols.operations.arithmetic import Halves
 from protocols.ring import RingArray
@@ -69,25 +69,51 @@ def sampled_rows(weight: Any, threshold: int) -> Any:
     return _late("secret batch", words.shape, bits_in(weight), start)
 
 
-class SplitShape(NamedTuple):
-    """Public numbers of a split step: the arguments of its tuple (protocols/dealing/tuples.py).
+MOST_ROWS = 1 << 11
 
-    widths: columns of each party. editing: who edits. attributes: holder and number of groups of each, none where
-    nobody edits.
-    """
+
+@dataclass(frozen=True)
+class SplitLayout:
+    """Public shape of a split step: columns of each party, who edits, and (holder, groups) of each attribute."""
 
     rows: int
     widths: tuple[int, ...]
     editing: tuple[int, ...]
     attributes: tuple[tuple[int, int], ...]
-    outputs: int
-    probes: int
-    dither_bits: int
+    outputs: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rows <= MOST_ROWS:
+            raise RangeError(f"a split step takes 1 to {MOST_ROWS} rows, not {self.rows}; use smaller batches")
+
+    @property
+    def selecting(self) -> tuple[tuple[int, int], ...]:
+        """Attributes whose groups select a counterfactual: none where nobody edits."""
+        return self.attributes if self.editing else ()
 
     @property
     def directions(self) -> int:
-        """Hypothesised counterfactuals of a record."""
-        return sum(count for _, count in self.attributes)
+        """Hypothesised counterfactuals of a record: one for each group of each attribute."""
+        return sum(count for _, count in self.selecting)
+
+    @property
+    def probes(self) -> int:
+        """Two more than the rank of a gradient, so that some combination of its rows is far from zero."""
+        return self.outputs + 2
+
+    @property
+    def columns(self) -> int:
+        return sum(self.widths)
+
+    def of(self, rank: int) -> slice:
+        """The columns of a party."""
+        end = sum(self.widths[: rank + 1])
+        return slice(end - self.widths[rank], end)
+
+    @property
+    def sketches(self) -> tuple[int, ...]:
+        """How many numbers each party is shown of a step."""
+        return tuple(self.probes * (self.rows + width) for width in self.widths)
 
 
 class SplitProducts:
@@ -100,7 +126,8 @@ class SplitProducts:
 
     def __init__(
         self,
-        shape: SplitShape,
+        layout: SplitLayout,
+        dither_bits: int,
         activations: Any,
         deltas: Any | None,
         one_hot: Sequence[Any],
@@ -111,19 +138,19 @@ class SplitProducts:
         session.operations["split_products"] += 1
         rank = session.rank
         own: dict[str, RingArray] = {f"h{rank}": _own_block(value_of(activations), rank)}
-        if deltas is not None and rank in shape.editing:
+        if deltas is not None and rank in layout.editing:
             own[f"d{rank}"] = _own_block(value_of(deltas), rank)
-        for number, (holder, _) in enumerate(shape.attributes):
+        for number, (holder, _) in enumerate(layout.selecting):
             if holder == rank:
                 own[f"s{number}"] = _own_block(value_of(one_hot[number]), rank)
         self._own = {name: block.reshape(-1, block.shape[-1]) for name, block in own.items()}
         """What this party knows, by the name of its mask: activations h, displacements d, one-hot rows s."""
-        self._party, self._shape = session.party, shape
+        self._party, self._layout = session.party, layout
         self._inner, self._head_bits = bits_in(activations), bits_in(weight)
-        ends = list(accumulate(shape.widths))
-        self._slices = [slice(end - width, end) for end, width in zip(ends, shape.widths, strict=True)]
+        self._slices = [layout.of(rank) for rank in range(session.parties)]
         shared = [share_in(weight), share_in(probed)]  # what waits is sent before the tuple is taken
-        self._fields = self._party.take("split_step", *shape)
+        request = layout.rows, layout.widths, layout.editing, layout.selecting, layout.outputs, layout.probes
+        self._fields = self._party.take("split_step", *request, dither_bits)
         self._blocks, (self._head, self._probed) = self._first_round(shared)
         logits, self._shifts = self._forward()
         self.logits = of(Held(logits, self._inner + self._head_bits))
@@ -150,19 +177,19 @@ class SplitProducts:
 
     def _owned(self, rank: int) -> dict[str, tuple[int, int]]:
         """Names and shapes of the blocks that a party masks."""
-        step = self._shape
+        step = self._layout
         shapes = {f"h{rank}": (step.rows, step.widths[rank])}
         if step.directions:
             if rank in step.editing:
                 shapes[f"d{rank}"] = (step.rows * step.directions, step.widths[rank])
-            for number, (holder, count) in enumerate(step.attributes):
+            for number, (holder, count) in enumerate(step.selecting):
                 if holder == rank:
                     shapes[f"s{number}"] = (step.rows, count)
         return shapes
 
     def _forward(self) -> tuple[RingArray, RingArray]:
         """Shares of H w (rows x outputs) and of D w (rows x directions x outputs): x w = x d + (x - A) b + A b."""
-        fields, blocks, step = self._fields, self._blocks, self._shape
+        fields, blocks, step = self._fields, self._blocks, self._layout
         products = fields["hw"], fields.get("dw", np.zeros((0, step.outputs), np.int64))
         for rank, here in enumerate(self._slices):
             for name, product in zip((f"h{rank}", f"d{rank}"), products, strict=True):
@@ -176,12 +203,12 @@ class SplitProducts:
     def selected(self) -> Any:
         """D w in the direction of each record's own group, else 0 (rows x directions x outputs); waits."""
         shifts, bits, fields = self._shifts, self._inner + self._head_bits, self._fields
-        if not self._shape.directions:
+        if not self._layout.directions:
             return of(Held(shifts, bits))
 
         def finish(opened: Sequence[RingArray]) -> RingArray:
             chosen, at = fields["sv"], 0
-            for number, (_, count) in enumerate(self._shape.attributes):
+            for number, (_, count) in enumerate(self._layout.selecting):
                 here, name = slice(at, at + count), f"s{number}"
                 chosen[:, here] += self._blocks[name][:, :, None] * fields["v"][:, here]
                 if name in self._own:
@@ -197,12 +224,12 @@ class SplitProducts:
 
     def pull(self, chosen: Any) -> Any:
         """D^T y over all directions (columns x outputs), for y of `selected`; waits for a round."""
-        zero = np.zeros((sum(self._shape.widths), self._shape.outputs), np.int64)
+        zero = np.zeros((self._layout.columns, self._layout.outputs), np.int64)
         return self._transposed("d", chosen, self._fields["y"], self._fields.get("dy", zero))
 
     def _transposed(self, kind: str, tensor: Any, mask: RingArray, product: RingArray) -> Any:
         """The transposes of all blocks of a kind times a value under its mask, as in `_forward`."""
-        value, columns = share_in(tensor), self._shape.outputs
+        value, columns = share_in(tensor), self._layout.outputs
 
         def finish(opened: Sequence[RingArray]) -> RingArray:
             for rank, here in enumerate(self._slices):
@@ -221,7 +248,7 @@ class SplitProducts:
         All of them one after the other, row by row, as a vector. signal: c (rows x outputs). probed_signal: Q^T c
         (probes x outputs).
         """
-        shape, fields, width = self._shape, self._fields, self._shape.probes
+        fields, width = self._fields, self._layout.probes
         c, q = share_in(signal), share_in(probed_signal)
 
         def finish(opened: Sequence[RingArray]) -> RingArray:
@@ -234,7 +261,7 @@ class SplitProducts:
             ]
             return np.concatenate(parts)
 
-        size = width * (shape.rows * len(shape.widths) + sum(shape.widths))
+        size = sum(self._layout.sketches)
         bits = bits_in(signal) + self._head_bits
         return _late("split update", (size,), bits, lambda: ([c - fields["c"], q - fields["q"]], finish))
 

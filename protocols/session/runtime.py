@@ -35,7 +35,7 @@ import numpy as np
 import torch
 
 from protocols import ring
-from protocols.dealing.matching import Bounds, Matched, Pseudonyms
+from protocols.dealing.matching import Aligned, Bounds, Pseudonyms
 from protocols.dealing.party import Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
@@ -50,8 +50,9 @@ from protocols.errors import (
 )
 from protocols.net.link import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
-from protocols.operations import arithmetic, comparison, noise, series, sigmoid
+from protocols.operations import arithmetic, comparison, noise, sigmoid
 from protocols.operations.noise import NoiseKind
+from protocols.operations.sigmoid import Name as SeriesName
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Transcript
 from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
@@ -228,7 +229,6 @@ class Session:
         return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
 
     def public(self, values: Any, bits: int = FRACTION_BITS) -> Any:
-        """What all parties know, as a tensor."""
         words = ring.encode(values, bits)
         return self.wrap(words if self.rank == 0 else np.zeros_like(words), bits)
 
@@ -237,7 +237,6 @@ class Session:
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
     def flush(self) -> None:
-        """Send what waits for a round."""
         self.openings.flush()
 
     def open(
@@ -355,11 +354,11 @@ class Session:
     def clamp(self, value: Any, bound: float) -> Any:
         """The value, or the nearer end of [-bound, bound]. One comparison and one product."""
         with self._transport.meter.scope("clamp"):
-            room = self._room(value, bound)
-            outside = comparison.negative(self.party, room)
+            margins = self._margins(value, bound)
+            outside = comparison.negative(self.party, margins)
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
-            room[0] *= -1
-            moved = arithmetic.bilinear(self.party, "mul", outside, room)
+            margins[0] *= -1
+            moved = arithmetic.bilinear(self.party, "mul", outside, margins)
             words = share_of(value)
             return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
 
@@ -376,9 +375,9 @@ class Session:
         self.operations["veil"] += 1
         return self.wrap(self.party.tuples.veil(columns), bits)
 
-    def match(self, tags: Pseudonyms, bounds: Bounds | None) -> Matched:
+    def match(self, pseudonyms: Pseudonyms, bounds: Bounds | None) -> Aligned:
         """The rows of the own records in the common table, assigned by the dealer, and shares of the mask."""
-        return self.party.tuples.match(tags, bounds, self.party.local.draw())
+        return self.party.tuples.match(pseudonyms, bounds, self.party.local.draw())
 
     def forget(self, tensor: Any) -> None:
         """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""
@@ -392,7 +391,6 @@ class Session:
         return [flag if rank == self.rank else int(received[rank][0]) for rank in range(self.parties)]
 
     def barrier(self) -> None:
-        """Wait until every party is here."""
         self.tell_all("barrier", 0)
 
     def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
@@ -430,7 +428,6 @@ class Session:
         return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 
     def declared(self, name: str) -> Release:
-        """The release of this name in the plan."""
         if name not in self._plan.releases:
             raise UndeclaredRelease(f"release {name!r} is not in the run plan")
         return self._plan.releases[name]
@@ -475,12 +472,10 @@ class Session:
         return list(self._desk.chain.entries)
 
     def wrap(self, words: RingArray, bits: int) -> Any:
-        """Shares as a CrypTen tensor."""
         return tensor_of(words, bits)
 
     @staticmethod
     def fraction(value: Any) -> int:
-        """The number of fractional bits of a shared tensor."""
         return bits_of(value)
 
     def with_fraction(self, value: Any, bits: int) -> Any:
@@ -498,26 +493,26 @@ class Session:
         share = noise.noise_share(self.party, kind, sigma * 2.0**bits, count, [holders])
         return self.wrap(share[:, 0], bits)
 
-    def _series(self, name: series.Name, value: Any, bound: float, bits: int) -> Any:
+    def _series(self, name: SeriesName, value: Any, bound: float, bits: int) -> Any:
         """A series of a value of any fraction; waits for a round."""
         words, have = share_of(value), bits_of(value)
-        start = partial(series.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
+        start = partial(sigmoid.evaluation, name=name, x=words, bound=bound, bits=have, wanted=bits)
         return binding_tensors.of(tensors.Late(name, words.shape, bits, start))
 
-    def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
+    def _bounded(self, name: SeriesName, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
             words = arithmetic.rescale(self.party, share_of(value), bits_of(value), FRACTION_BITS)
             if bound is None:
                 words, bound = share_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
-            return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
+            return self.wrap(sigmoid.evaluate(self.party, name, words, bound), WIDE_BITS)
 
-    def _room(self, value: Any, bound: float) -> RingArray:
+    def _margins(self, value: Any, bound: float) -> RingArray:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
         words = share_of(value).reshape(-1)
-        room = np.stack([words, -words])
+        margins = np.stack([words, -words])
         if self.rank == 0:
-            room += ring.encode(np.array([bound]), bits_of(value))
-        return room
+            margins += ring.encode(np.array([bound]), bits_of(value))
+        return margins
 
     def _compare(self, step: str, digest: bytes, reason: str, error: type[Exception] | None = None) -> None:
         for rank, theirs in self._to_all(step, np.frombuffer(digest, dtype=np.uint8)).items():
@@ -547,10 +542,8 @@ def _plain(total: RingArray, bits: int) -> torch.Tensor:
 
 
 def share_of(value: Any) -> RingArray:
-    """The share inside a CrypTen tensor, as an array."""
     return binding_tensors.share_in(value)
 
 
 def bits_of(value: Any) -> int:
-    """Fractional bits of a CrypTen tensor."""
     return int(value.encoder._precision_bits)

@@ -38,7 +38,7 @@ from protocols import ring
 from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
-from protocols.operations import arithmetic, banded, group_table, selection, sigmoid
+from protocols.operations import arithmetic, banded, group_table, sigmoid
 from protocols.operations.arithmetic import Halves, Masked
 from protocols.ring import FRACTION_BITS, RingArray, Shape
 
@@ -54,6 +54,8 @@ LONGEST = 61
 _FACTOR_BITS = 16
 _FINE = 1 << 14
 """A divisor of at least this size may stand for a factor: rounding it is off by 2^-15."""
+_LARGEST = 1 << 62
+"""No divisor is larger: a factor that would need one is below the unit of every result."""
 _LARGE = 1 << 8
 """A divisor of at least this size may be rounded where it is only divided."""
 _SHORT_SUM, _MOST_SUM = 2.0**30, 2.0**62
@@ -74,12 +76,14 @@ def current() -> Session:
 
 
 class Value:
-    """A secret value; `words` returns this party's share of it, with `bits` fractional bits."""
+    """A secret value; `words` returns this party's share of it, with `bits` fractional bits.
+
+    parts: into how many parts it is divided that must be truncated before they are added.
+    """
 
     shape: Shape
     bits: int
     parts = 1
-    """Into how many parts it is divided that must be truncated before they are added."""
 
     def words(self) -> RingArray:
         raise NotImplementedError
@@ -91,21 +95,17 @@ class Value:
 
 
 class Held(Value):
-    """A share."""
+    """A share. exact: its products keep the whole fraction, although its own is a regular one."""
 
-    def __init__(self, words: RingArray, bits: int) -> None:
-        self._words, self.shape, self.bits = words, words.shape, bits
+    def __init__(self, words: RingArray, bits: int, exact: bool = False) -> None:
+        self._words, self.shape, self.bits, self.exact = words, words.shape, bits, exact
 
     def words(self) -> RingArray:
         return self._words
 
-
-class Exact(Held):
-    """A share whose products keep the whole fraction, although its own is a regular one."""
-
     @property
     def long(self) -> bool:
-        return True
+        return self.exact or super().long
 
 
 class Openings:
@@ -130,7 +130,7 @@ class Openings:
         halves = [late.start(party) for late in waiting]
         opened = iter(party.open_masked(waiting[0].step, [one for masked, _ in halves for one in masked]))
         for late, (masked, finish) in zip(waiting, halves, strict=True):
-            late.found = finish([next(opened) for _ in masked])
+            late.result = finish([next(opened) for _ in masked])
 
 
 class Late(Value):
@@ -139,16 +139,16 @@ class Late(Value):
     def __init__(self, step: str, shape: Sequence[int], bits: int, start: Start, parts: int = 1) -> None:
         self._openings, self.step, self.start = current().openings, step, start
         self.shape, self.bits, self.parts = tuple(shape), bits, parts
-        self.found: RingArray | None = None
+        self.result: RingArray | None = None
         self._openings.add(self)
 
     def divided(self) -> RingArray:
         """The share, with an axis of parts if there are several."""
-        if self.found is None:
+        if self.result is None:
             self._openings.flush()
-        if self.found is None:
+        if self.result is None:
             raise ProtocolError("a tensor of another session, or of a round that failed")
-        return self.found
+        return self.result
 
     def words(self) -> RingArray:
         if self.parts > 1:
@@ -159,9 +159,7 @@ class Late(Value):
 class Parts(Value):
     """A sum whose parts, the first axis, must be truncated before they are added."""
 
-    @property
-    def long(self) -> bool:
-        return True
+    long = True
 
     def __init__(self, words: RingArray, bits: int) -> None:
         self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
@@ -196,13 +194,15 @@ class Product(Late):
 
 
 class Sum(Value):
-    """Terms x p / q. p: a number, or one for each place of the last axis. Used without `rescale`, it is exact if all
+    """Terms x p / q. p: a number, or one for each index of the last axis. Used without `rescale`, it is exact if all
     coefficients are integers; otherwise it has FRACTION_BITS.
     """
 
+    long = True
+
     def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
         self.shape, self.terms = shape, tuple(terms)
-        self._made: RingArray | None = None
+        self._words: RingArray | None = None
         self._exact, self.bits = True, 0
         for term, p, q in self.terms:
             self.bits = max(self.bits, term.bits)
@@ -210,20 +210,16 @@ class Sum(Value):
                 self._exact, self.bits = False, FRACTION_BITS
                 break
 
-    @property
-    def long(self) -> bool:
-        return True
-
     def words(self) -> RingArray:
-        if self._made is None:
+        if self._words is None:
             if self._exact:
                 output: RingArray = np.zeros(self.shape, np.int64)
                 for term, p, _ in self.terms:
                     output = output + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
-                self._made = output
+                self._words = output
             else:
-                self._made = rescale(self, FRACTION_BITS).words()
-        return self._made
+                self._words = rescale(self, FRACTION_BITS).words()
+        return self._words
 
 
 def _whole(p: Any) -> bool:
@@ -233,7 +229,7 @@ def _whole(p: Any) -> bool:
 
 
 def _number(p: Any) -> bool:
-    """Whether a coefficient is the same for all places."""
+    """Whether a coefficient is the same for all indices."""
     return isinstance(p, (int, float)) or np.ndim(p) == 0
 
 
@@ -263,7 +259,7 @@ def added(x: Value, y: Value, sign: int) -> Sum:
 def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
     """The whole factor and the divisor that turn x with `have` fractional bits into |p| / q x with `wanted`."""
     size, lift, unit = abs(p), 1 << max(0, wanted - have), 1 << max(0, have - wanted)
-    if size == 1 or (size > 0 and unit * q / size >= _FINE):
+    if size == 1 or (size > 0 and _FINE <= unit * q / size < _LARGEST):
         divisor: float = unit * q if size == 1 else unit * q / size
         if divisor >= _LARGE or float(divisor).is_integer():
             return lift, round(divisor)
@@ -273,7 +269,7 @@ def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
 
 
 def _pieces(value: Value, p: Any) -> list[tuple[RingArray, float, Any]]:
-    """The ring elements of a term with one factor each, and the places of the last axis that they belong to (None:
+    """The ring elements of a term with one factor each, and the indices of the last axis that they belong to (None:
     all).
     """
     words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
@@ -281,8 +277,7 @@ def _pieces(value: Value, p: Any) -> list[tuple[RingArray, float, Any]]:
         return [(words, p, None)]
     each = np.broadcast_to(p, value.shape[-1:])
     factors = sorted(set(each.tolist()), key=abs)
-    places = [np.flatnonzero(each == factor) for factor in factors]
-    return [(words[..., at], factor, at) for factor, at in zip(factors, places, strict=True)]
+    return [(words[..., at], factor, at) for factor in factors for at in (np.flatnonzero(each == factor),)]
 
 
 def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
@@ -292,13 +287,13 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
     """
     terms = terms_of(value)
     term, p, q = terms[0]
-    if len(terms) == 1 and isinstance(term, Product) and term.found is None and _number(p):
+    if len(terms) == 1 and isinstance(term, Product) and term.result is None and _number(p):
         factor, divisor = division(term.bits, bits, p, q)
         if factor == 1 and divisor > 1:
             output = term.scaled(divisor)
             return Held(output if p > 0 else -output, bits)
     work: list[tuple[RingArray, int]] = []
-    places: list[tuple[int, bool, Any]] = []
+    columns: list[tuple[int, bool, Any]] = []
     exact: list[tuple[RingArray, Any]] = []
     for term, p, q in terms:
         for words, each, at in _pieces(term, p):
@@ -310,15 +305,15 @@ def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
                     raise ProtocolError("parts of a sum have no bits to truncate")
                 continue
             work.append((words * np.int64(by) if by != 1 else words, divisor))
-            places.append((sign, term.parts > 1, at))
+            columns.append((sign, term.parts > 1, at))
 
     def assembled(quotients: Sequence[RingArray]) -> RingArray:
-        if len(quotients) == 1 and not exact and places[0][2] is None:
-            sign, several, _ = places[0]
+        if len(quotients) == 1 and not exact and columns[0][2] is None:
+            sign, several, _ = columns[0]
             result = quotients[0].sum(axis=0) if several else quotients[0]
             return result if sign > 0 else -result
         total = np.zeros(value.shape, np.int64)
-        for (sign, several, at), quotient in zip(places, quotients, strict=True):
+        for (sign, several, at), quotient in zip(columns, quotients, strict=True):
             part = quotient.sum(axis=0) if several else quotient
             here = (Ellipsis,) if at is None else (Ellipsis, at)
             total[here] += part if sign > 0 else -part
@@ -367,7 +362,7 @@ class Owned(Value):
         own = [block[rows] for owner, block, _ in self.blocks if owner == rank and block is not None]
         return np.concatenate(own, axis=1) if own else np.zeros((len(range(*rows.indices(self.lead[0]))), 0), np.int8)
 
-    def beside(self, others: Sequence[Owned]) -> Owned:
+    def joined(self, others: Sequence[Owned]) -> Owned:
         if any(other.lead != self.lead or other.bits != self.bits for other in others):
             raise ProtocolError("blocks of several owners must have as many rows, and the same fraction")
         return Owned(self.lead, [block for part in (self, *others) for block in part.blocks], self.bits)
@@ -415,40 +410,40 @@ class Pinned(Value):
         starts = range(0, len(tall.bands), self.together)
 
         def start_turned(party: Party) -> Halves:
-            masked, finish = banded.transposition(party, tall, words)
+            masked, finish = banded.multiplication(party, tall, words, transposed=True)
 
-            def found(opened: Sequence[RingArray]) -> RingArray:
+            def grouped(opened: Sequence[RingArray]) -> RingArray:
                 bands = finish(opened)
                 if len(starts) < len(bands):
                     bands = np.add.reduceat(bands, list(starts), axis=0)
                 return bands if len(bands) > 1 else bands[0]
 
-            return masked, found
+            return masked, grouped
 
         return Late("head gradient", (tall.columns, words.shape[1]), bits, start_turned, len(starts))
 
 
 class Stack(Value):
-    """Square matrices below each other under one mask; `places`: which of them, in this order."""
+    """Square matrices below each other under one mask; `indices`: which of them, in this order."""
 
-    def __init__(self, masked: Masked, columns: int, places: Sequence[int], bits: int) -> None:
-        self.masked, self.columns, self.places, self.bits = masked, columns, tuple(places), bits
-        self.shape = (len(self.places), columns, columns)
+    def __init__(self, masked: Masked, columns: int, indices: Sequence[int], bits: int) -> None:
+        self.masked, self.columns, self.indices, self.bits = masked, columns, tuple(indices), bits
+        self.shape = (len(self.indices), columns, columns)
 
     def chosen(self, index: Any) -> Stack:
-        places = self.places[index] if isinstance(index, slice) else [self.places[at] for at in index]
-        return Stack(self.masked, self.columns, places, self.bits)
+        indices = self.indices[index] if isinstance(index, slice) else [self.indices[at] for at in index]
+        return Stack(self.masked, self.columns, indices, self.bits)
 
     def words(self) -> RingArray:
         shares = banded.shares_of(current().party, banded.BandedMatrix(((self.masked,),), self.columns))
-        return shares.reshape(-1, self.columns, self.columns)[list(self.places)]
+        return shares.reshape(-1, self.columns, self.columns)[list(self.indices)]
 
     def each(self, y: Value) -> Late:
         """Matrix number g times column g, with the whole fraction."""
         words, bits = y.words(), self.bits + y.bits
-        if words.shape != (self.columns, len(self.places)) or bits > LONGEST:
-            raise ProtocolError(f"{len(self.places)} matrices of {self.columns} columns take as many such columns")
-        start = partial(banded.stack_product, stack=self.masked, places=self.places, vectors=words)
+        if words.shape != (self.columns, len(self.indices)) or bits > LONGEST:
+            raise ProtocolError(f"{len(self.indices)} matrices of {self.columns} columns take as many such columns")
+        start = partial(banded.stack_product, stack=self.masked, indices=self.indices, vectors=words)
         return Late("grid gradient", words.shape, bits, start)
 
 
@@ -477,7 +472,7 @@ def gram(value: Value, weights: Value | None = None) -> Parts:
     """
     party = current().party
     if not isinstance(value, Pinned):
-        return Parts(banded.gram(party, [value.words()])[None], 2 * value.bits)
+        return Parts(banded.gram(party, value.words())[None], 2 * value.bits)
     if value.turned:
         raise ProtocolError("the Gram matrix of a transposed matrix")
     if weights is None:
@@ -485,16 +480,23 @@ def gram(value: Value, weights: Value | None = None) -> Parts:
     return Parts(banded.weighted_grams(party, value.tall, weights.words()), 2 * value.bits + weights.bits)
 
 
+def _owned(value: Value, whole: bool, message: str) -> Owned:
+    """Blocks that their owners know; of integers alone if `whole`."""
+    if not isinstance(value, Owned) or (whole and value.bits):
+        raise ProtocolError(message)
+    return value
+
+
 def selected(choices: Value, one_hot: Value) -> Held:
     """choices[i, s_i, :] of what two parties know: choices for every group, and the one-hot of the group."""
-    known = isinstance(choices, Owned) and isinstance(one_hot, Owned) and one_hot.bits == 0
-    if not known or len(choices.blocks) != 1 or len(one_hot.blocks) != 1:  # type: ignore[attr-defined]
-        raise ProtocolError("a selection takes choices that one party knows, and the one-hot rows of another")
-    owner, of_owner, _ = choices.blocks[0]  # type: ignore[attr-defined]
-    holder, of_holder, _ = one_hot.blocks[0]  # type: ignore[attr-defined]
+    wrong = "a selection takes choices that one party knows, and the one-hot rows of another"
+    blocks = *_owned(choices, False, wrong).blocks, *_owned(one_hot, True, wrong).blocks
+    if len(blocks) != 2:
+        raise ProtocolError(wrong)
+    (owner, of_owner, _), (holder, of_holder, _) = blocks
     rows, groups, columns = choices.shape
     chosen, member = (None if one is None else _whole_words(one) for one in (of_owner, of_holder))
-    words = selection.select(current().party, owner, holder, chosen, member, (rows, groups, columns))
+    words = group_table.select(current().party, owner, holder, chosen, member, (rows, groups, columns))
     return Held(words, choices.bits)
 
 
@@ -505,22 +507,18 @@ def group_sums(columns: Value, groups: Value, bound: float) -> Held:
     which halves the bytes, and lifted: the tensor has 32 fractional bits, all zero. A round for each chunk of rows
     (operations/group_table.py).
     """
-    known = isinstance(columns, Owned) and isinstance(groups, Owned) and columns.bits == groups.bits == 0
-    if not known or len(columns.lead) != 1 or columns.lead != groups.lead:  # type: ignore[attr-defined]
-        raise ProtocolError("sums by group take integer columns of owners, and one-hot rows of as many records")
-    holders = {owner for owner, *_ in groups.blocks}  # type: ignore[attr-defined]
+    wrong = "sums by group take integer columns of owners, and one-hot rows of as many records"
+    values, one_hot = _owned(columns, True, wrong), _owned(groups, True, wrong)
+    if len(values.lead) != 1 or values.lead != one_hot.lead:
+        raise ProtocolError(wrong)
+    holders = {owner for owner, *_ in one_hot.blocks}
     if len(holders) != 1 or not 0 < bound < _MOST_SUM:
         raise ProtocolError("the groups of records are known to one party, and their sums stay below 2^62")
     party, holder = current().party, holders.pop()
-    widths = columns.widths(party.parties)  # type: ignore[attr-defined]
-    one_hot = (lambda rows: groups.of(holder, rows)) if party.rank == holder else None  # type: ignore[attr-defined]
-
-    def block(rows: slice) -> Array:
-        own: Array = columns.of(party.rank, rows)  # type: ignore[attr-defined]
-        return own
-
+    block, member = partial(values.of, party.rank), partial(one_hot.of, holder) if party.rank == holder else None
     rows, count = groups.shape
-    table = group_table.group_table(party, rows, widths, block, holder, count, one_hot, bound >= _SHORT_SUM)
+    widths = values.widths(party.parties)
+    table = group_table.group_table(party, rows, widths, block, holder, count, member, bound >= _SHORT_SUM)
     return Held(*group_table.lifted(table))
 
 
@@ -557,17 +555,18 @@ def multiplied(op: str, x: Value, y: Value) -> Value:
     return Product(op, x, y)
 
 
-def slopes(logits: Value) -> tuple[Held, Held]:
-    """The sigmoid and its derivative, from the same openings (protocols/operations/sigmoid.py)."""
-    result = sigmoid.sigmoid_and_slope(current().party, logits.words(), logits.bits)
-    return Held(result[0], sigmoid.SIGMOID_BITS), Held(result[1], sigmoid.SIGMOID_BITS)
+def slopes(logits: Value, label: Value | None, fine: bool, bent: bool) -> list[Held]:
+    """The slope of the capped loss of a private head or, without a label, the sigmoid; and its derivative if `bent`.
 
-
-def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
-    """The slope of the loss of a private head, and its derivative if it is wanted."""
-    if label.bits != 0:
+    From the same openings (protocols/operations/sigmoid.py).
+    """
+    party, words = current().party, logits.words()
+    if label is None:
+        result = sigmoid.sigmoid_and_slope(party, words, logits.bits, sloped=bent)
+    elif label.bits != 0:
         raise ProtocolError("the label of a class is an integer")
-    party, given = current().party, (logits.words(), label.words(), logits.bits)
-    result = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
-    result = sigmoid.capped_slope_and_bend(party, *given) if result is None else result
+    elif bent:
+        result = sigmoid.capped_slope_and_bend(party, words, label.words(), logits.bits)
+    else:
+        result = [sigmoid.capped_slope(party, words, label.words(), logits.bits, fine=fine)]
     return [Held(one, sigmoid.SIGMOID_BITS) for one in result]

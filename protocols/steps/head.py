@@ -16,8 +16,8 @@ belongs to one secret. So every view is uniform whatever the data are.
 
 Rows that s has selected (mode `aware`) are shares of all columns, and no owner's. They are scaled by a product with
 the shared factors and masked once per descent, by a mask that nobody knows. A step on them has the same rounds and
-sizes. So do rows that are zero where not all parties have a record (protocols/alignment/presence.py): their bias is
-the weight of one more column, which is 1 where all have one.
+sizes. So do rows that are zero where not all parties have a record (protocols/alignment/hidden_intersection.py):
+their bias is the weight of one more column, which is 1 where all have one.
 
 Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28. So a band of 2^11 rows of magnitude 2^6 stays
 below 2^62, where truncation is exact (protocols/operations/arithmetic.py).

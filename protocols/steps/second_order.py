@@ -4,8 +4,8 @@ Before: a tall matrix X under masks (protocols/steps/head.py), its last column o
 the counterfactual shifts; and of vectors of which each party knows the part of its own columns: scale s, ridge, and
 guard directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
 penalty H = ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
-in columns scaled by s, shared and under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in
-the place of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
+in columns scaled by s, shared and under a mask. After `curvature_at` and `refined`: the same with X^T D X / n
+instead of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
 shares of the heads (columns x heads) after a step. Nobody learns anything.
 
 | part | rounds | ring elements to each peer |
@@ -54,10 +54,6 @@ gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(
 step is at most 1.3 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of
 two near its weight, and multiplied back by the divisor of a truncation.
 
-A head that leaves columns out has its own matrix, with zeros in their rows and columns, and so has its inverse: its
-steps are 0 there. Which columns these are is public. Zeroing shares is local, and keeps a matrix positive
-semidefinite. It adds a head and a matrix, and no round.
-
 Private heads (objective perturbation). The gradient of each head has its own noise vector b, which the dealer deals
 (`noise_of_heads`); it is scaled in the rounds that scale G. Scales s and the rounding of rows follow from public
 bounds and released tables, so that a row depends on its own record alone. Sums of gradients of short rows are added
@@ -72,7 +68,7 @@ finished head covers what that leaves (secure_sccvfl/releases/heads.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, log2, prod, sqrt
 from typing import Any
@@ -81,10 +77,9 @@ import numpy as np
 import torch
 
 from protocols import ring
-from protocols.errors import ProtocolError, RangeError
+from protocols.errors import RangeError
 from protocols.operations.noise import NoiseKind
 from protocols.operations.sigmoid import BOUND, FINE_BOUND
-from protocols.ring import RingArray
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import HEAD_BITS
 
@@ -126,9 +121,7 @@ class Plan:
 
     heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
     of the matrix of each head. curvature: C. span: bound on all eigenvalues of the matrices. doublings, sharp: c of
-    every doubling of the first inverses, and of those at some heads (`relaxations`). guessing: the number of the
-    matrix that `solved` uses. used: 1 for each pair of columns that the last matrix is about (an upper triangle), 0
-    for columns that its head does not use; None if it uses all.
+    every doubling of the first inverses, and of those at some heads (`relaxations`).
     """
 
     heads: tuple[tuple[float, float], ...]
@@ -140,8 +133,6 @@ class Plan:
     rate: float
     momentum: float
     sharp: tuple[float, ...]
-    guessing: int | None = None
-    used: RingArray | None = field(default=None, compare=False)
 
     @property
     def factor(self) -> float:
@@ -177,18 +168,9 @@ class Plan:
         """A power of two for each head, such that its penalties are at most 3 once divided by it."""
         return tuple(_magnitude(pair) for pair in self.heads)
 
-    def sharpened(self, rate: float, momentum: float) -> Plan:
-        """That of inverses at some heads. The matrix that no head uses is not inverted again."""
-        kept = sorted(set(self.places))
-        return replace(
-            self,
-            inverted=tuple(self.inverted[at] for at in kept),
-            places=tuple(kept.index(at) for at in self.places),
-            doublings=self.sharp,
-            rate=rate,
-            momentum=momentum,
-            guessing=None,
-        )
+    def refined(self, rate: float, momentum: float) -> Plan:
+        """That of inverses at some heads."""
+        return replace(self, doublings=self.sharp, rate=rate, momentum=momentum)
 
     def check(self, columns: int) -> None:
         """Raise unless all values stay in range."""
@@ -225,10 +207,6 @@ class Curved:
     pull: Shared
     held: Shared
 
-    def of_heads(self, plan: Plan) -> Curved:
-        """Without the matrix that no head uses."""
-        return Curved(self.pull, self.held[sorted(set(plan.places))])
-
 
 @dataclass(frozen=True, repr=False)
 class Scales:
@@ -246,7 +224,7 @@ class Scales:
 
 @dataclass(frozen=True, repr=False)
 class Prepared:
-    """Penalties H of all heads and, below them, inverses P, in columns scaled by s, pinned; what `sharpened` needs;
+    """Penalties H of all heads and, below them, inverses P, in columns scaled by s, pinned; what `refined` needs;
     the gradient where the inverse was taken; and the noise of private heads in it.
     """
 
@@ -277,13 +255,13 @@ def inverse_curvatures(
     vectors = scales.scale[None] if scales.guards is None else crypten.cat([scales.scale[None], scales.guards])
     outer = (vectors.unsqueeze(2) * vectors.unsqueeze(1)).packed().rescale(_OUTER_BITS)
     edits, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
-    guard, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
+    proxy, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
     if scales.weight is not None:
-        alone = crypten.cat([guard.with_fraction(0), ridge.with_fraction(0)])
+        alone = crypten.cat([proxy.with_fraction(0), ridge.with_fraction(0)])
         weighted = (alone * scales.weight).rescale(0)
-        guard, ridge = weighted[: guard.size(0)].with_fraction(MATRIX_BITS), weighted[guard.size(0) :]
+        proxy, ridge = weighted[: proxy.size(0)].with_fraction(MATRIX_BITS), weighted[proxy.size(0) :]
         ridge = ridge.with_fraction(RIDGE_BITS)
-    held, of_heads = (_penalties(edits, guard, ridge, pairs) for pairs in (plan.inverted, plan.heads))
+    held, of_heads = (_penalties(edits, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
     squares, sums = fused.gram(), None
     if slope is not None:
         sums = fused.t() @ slope
@@ -309,7 +287,7 @@ def _scaled_by(gram: Shared, both: Shared, noise: Shared | None, scale: Shared) 
     return edits.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
 
 
-def sharpened(
+def refined(
     session: Session, curved: Curved, fitted: Shared, share: float, plan: Plan, gradients: Gradients | None
 ) -> Prepared:
     """The same for another curvature of the loss: of some heads (`curvature_at`), not its bound.
@@ -317,7 +295,7 @@ def sharpened(
     fitted, share: X^T D X over some rows, and how many records these stand for. gradients: at these heads.
     """
     error = _first_error(curved.held, fitted / (share / plan.first), plan)
-    gradient = None if gradients is None else gradients.found(plan)
+    gradient = None if gradients is None else gradients.mean(plan)
     columns = ring.columns_of(fitted.size(-1))
     return Prepared(_stack(session, error, columns, curved, plan), curved, gradient)
 
@@ -331,9 +309,9 @@ def _first_error(held: Shared, fitted: Shared, plan: Plan) -> Shared:
 
 def _stack(session: Session, parts: Sequence[Shared], columns: int, curved: Curved, plan: Plan) -> Shared:
     """Penalties of all heads, and inverses of the matrices of these parts (`_first_error`), pinned."""
-    error = _limited(-crypten.stack(list(parts[:-1])) - parts[-1], plan)
+    error = -crypten.stack(list(parts[:-1])) - parts[-1]
     error = error + torch.from_numpy(plan.scaled[0] * _identity(columns))
-    inverse = _limited(_inverted(session, error, columns, plan).rescale(MATRIX_BITS), plan)
+    inverse = _inverted(session, error, columns, plan).rescale(MATRIX_BITS)
     return crypten.cat([curved.pull, inverse]).unpacked(columns).pinned()
 
 
@@ -377,35 +355,28 @@ def curvature_at(sample: Shared, steep: Shared, plan: Plan, fused: Shared, slope
     """
     mean = np.zeros((len(plan.inverted), steep.size(1)), np.int64)
     mean[list(plan.places), range(steep.size(1))] = 1
-    mean *= (1 << _MEAN_BITS) // np.maximum(mean.sum(axis=1, keepdims=True), 1)
+    mean *= (1 << _MEAN_BITS) // mean.sum(axis=1, keepdims=True)
     of_heads = (steep @ torch.from_numpy(mean.T.copy())).t()
     diagonals = (of_heads / (1 << _MEAN_BITS)).rescale(_STEEP_BITS)
     sums = None if slope is None else fused.t() @ slope
     return sample.gram(diagonals + FLATTEST), sums
 
 
-def _limited(matrices: Shared, plan: Plan) -> Shared:
-    """The last matrix without the columns that its head does not use. Which these are is public, so this is local."""
-    if plan.used is None:
-        return matrices
-    return crypten.cat([matrices[:-1], matrices[-1:] * plan.used])
-
-
 def _identity(columns: int) -> np.ndarray:
     return ring.packed(np.eye(columns))
 
 
-def _penalties(edits: Shared, guard: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
+def _penalties(edits: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
     """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS; weights are rounded to the latter."""
     long = MATRIX_BITS + _WEIGHT_BITS
     diagonal = ridge.with_fraction(0) * torch.eye(ridge.size(0), dtype=torch.int64)
     rows = []
     for pair in weights:
         size = _magnitude(pair)
-        of_edits, of_guard = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
+        of_edits, of_proxy = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
         shift = long - RIDGE_BITS - (size.bit_length() - 1)
         below = (diagonal * (1 << shift)).packed().with_fraction(long)
-        rows.append((edits * of_edits + guard * of_guard).with_fraction(long) + below)
+        rows.append((edits * of_edits + proxy * of_proxy).with_fraction(long) + below)
     return crypten.stack(rows)
 
 
@@ -503,7 +474,7 @@ class Gradients:
     records: int
     tilt: Shared | None
 
-    def found(self, plan: Plan) -> Shared:
+    def mean(self, plan: Plan) -> Shared:
         """The gradient, _GRADIENT_BITS; one round."""
         these = slice(self.start, self.start + self.pulls.size(1))
         sizes = np.array(plan.magnitudes[these])
@@ -518,18 +489,6 @@ def move(at: Moving, gradient: Shared, stack: Shared, plan: Plan) -> Moving:
     step = (plan.rate * along).rescale(HEAD_BITS)
     velocity = (plan.momentum * at.velocity).rescale(HEAD_BITS) - step
     return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))
-
-
-def solved(fused: Shared, stack: Shared, targets: Shared, records: int, plan: Plan) -> Shared:
-    """Weights that fit targets (rows x outputs, RESIDUAL_BITS) by least squares, HEAD_BITS; four rounds.
-
-    They minimise C |X w - targets|^2 / n + w^T ridge w: w = P C X^T targets / n for the matrix without other
-    penalties. Ring elements to each peer: rows + (bands + 2) m, for each output.
-    """
-    if plan.guessing is None:
-        raise ProtocolError("this descent has no matrix for an adversary")
-    slopes = (fused.t() @ targets / (records / plan.curvature)).rescale(_GRADIENT_BITS)
-    return stack[[len(plan.heads) + plan.guessing] * targets.size(1)].each(slopes).rescale(HEAD_BITS)
 
 
 def room_to_settle(slopes: Sequence[Slope]) -> Shared:

@@ -43,9 +43,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.errors import RangeError
 from protocols.net.transport import Array
-from protocols.session.products import SplitProducts, SplitShape
+from protocols.session.products import SplitLayout, SplitProducts
 from protocols.session.runtime import Session, crypten
 from protocols.steps.head import Weights
 
@@ -62,54 +61,8 @@ SIGNAL_BITS = 20
 PRODUCT_BITS = SIGNAL_BITS + SPLIT_HEAD_BITS
 DITHER_BITS = PRODUCT_BITS - 16
 ACTIVATION_LIMIT = 16.0
-MOST_ROWS = 1 << 11
 _LAMBDA_BITS = 8
 _PACE_BITS = 16
-
-
-@dataclass(frozen=True)
-class SplitLayout:
-    """Public shape of a step: rows, columns of each party, who edits, and (holder, groups) of each attribute."""
-
-    rows: int
-    widths: tuple[int, ...]
-    editing: tuple[int, ...]
-    attributes: tuple[tuple[int, int], ...]
-    outputs: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rows <= MOST_ROWS:
-            raise RangeError(f"a split step takes 1 to {MOST_ROWS} rows, not {self.rows}; use smaller batches")
-
-    @property
-    def directions(self) -> int:
-        """Hypothesised edits of a record: one for each group of each attribute, none where nobody edits."""
-        return sum(count for _, count in self.attributes) if self.editing else 0
-
-    @property
-    def probes(self) -> int:
-        """Two more than the rank of a gradient, so that some combination of its rows is far from zero."""
-        return self.outputs + 2
-
-    @property
-    def columns(self) -> int:
-        return sum(self.widths)
-
-    def of(self, rank: int) -> slice:
-        """The columns of a party."""
-        ends = list(accumulate(self.widths))
-        return slice(ends[rank] - self.widths[rank], ends[rank])
-
-    @property
-    def shape(self) -> SplitShape:
-        """The same for the dealer's tuple, with groups only where somebody edits."""
-        attributes = self.attributes if self.directions else ()
-        return SplitShape(self.rows, self.widths, self.editing, attributes, self.outputs, self.probes, DITHER_BITS)
-
-    @property
-    def sketches(self) -> tuple[int, ...]:
-        """How many numbers each party is shown of a step."""
-        return tuple(self.probes * (self.rows + width) for width in self.widths)
 
 
 @dataclass(frozen=True, repr=False)
@@ -185,8 +138,8 @@ def split_step(
     left, right = (torch.from_numpy(signs) for signs in probe)
     slices = [layout.of(rank) for rank in range(len(layout.widths))]
     probed = crypten.cat([weights.weight[s].t() @ left[s] for s in slices], dim=1)
-    given = inputs.activations, inputs.deltas, inputs.one_hot
-    products = SplitProducts(layout.shape, *given, weights.weight, probed)  # round 1
+    blocks = inputs.activations, inputs.deltas, inputs.one_hot
+    products = SplitProducts(layout, DITHER_BITS, *blocks, weights.weight, probed)  # round 1
 
     logits = products.logits + weights.bias
     chosen = products.selected()

@@ -8,7 +8,7 @@ added before they are opened. Nobody learns anything.
 owner knows the first term and the dealer provides the last. Ring elements to each peer: rows x parameters of the
 owner, and rows. Each opened value is a secret minus a uniform tuple value that is used once.
 
-*Sensitivity.* A weight is sigmoid minus label. The series of protocols/operations/series.py stays within [0, 1] to
+*Sensitivity.* A weight is sigmoid minus label. The series of protocols/operations/sigmoid.py stays within [0, 1] to
 2^-10 for every input, in its range or not. Gradients are rounded towards zero after clipping. So a record adds at
 most clip * (1 + 2^-10) in l2 norm to one party's sum, and sqrt(parties) times that to all. Replacing a record moves
 them by at most twice that.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,10 +18,9 @@ from secure_sccvfl.api.frames import infer_feature
 from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.dataset import Protected, Task
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party, make_party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.encoders import Encoder, fit_encoder
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
@@ -59,17 +59,15 @@ class _Columns:
         cells = np.column_stack([_read(feature, table[feature.name]) for feature in self.features])
         cuts = [round(len(self.features) * k / PARTIES) for k in range(PARTIES + 1)]
         return tuple(
-            make_party(rank, f"party-{rank}", Layout.of(self.features[low:high]), cells[:, low:high])
+            make_party(rank, f"party-{rank}", self.features[low:high], cells[:, low:high])
             for rank, (low, high) in enumerate(pairwise(cuts))
         )
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Encoders and head, as prediction needs them."""
-
     columns: _Columns
-    encoders: dict[int, Encoder]
+    encoders: Mapping[int, Encoder]
     head: Any
     temperature: float
 
@@ -172,7 +170,6 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         return logits[:, 0] if self._task == "binary" else logits
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of each row."""
         scores = self.decision_function(X)
         return np.asarray(self.classes_[(scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)])
 
@@ -188,7 +185,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     def _plain(self, columns: _Columns, parts: list[Part], config: TrainConfig) -> _Fitted:
         """The head without consistency, in as many steps as one lambda has."""
         engine = PlainEngine()
-        encoders = {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, 0) for p in parts[0].parties}
+        encoders = {p.rank: fit_encoder(p.layout, p.inputs) for p in parts[0].parties}
         batches = []
         for part in parts:
             encodings = {p.rank: encoders[p.rank](p.inputs) for p in part.parties}
@@ -200,8 +197,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         descent = engine.first_order(batches[0], None, Step(), bound)
         head = engine.steps(head, descent, 2 * config.steps)
         engine.check_range([head], batches[0])
-        head, temperature = calibrated(engine, head, batches[1], self._task, config.evaluation)
-        return _Fitted(columns, encoders, head, temperature)
+        return _Fitted(columns, encoders, head, calibrated(engine, head, batches[1], self._task))
 
     def _consistent(self, columns: _Columns, parts: list[Part], config: TrainConfig) -> tuple[_Fitted, Roles]:
         plan = SpendingPlan(self.epsilon, self.delta, config.charged, parties=PARTIES)

@@ -15,10 +15,9 @@ import pandas as pd
 
 from protocols.alignment.ids import IdRule
 from protocols.records.private import private
-from secure_sccvfl.data.cells import CellProblem, refuse
 from secure_sccvfl.data.dataset import Dataset
-from secure_sccvfl.data.drafts.draft import FEW_VALUES, MOST_CATEGORIES, in_order
-from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.drafts import FEW_VALUES, MOST_CATEGORIES, in_order
+from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import (
     Reader,
     Tables,
@@ -206,7 +205,6 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
 
 
 def _cells(feature: Feature, values: np.ndarray) -> Any:
-    """Cells that read as these values."""
     if feature.kind == "category":
         return _named(values, feature.categories)
     plain = feature.cells.decimal == "." and not feature.cells.dated
@@ -218,7 +216,6 @@ def _named(codes: np.ndarray, names: Sequence[str]) -> list[str | None]:
 
 
 def _short(values: np.ndarray) -> np.ndarray:
-    """Whole numbers without a decimal point."""
     return values.astype(np.int64) if (np.mod(values, 1) == 0).all() else values
 
 

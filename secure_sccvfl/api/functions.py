@@ -25,28 +25,24 @@ from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.mechanisms import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.options import DISCOVERY_OPTIONS, RunOptions
-from secure_sccvfl.training.trainer import Trainer
+from secure_sccvfl.training.trainer import AwareTrainer, Trainer
 
 if TYPE_CHECKING:
     from secure_sccvfl.api.runs import Run
 
 _PRIVACY = ("refreshes", "late_refreshes", "noise", "private_model", "head_share")
 _DISCOVERY = (*_PRIVACY, *DISCOVERY_OPTIONS)
-_RULE = ("gap_target", "flip_target", "take_lambda")
 _METHOD = (
     *_DISCOVERY,
-    *("method", "encoder", "head", "hidden", "generator"),
-    *("consistency_from", "lambdas", *_RULE),
-    "guard",
-    *("warmup", "steps"),
+    *("method", "head", "hidden", "generator"),
+    *("consistency_from", "lambdas", "take_lambda", "guard", "warmup", "steps"),
 )
 
 
@@ -180,8 +176,7 @@ def train(
     `card`: a policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode
     `aware` of a run; the card must declare that, and `predict` then needs the column of s. Further settings, as for
     `run_local`: refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method,
-    encoder, head, hidden, generator, consistency_from, lambdas, gap_target, flip_target,
-    take_lambda, guard, warmup, steps.
+    head, hidden, generator, consistency_from, lambdas, take_lambda, guard, warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]
@@ -260,7 +255,6 @@ def discover(
 
 
 def _card(options: RunOptions, data: Data) -> PolicyCard | None:
-    """The policy card, if one is given; it must fit the data."""
     card = options.policy()
     if card is not None:
         card.check({f.name for f in data.dataset.features}, data.dataset.name)
@@ -268,7 +262,6 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
 
 
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
-    """Settings in the form of a run under MPC, checked in the same place."""
     if unknown := sorted(set(settings) - set(known)):
         raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.records.private import private
 from secure_sccvfl.api.functions import Data, as_data
@@ -32,7 +32,7 @@ from secure_sccvfl.reports.results import REPORT, Report, read
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.local.processes import new_folder, run_job, session_config
 from secure_sccvfl.runs.local.whole_run import WholeRun, with_usual_epsilon
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, REFUSED
+from secure_sccvfl.runs.predict import ELSEWHERE, REFUSED_FILE
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 
@@ -70,7 +70,6 @@ class Run:
 
     @property
     def page(self) -> Path:
-        """The page for people, report.html."""
         return self.folder / "report.html"
 
     @property
@@ -167,7 +166,8 @@ class Run:
                 records.to_csv(file, index=False)
             options = {**settings, "model": str(self.folder), "records": str(path), "scores": scores}
             session_folder = Path(work) / "session"
-            _end_well(session_config(session_folder, "predict", len(session.parties), options), session_folder)
+            config = session_config(session_folder, "predict", len(session.parties), options)
+            run_job(config, session_folder).check(session_folder)
             predicted = pd.read_csv(
                 next(session_folder.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str}
             )
@@ -179,7 +179,7 @@ class Run:
 def _warn_refused(folder: Path) -> None:
     """Say which records a session refused, as each party tells its own people."""
     tables = [
-        pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(folder.glob(f"party-*/{REFUSED}"))
+        pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(folder.glob(f"party-*/{REFUSED_FILE}"))
     ]
     rows = [row for table in tables for row in table.itertuples() if row.why != ELSEWHERE]
     lines = list(dict.fromkeys(": ".join(filter(None, (row.id, row.column, row.why))) for row in rows))
@@ -221,7 +221,7 @@ def run_local(
         raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
     config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
     whole = WholeRun(place, config, None, _events(progress), False, transcript)
-    _check_ending(whole.train(), place)
+    whole.train().check(place)
     whole.finish(harness=harness)
     return Run.open(place)
 
@@ -244,15 +244,6 @@ def _dataset(data: Data | Dataset | str | Path, place: Path, options: dict[str, 
     if not pooled:
         options.setdefault("ledger", str(place.parent / "sccvfl-ledgers"))
     return str(known.write(place.with_name(f"{place.name}-data"))), count
-
-
-def _end_well(config: SessionConfig, place: Path) -> None:
-    _check_ending(run_job(config, place), place)
-
-
-def _check_ending(ending: Any, place: Path) -> None:
-    if ending.code:
-        raise ProtocolError(f"{ending.cause} (logs are in {place / 'logs'})")
 
 
 def _events(progress: Progress | None) -> Callable[[dict[str, Any]], None]:

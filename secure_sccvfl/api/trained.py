@@ -16,23 +16,19 @@ import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 
-from accounting.tables import Table, page
 from secure_sccvfl.api.frames import read_records
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import codes_of
-from secure_sccvfl.evaluation.baselines import majority, predictor_of
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
-from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of
+from secure_sccvfl.evaluation.methods import Prepared, majority, own_rows, predictor_of
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
-from secure_sccvfl.evaluation.prepared import Prepared, own_rows
-from secure_sccvfl.evaluation.scoring import ScoringSet
+from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, flat, group_table, logits_of
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
-from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S
+from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
 
-ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
-FLIPS = tuple(f"{figure}_{judge}" for judge in (*RUN_MODELS, OWN) for figure in ("fr", "fr_null"))
+FLIPS = tuple(f"{figure}_{model}" for model in (*RUN_MODELS, OWN) for figure in ("fr", "fr_null"))
 SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
 """The rates of groups whose widest difference is the gap."""
@@ -108,7 +104,6 @@ class TrainedModel:
         return self.ready.model.logits(parties, self._groups(frame))
 
     def _groups(self, frame: pd.DataFrame) -> np.ndarray | None:
-        """The group of each record, if the model uses s."""
         attribute = self.ready.data.protected[0]
         if self.ready.model.aware is None:
             return None
@@ -149,10 +144,10 @@ class TrainedModel:
     @cached_property
     def _figures(self) -> pd.DataFrame:
         with one_thread():
-            judges, edits = self._judges, self._own_edits
+            scoring, own_edits = self._scoring, self._own_edits
             own = predictor_of(self.ready.model, self.ready.parties)
-            figures = flat(judges.score(own, edits))
-            simple = flat(judges.score(majority(self.ready).predict, edits))
+            figures = flat(scoring.score(own, own_edits))
+            simple = flat(scoring.score(majority(self.ready).predict, own_edits))
             intervals = self._intervals(own, figures)
         rows = {
             name: (figures[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
@@ -160,7 +155,7 @@ class TrainedModel:
         return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
 
     @cached_property
-    def _judges(self) -> ScoringSet:
+    def _scoring(self) -> ScoringSet:
         return run_counterfactuals(self.ready.data, self.ready.split, self.ready.roles, self.ready.seed)
 
     @cached_property
@@ -172,7 +167,6 @@ class TrainedModel:
         return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
 
     def _intervals(self, predict: Predictor, figures: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        """The uncertainty of each figure from the number of test records."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
         logits = logits_of(predict, self.ready.inputs[test], codes)
@@ -181,44 +175,15 @@ class TrainedModel:
             return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
         out = {name: wilson(figures[name], len(test)) for name in ("acc", "positive_rate") if name in figures}
         out["logloss"] = mean_interval(losses)
-        judges = self._judges
-        for end, judged in (("", judges.edits), ("_null", judges.nulls), ("", self._own_edits)):
-            for name, edited in judged.items():
+        scoring = self._scoring
+        for end, models in (("", scoring.edits), ("_null", scoring.nulls), ("", self._own_edits)):
+            for name, edited in models.items():
                 metric = f"fr{end}_{name}"
                 out[metric] = wilson(figures[metric], len(np.unique(edited.source)))
         if task == "binary":
             groups = group_table(logits, label, codes, task)
             out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in figures}
         return out
-
-    def report(self) -> str:
-        """Data, roles, privacy and figures of the model, as Markdown."""
-        ready, figures = self.ready, self.evaluate()
-        split, budget = ready.split, ready.budget
-        apart = 0 if ready.config.joins else len(split.validation)
-        lines = [
-            f"# {ready.data.name}, plaintext engine, seed {ready.seed}",
-            "",
-            f"{len(ready.config.training_rows(split))} training, {apart} validation and {len(split.test)} test "
-            "records of "
-            f"{len(ready.data.parties)} parties ({', '.join(p.name for p in ready.data.parties)}).",
-            "",
-        ]
-        if ready.model.aware is not None:
-            lines += [f"{USES_S.capitalize()}. {LEGAL_NOTE}", ""]
-        for role, words in ROLE_WORDS.items():
-            lines.append(f"- {role} ({words}): {', '.join(ready.roles.named(role)) or 'none'}")  # type: ignore[arg-type]
-        lines += [
-            "",
-            f"Lambda {ready.model.lam:g}, temperature {ready.model.temperature:.2f}. Statistics of s: epsilon "
-            f"{self.epsilon:.2f} of {budget.epsilon:g} at delta {budget.delta:g}, {len(ready.charges)} releases. The "
-            "noise is seeded: this is a simulation, and protects nothing.",
-        ]
-        shown = [
-            (name, f"{row.value:.3f}", f"{row.low:.3f} to {row.high:.3f}", f"{row.majority:.3f}")
-            for name, row in figures.iterrows()
-        ]
-        return page("\n".join(lines), Table(("figure", "value", "95 % interval", "majority"), shown))
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:

@@ -1,16 +1,22 @@
-"""Canaries of the DP audit: for every charged release of the catalogue a worst-case pair of neighbouring data sets.
+"""The DP audit: an empirical lower bound on the epsilon of each kind of release, next to the accountant's upper one.
 
-A `Kind` of the catalogue names its canary, a class of this module; a charged kind without one cannot be built. Each
-canary constructs two small data sets, which differ in one replaced record, and makes the release with the code of a
-run: the same charge, the same noise and the same computation under MPC. The data are public and the same at every
-process, so the adversary knows every other record. `exact` is what would be opened without noise, computed in the
-clear and independently of the protocol.
+A charged `Kind` of the catalogue names its canary, a class of this module; one without cannot be built. Each canary
+constructs two small data sets that differ in one replaced record, and makes the release with the code of a run: the
+same charge, the same noise and the same computation under MPC. Every kind that a run is charged for is released many
+times from each data set, each time as the only release of its own budget. The adversary knows all records and decides
+only which of the two data sets it sees: it takes the sum of what was opened along the direction in which the canary
+moves it, the likelihood-ratio test for Gaussian noise. Noise is the dealer's alone. All records are constructed, so
+no record of a user is involved and no ledger is charged.
+
+`bounds.py` turns the samples into lower bounds. From a few hundred releases these are far below the accounted
+epsilon, so noise that is too small by a third may pass. The audit therefore also recomputes the noise that was drawn,
+as what was opened minus the exact value, and tests its deviation against the charged one.
 
 | release | how the record differs | share of the charged movement |
 |---|---|---|
 | `sketch`, `risk gains` | its group; its row of every column is as long as is charged | all of it |
 | clipped `sketch` | its group, among the fewest records that S allows: it moves cells by about S / |c| | below half |
-| `residuals` | the group of a record whose kernel feature opposes its group | .6, the bound in `hsic.py` is loose |
+| `residuals` | the group of a record whose kernel feature opposes its group | .6: the bound is loose |
 | `first count` | one party has the record or lacks it | all of it |
 | `noisy gradient` | score and label: a residual of -1 or 1 on a gradient of the clipped length | all but 1e-3 |
 | `gram` | the group of a record whose two changes have the full length at a right angle | all of it |
@@ -31,36 +37,37 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from accounting.accountant import epsilon_of
+from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.events import Sensitivity
-from protocols.alignment.presence import Presence
-from protocols.config import ConfigError
+from accounting.records import RecordSet
+from protocols.alignment.hidden_intersection import MembershipMask
+from protocols.config import ConfigError, SessionConfig
 from protocols.operations import noise
-from protocols.records.releases import Release
+from protocols.operations.noise import NoiseKind
+from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.clipping import scaled
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND
 from protocols.steps.second_order import noise_of_heads
 from protocols.steps.weighted_sums import WEIGHT_BITS, clipped
-from secure_sccvfl.audit.bounds import CONFIDENCE, Audit, audit
-from secure_sccvfl.audit.head_noise import Loss, Records, capped, head_noise, log_cosh, train
+from secure_sccvfl.audit.bounds import CONFIDENCE, Audit, Loss, Records, audit, capped, head_noise, log_cosh, train
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, AtHolder, Attribute, Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.gains import HALVES
-from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.noisy_tables import residual_scores
+from secure_sccvfl.discovery.residuals import HALVES, Grid, dependence, residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
 from secure_sccvfl.metrics.exact import SecureEvaluation
-from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import HeadPlan, PricedHead, gram_sensitivity, price_head
-from secure_sccvfl.training.modes.base import mode_plan, spread_of
+from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of, spread_of
 from secure_sccvfl.training.modes.dp import DpConfig, noisy_sum, step_sensitivity
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
@@ -85,12 +92,10 @@ class Canary:
 
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> Canary:
-        """The canary for a run with these options on such data."""
         return cls()
 
     @property
     def name(self) -> str:
-        """Its name in results and reports."""
         return self.kind.name
 
     def terms(self, options: RunOptions) -> tuple[float, float]:
@@ -102,7 +107,6 @@ class Canary:
         return planned
 
     def plan(self, parties: int, times: int) -> list[Release]:
-        """What a session that releases so often opens."""
         raise NotImplementedError
 
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
@@ -113,7 +117,6 @@ class Canary:
         raise NotImplementedError
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
-        """The values opened to a party, without noise."""
         raise NotImplementedError
 
 
@@ -158,8 +161,10 @@ class _GroupCanary(Canary):
     def held(self, session: Session, world: str) -> AtHolder:
         return self.codes(world) if session.rank == GROUP_HOLDER else None
 
-    def statistics(self, session: Session, charger: Charger, presence: Presence | None = None) -> SecureStatistics:
-        return SecureStatistics(session, self.bins(session.parties), (GROUP_HOLDER,), self.rows, charger, presence)
+    def statistics(
+        self, session: Session, charger: Charger, membership: MembershipMask | None = None
+    ) -> SecureStatistics:
+        return SecureStatistics(session, self.bins(session.parties), (GROUP_HOLDER,), self.rows, charger, membership)
 
 
 @dataclass(frozen=True)
@@ -205,7 +210,6 @@ class ClippedCanary(TableCanary):
 
     @classmethod
     def of_length(cls, length: float) -> ClippedCanary:
-        """Of the fewest records that the length allows."""
         least = clipping_of((cls.width,), (GROUPS,), 1 << 20, length).least
         return cls(rows=max(2, math.ceil(length / math.sqrt(least))), length=length)
 
@@ -247,8 +251,8 @@ class GainsCanary(TableCanary):
 class ResidualsCanary(_GroupCanary):
     """HSIC of kernel features: -1 in the smaller group (.35 of the records), 1 in the other.
 
-    The record has -1 and moves from the smaller group to the other. That moves H by 2.37 / N, more than any other
-    replacement of these two values, where 3.9 / N is charged.
+    The record has -1 and moves to the other group. That moves H by 2.37 / N, more than any other replacement of these
+    two values, where 3.9 / N is charged.
     """
 
     kind: ClassVar[Kind] = catalogue.RESIDUALS
@@ -274,7 +278,7 @@ class ResidualsCanary(_GroupCanary):
         features = session.parties * self.each
         statistics = self.statistics(session, charger)
         (found,), _ = residual_scores(statistics, [own], [own], [attribute], features, seed=0)
-        return np.array([found[name] for name in names])
+        return np.array([found[name].item() for name in names])
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
         grid = Grid(self.rows)
@@ -294,8 +298,8 @@ class FirstCountCanary(_GroupCanary):
         rows = math.ceil(100 + (SURE + 12) * noise.deviation(charger.noise, sigma, session.parties))
         bits = np.ones(rows, np.int64)
         bits[0] = world == KEPT
-        presence = Presence.of_tensor(session.share(bits, owner=0, shape=(rows,), bits=0))
-        count = self.statistics(session, charger, presence).first_count(presence)
+        membership = MembershipMask.of(session.share(bits, owner=0, shape=(rows,), bits=0))
+        count = self.statistics(session, charger, membership).first_count(membership)
         return np.array([count - rows] if session.rank == 0 else [])
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
@@ -304,10 +308,7 @@ class FirstCountCanary(_GroupCanary):
 
 @dataclass(frozen=True)
 class GramCanary(_GroupCanary):
-    """The sum of squares of changes: the record's change has the full length, along one column or along another.
-
-    No party knows its noise, whatever the kind.
-    """
+    """The sum of squares of changes: the record's change has the full length, along one column or along another."""
 
     kind: ClassVar[Kind] = catalogue.GRAM
     holders: int = 0
@@ -343,10 +344,7 @@ class GramCanary(_GroupCanary):
 
 @dataclass(frozen=True)
 class GradientCanary(Canary):
-    """A step of mode `dp`: the record's gradient has the clipped length at every party, its residual is -1 or 1.
-
-    It is audited without sampling, which only hides more.
-    """
+    """A step of mode `dp`, without sampling: the gradient has the clipped length, the residual is -1 or 1."""
 
     kind: ClassVar[Kind] = catalogue.NOISY_GRADIENT
     rows: int = 2
@@ -379,10 +377,7 @@ class GradientCanary(Canary):
 
 @dataclass(frozen=True)
 class OutputCanary(Canary):
-    """Noise on finished weights of a private head, which are off by half of the bound to one side or to the other.
-
-    The dealer alone makes it, whatever the kind of noise. moved: between the two. multiplier: of a run.
-    """
+    """The dealer's noise on finished weights of a private head, which are off by half of the bound to either side."""
 
     kind: ClassVar[Kind] = catalogue.HEAD_OUTPUT
     rows: int = 2
@@ -424,8 +419,7 @@ class OutputCanary(Canary):
 class EvaluationCanary(Canary):
     """Noisy figures of two test records. The first is right and its copy flips, or it is wrong in another group.
 
-    Of a number: the label is 1, and prediction and copy are far beyond the public range, where each counts 1 at most;
-    or all of them are 0.
+    Regression: the label is 1, prediction and copy are far beyond the public range (each counts 1 at most); or all 0.
     """
 
     kind: ClassVar[Kind] = catalogue.EVALUATION
@@ -445,7 +439,7 @@ class EvaluationCanary(Canary):
 
     @property
     def layout(self) -> Sums:
-        return Sums(self.task, 2, ("own",), (MAJORITY,))
+        return Sums(self.task, 2, ("own",), majority=True)
 
     def plan(self, parties: int, times: int) -> list[Release]:
         return [replace(self.layout.release(parties), times=times)]
@@ -597,5 +591,104 @@ def charged_kinds(options: RunOptions | None = None, schema: Schema | None = Non
 
 def canaries_of(kinds: Sequence[Kind], options: RunOptions, schema: Schema) -> tuple[Canary | HeadCanary, ...]:
     """The canaries that the catalogue names for these kinds."""
-    found: list[Canary | HeadCanary] = [globals()[kind.canary].of(options, schema) for kind in kinds]
-    return tuple(found)
+    canaries: list[Canary | HeadCanary] = [globals()[kind.canary].of(options, schema) for kind in kinds]
+    return tuple(canaries)
+
+
+RELEASES = 1000
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What one party saw of many releases (releases x numbers; empty if the first sees it), and the charged noise."""
+
+    values: np.ndarray
+    multiplier: float
+    sensitivity: float
+    deviation: float
+
+
+def release_often(
+    canary: Canary,
+    session: Session,
+    options: RunOptions,
+    planned: float,
+    world: str,
+    times: int,
+    kind: NoiseKind = "dealer",
+    report: Callable[[str, int, int], None] = lambda *step: None,
+) -> Opened:
+    """Run by all parties together: releases of one data set, each with a separate budget in memory."""
+    records = RecordSet(np.arange(canary.rows, dtype=np.uint64))
+    multiplier, values = canary.multiplier_of(options, planned), []
+    for number in range(times):
+        if number % 100 == 0:
+            report(f"{canary.name}, the canary {world}", number, times)
+        budget = Budget.in_memory(*canary.terms(options))
+        charger = Charger(session, budget, multiplier, f"{canary.name} {world} {number}", records, kind)
+        values.append(canary.release(session, charger, world))
+    (event,) = budget.events
+    deviation = noise.deviation(kind, event.sigma, session.parties, canary.holders)
+    return Opened(np.array(values), event.multiplier, event.sensitivity, deviation)
+
+
+class CanaryAudit:
+    """Job "canary-audit": `releases` of each kind from each data set; other options as for a run.
+
+    everything: every charged kind of the catalogue, not only those of a run with these options.
+    """
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        settings = dict(config.options)
+        self.releases = int(settings.pop("releases", RELEASES))
+        everything = bool(settings.pop("everything", False))
+        self.options = RunOptions.of(settings)
+        self.parties = len(config.parties)
+        schema = self.options.schema(self.parties)
+        self.multiplier = noise_multiplier_of(self.options, schema)
+        kinds = charged_kinds() if everything else charged_kinds(self.options, schema)
+        canaries = canaries_of(kinds, self.options, schema)
+        self.canaries = [canary for canary in canaries if isinstance(canary, Canary)]
+
+    def plan(self) -> ReleasePlan:
+        times = len(WORLDS) * self.releases
+        return ReleasePlan([release for canary in self.canaries for release in canary.plan(self.parties, times)])
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        return {"ok": True, "audited": {c.name: self._audited(session, c, progress) for c in self.canaries}}
+
+    def _audited(self, session: Session, canary: Canary, progress: Progress) -> dict[str, Any]:
+        given = (canary, session, self.options, self.multiplier)
+        opened = {world: release_often(*given, world, self.releases, report=progress) for world in WORLDS}
+        last = opened[CHANGED]
+        return {
+            "values": {world: one.values.tolist() for world, one in opened.items()},
+            "multiplier": last.multiplier,
+            "sensitivity": last.sensitivity,
+            "deviation": last.deviation,
+            "delta": canary.terms(self.options)[1],
+        }
+
+
+def of_results(
+    results: Sequence[Mapping[str, Any]], canaries: Sequence[Canary | HeadCanary], confidence: float = CONFIDENCE
+) -> dict[str, Audit]:
+    """The audits of a session by name, by an adversary that knows all records and all parties' values."""
+    return {
+        canary.name: canary.audit(confidence=confidence)
+        if isinstance(canary, HeadCanary)
+        else audit_of(canary, [result["audited"][canary.name] for result in results], confidence)
+        for canary in canaries
+    }
+
+
+def audit_of(canary: Canary, seen: Sequence[Mapping[str, Any]], confidence: float = CONFIDENCE) -> Audit:
+    """The audit of one kind from all parties' results: the statistic is along the direction of the difference."""
+    ranks, first = range(len(seen)), seen[0]
+    exact = {world: np.concatenate([canary.exact(len(seen), rank, world) for rank in ranks]) for world in WORLDS}
+    opened = {world: np.hstack([np.array(part["values"][world]) for part in seen]) for world in WORLDS}
+    moved = exact[CHANGED] - exact[KEPT]
+    kept, changed = ((opened[world] - exact[KEPT]) @ moved / (moved @ moved) for world in WORLDS)
+    reach = float(np.linalg.norm(moved)) / first["sensitivity"]
+    drawn = np.concatenate([opened[world] - exact[world] for world in WORLDS]) / first["deviation"]
+    return audit(kept, changed, first["multiplier"], first["delta"], confidence, reach, drawn)

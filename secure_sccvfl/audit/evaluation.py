@@ -17,6 +17,11 @@ standard error of at most `PRECISE`. The rate at which logits reveal s of test r
 mean over groups and the smaller one may have 45 records. Then the mean over models of further seeds decides, trained
 on the plaintext engine with the run's settings and noise, and the run's own rate misses only if its interval lies
 above the limit (`ROUGH`).
+
+`on_model` attacks what a run gives out: its model, answers of the model, and released tables. The white box is put
+together from the shares of all parties: nobody in the consortium has it. An attack that gains nothing with it gains
+nothing with less. Every attack of the registry that is not about transcripts runs there, on every view of the kind
+that it takes, with its positive control; those that do not apply are listed with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +37,22 @@ import numpy as np
 from scipy.stats import norm
 
 from secure_sccvfl.audit.attacks.attributes import EPOCHS
-from secure_sccvfl.audit.attacks.catalogue import ATTACKS, NO_GAIN, SHOWN, TARGET
-from secure_sccvfl.audit.attacks.gradients import from_example_gradients
-from secure_sccvfl.audit.attacks.view import Rate
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, SHOWN, TARGET, Attack
+from secure_sccvfl.audit.attacks.labels import from_example_gradients
+from secure_sccvfl.audit.attacks.view import Columns, Rate, Shown, View, folds
 from secure_sccvfl.audit.finished_run import FinishedRun, Target
-from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_rest
+from secure_sccvfl.audit.inference import Inference, balanced, dependence, gain_interval, infer, infer_half
 from secure_sccvfl.audit.share_probe import columns, drawn, read_probe
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
-from secure_sccvfl.evaluation.summary import interval
-from secure_sccvfl.evaluation.views import white_box_view
+from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, train_plainly
+from secure_sccvfl.evaluation.scoring import interval
+from secure_sccvfl.evaluation.views import LinearModel, codes_of, gram_noise, model_views, white_box_view
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.modes import MODES
+from secure_sccvfl.training.modes.base import noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
 
 Progress = Callable[[str], None]
@@ -58,8 +63,7 @@ BASELINES = ("erm", "logreg", "drop_m", "paper")
 OURS = "white box of this run"
 PLAIN_SERVER = "plaintext server: z of this model"
 PLANTED = 0.3
-"""How far the attack on a planted column must get: its best possible balanced rate is .84 for two groups, .68 of the
-way."""
+"""How far from chance to certainty the attack on a planted column must get; at best .68 of the way for two groups."""
 LEAKS, NOT_KEPT = "leaks by design", "not kept"
 """Promises for a view besides those of the registry: that it reveals the secret, or that it may: there is a verdict,
 and either is what the mode declares."""
@@ -118,26 +122,23 @@ class Row:
         """Whether a positive control found what is there, up to its lower bound. `limit`: the part of the way."""
         return self.limit is not None and self.low - self.chance >= self.limit * (1 - self.chance)
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def compared(
-    attack: str, view: str, found: Inference, control: Inference | None, promise: str, related: float | None
+    attack: str, view: str, inference: Inference, control: Inference | None, promise: str, related: float | None
 ) -> list[Row]:
     """Rows of one view: the chosen attacker against its control, and every attacker for the curve."""
-    chance = 1 / len(np.unique(found.truth))
-    base = found.against(control)
-    against = chance if base is None else float(balanced(base[None], found.truth)[0])
+    chance = 1 / len(np.unique(inference.truth))
+    base = inference.against(control)
+    against = chance if base is None else float(balanced(base[None], inference.truth)[0])
 
     def row(strength: float | None, guess: np.ndarray) -> Row:
-        rate = Rate.balanced(attack, view, guess, found.truth)
+        rate = Rate.balanced(attack, view, guess, inference.truth)
         return Row(attack, view, strength, rate.rate, rate.low, rate.high, chance, against)
 
-    gain, low, high = gain_interval(found.chosen, base, found.truth, LEVEL)
-    forced = max(row(None, guess).rate for guess in found.each.values())
-    first = replace(row(None, found.chosen), gain=gain, gain_low=low, gain_high=high, forced=forced)
-    curve = [row(epochs, found.each[f"mlp{epochs}"]) for epochs in EPOCHS]
+    gain, low, high = gain_interval(inference.chosen, base, inference.truth, LEVEL)
+    forced = max(row(None, guess).rate for guess in inference.each.values())
+    first = replace(row(None, inference.chosen), gain=gain, gain_low=low, gain_high=high, forced=forced)
+    curve = [row(epochs, inference.each[f"mlp{epochs}"]) for epochs in EPOCHS]
     return [replace(first, promise=promise, related=related), *curve]
 
 
@@ -168,12 +169,12 @@ class ViewAttacks:
         """
         control = None if own is None else infer(own, None, truth, self.seed)
         whole = seen if evidence is None else np.hstack([seen, evidence.astype(np.float32)])
-        found = infer(own, whole, truth, self.seed, signals)
+        inference = infer(own, whole, truth, self.seed, signals)
         tested = seen if signals is None else np.hstack([seen, signals.astype(np.float32)])
         related = dependence(tested, truth, self.seed) if promise in VERDICT else None
-        first, *curve = compared(attack, view, found, control, promise, related)
+        first, *curve = compared(attack, view, inference, control, promise, related)
         self.rows += [replace(first, limit=limit), *curve]
-        self._kept[attack, view] = found, control
+        self._kept[attack, view] = inference, control
 
     def add_planted(self, attack: str, view: str, truth: np.ndarray, seen: np.ndarray) -> None:
         """Positive control: the same attackers on the same view, in which one column follows the truth."""
@@ -196,7 +197,6 @@ class ViewAttacks:
         self._kept[attack, view] = Inference(truth, guess, {}), Inference(truth, control, {})
 
     def every_view(self, progress: Progress = lambda view: None) -> None:
-        """Parties, coalitions, dealer and network, for s and y."""
         run, mode = self.run, MODES.get(self.run.options.training.mode)
         reveals: Mapping[Target, str] = {"y": mode.labels, "s": mode.groups}
         others = {"dealer": run.seen_by_dealer(), "network": run.seen_by_network()}
@@ -219,7 +219,6 @@ class ViewAttacks:
         return ("s",) if self.run.data.task == "regression" else ("s", "y")
 
     def join(self, other: ViewAttacks) -> None:
-        """Add the rows of another process."""
         self.rows += other.rows
         self._kept |= other._kept
 
@@ -229,10 +228,10 @@ class ViewAttacks:
         each = error / max(1, 2 * len(family))
         for i in family:
             row = self.rows[i]
-            found, control = self._kept[row.attack, row.view]
-            base = found.against(control)
-            rate = Rate.balanced(row.attack, row.view, found.chosen, found.truth, float(norm.isf(each / 2)))
-            _, low, high = gain_interval(found.chosen, base, found.truth, 1 - each)
+            inference, control = self._kept[row.attack, row.view]
+            base = inference.against(control)
+            rate = Rate.balanced(row.attack, row.view, inference.chosen, inference.truth, float(norm.isf(each / 2)))
+            _, low, high = gain_interval(inference.chosen, base, inference.truth, 1 - each)
             leak = low > 0 or (row.related is not None and row.related <= each)
             self.rows[i] = replace(row, low=rate.low, high=rate.high, gain_low=low, gain_high=high, leak=leak)
 
@@ -250,7 +249,6 @@ def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> N
 
 
 def logits_limit(truth: np.ndarray) -> float:
-    """The highest rate at which logits may reveal these groups."""
     chance = 1 / len(np.unique(truth))
     return chance + LOGITS_LIMIT * (1 - chance)
 
@@ -290,8 +288,9 @@ def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...
         model, _ = train_plainly(data, split, parties, config, budget, seed, card=options.policy())
     rows = np.concatenate([config.training_rows(split), split.test])
     known = np.arange(len(rows)) < len(rows) - len(split.test)
-    found = infer_rest(model.logits([party.take(rows) for party in parties]), codes[rows], known, seed)
-    return float(balanced(found.chosen[None], found.truth)[0])
+    logits = model.logits([party.take(rows) for party in parties])
+    inference = infer_half(None, logits, None, codes[rows], known, seed)
+    return float(balanced(inference.chosen[None], inference.truth)[0])
 
 
 def shares(attacks: ViewAttacks, folder: Path) -> None:
@@ -355,3 +354,118 @@ def white_box_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
         if attack.takes == "white box" and not attack.paper_only:
             for radius, rate in zip(target.radii, attack.run(target, ready.seed), strict=True):
                 yield Row(name, view, radius, rate.rate, rate.low, rate.high, rate.chance)
+
+
+Views = dict[str, Mapping[str, Any]]
+"""What attacks take -> name of the view -> what the adversary holds."""
+
+
+def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
+    parts, (weight, bias) = list(run.models()), run.head()
+    config, sketch = run.options.train_config(), parts[0].sketches[0]
+    multiplier = noise_multiplier_of(run.options, run.options.schema(len(run.parties)))
+    counted = run.options.discovery.table_kind == "counts" and run.options.data.align == "exact"
+    tables = {name: table for part in parts for name, table in part.sketches[0].tables.items()}
+    lam = parts[0].lam if parts[0].lam is not None else config.taken
+    return LinearModel(
+        ready,
+        {part.rank: part.encoder for part in parts},
+        weight,
+        bias,
+        lam if run.options.training.mode == "sealed" else None,
+        getattr(config, "consistency_from", "records"),
+        gram_noise=gram_noise(ready, config, multiplier),
+        tables=tables if counted else None,
+        mu=float(np.sqrt(sketch.releases) / multiplier) if counted else None,
+    )
+
+
+def views_of_run(run: FinishedRun, ready: Prepared, logits: np.ndarray) -> Views:
+    """What adversaries hold of the run's model and its answers. logits: of the test records."""
+    views: Views = dict(model_views(linear_model(run, ready)))
+    views["opened gradients"] = opened_gradients(run)
+    test, receiver = run.split.test, run.parties[run.holder("y")]
+    codes = run.data.protected[0].codes[test]
+    known = folds(codes, 2, run.options.data.seed) == 0
+    views["view"] = {"scores": View("receiver", (logits[known], codes[known]), (logits[~known], codes[~known]))}
+    targets = {name: (c[known], c[~known]) for name, c in _others_columns(run, receiver.rank, test).items()}
+    if targets:
+        own, shown = ((part[known], part[~known]) for part in (receiver.inputs[test], logits))
+        views["columns"] = {"scores": Columns("scores", own, shown, targets)}
+    if ready.data.task != "regression" and ready.roles.named("M"):
+        views["white box"] = {OURS: white_box_view("mediators", run.white_box(), ready, brief=True)}
+    return views
+
+
+def on_model(
+    attacks: ViewAttacks, ready: Prepared, logits: np.ndarray, progress: Progress = lambda view: None
+) -> dict[str, str]:
+    """All attacks of the registry on the run's model; returns why others do not apply, by attack."""
+    aware = attacks.run.options.training.mode == "aware"
+    views, skipped = {} if aware else views_of_run(attacks.run, ready, logits), {}
+    for name, attack in ATTACKS.items():
+        if attack.on_transcripts or attack.paper_only:
+            continue
+        held = views.get(attack.takes, {})
+        if not held:
+            skipped[name] = "this model uses s, which no white box here has" if aware else f"it needs {attack.needs}"
+            continue
+        attacks.rows.append(control_row(name, attack, next(iter(held.values())), attacks.seed))
+        if attack.takes == "white box":
+            continue
+        for view, one in held.items():
+            progress(f"{name}: {view}")
+            _add(attacks, name, attack, view, one)
+    if not aware:
+        attacks.rows += list(white_box_rows(OURS, attacks.run.white_box(), ready))
+    return skipped
+
+
+def control_row(name: str, attack: Attack, held: Any, seed: int) -> Row:
+    """The positive control of an attack. One that finds no record to guess has failed, too."""
+    view = f"positive control: {attack.found}"
+    rates = attack.control(held, seed) or [Rate(name, view, 0.0, 0.0, 1.0, 0.5)]
+    return Row.of(name, rates[-1], view, promise=CONTROL, limit=attack.least)
+
+
+def _add(attacks: ViewAttacks, name: str, attack: Attack, view: str, held: Any) -> None:
+    mode, seed = MODES.get(attacks.run.options.training.mode), attacks.seed
+    if attack.promise == NO_GAIN:
+        kept = not attack.hidden or getattr(mode, attack.hidden) == "hidden"
+        attacks.add_guesses(name, view, *attack.guesses(held, seed), NO_GAIN if kept else SHOWN)
+        return
+    rates = attack.run(held, seed)
+    if attack.promise == BOUND:
+        for rate in rates:
+            most = attack.bound_of(held, rate)
+            title = f"{rate.attack} {'record' if rate.attack.endswith(' 1') else 'records'}"
+            further = {"control": most, "promise": BOUND, "limit": most, "leak": rate.low > most}
+            attacks.rows.append(Row.of(name, rate, title, **further))
+        return
+    control = {"control": rates[0].rate} if attack.own_first else {}
+    target: dict[str, Any] = {"promise": TARGET, "limit": attack.limit} if attack.promise == TARGET else {}
+    attacks.rows.append(Row.of(name, rates[-1], view, **control, **target))
+
+
+def _others_columns(run: FinishedRun, rank: int, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Codes of the columns of all other parties in which at least two values occur four times or more."""
+    targets = {}
+    for other in run.parties:
+        for block in other.layout.blocks if other.rank != rank else ():
+            codes = codes_of(block, other.inputs[rows])
+            counts = np.unique(codes, return_counts=True)[1]
+            if len(counts) > 1 and counts.min() >= 4:
+                targets[block.feature.name] = codes
+    return targets
+
+
+def opened_gradients(run: FinishedRun) -> dict[str, Shown]:
+    """What each party of a `split` run was shown, before the columns of the others; none in other modes."""
+    if MODES.get(run.options.training.mode).groups != "shown":
+        return {}
+    rows, views = run.trained[run.rows], {}
+    for party in run.parties:
+        if targets := _others_columns(run, party.rank, rows):
+            signals = run.signals((party.rank,))
+            views[f"party {party.name}"] = Shown(party.name, party.inputs[rows], signals, targets)
+    return views

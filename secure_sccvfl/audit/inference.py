@@ -13,7 +13,7 @@ The control is the better of two attackers with own columns alone: the one that 
 it chose with the view. Otherwise a view of noise could gain by leading to a luckier choice.
 
 Why signals are used together: each of them may reveal next to nothing of s while a combination of them reveals it
-(attacks/gradients.py). Columns picked one by one would miss that.
+(attacks/labels.py). Columns picked one by one would miss that.
 
 `dependence` looks for any relation between any column and the truth. It compares the largest between-group sum of
 squares with the largest under shuffled truths. It holds its level whatever the number of columns, and notices one
@@ -80,7 +80,7 @@ def infer(
     """
     half = folds(truth, 2, seed)
     shown = signals if signals is not None and signals.shape[1] else None
-    first, second = (_infer_half(own, seen, shown, truth, half == known, seed) for known in (0, 1))
+    first, second = (infer_half(own, seen, shown, truth, half == known, seed) for known in (0, 1))
     return Inference(
         np.concatenate([first.truth, second.truth]),
         np.concatenate([first.chosen, second.chosen]),
@@ -89,12 +89,7 @@ def infer(
     )
 
 
-def infer_rest(seen: np.ndarray, truth: np.ndarray, known: np.ndarray, seed: int) -> Inference:
-    """Attack the records that are not `known`, with the truth of those that are."""
-    return _infer_half(None, seen, None, truth, known, seed)
-
-
-def _infer_half(
+def infer_half(
     own: np.ndarray | None,
     seen: np.ndarray | None,
     signals: np.ndarray | None,
@@ -102,6 +97,7 @@ def _infer_half(
     known: np.ndarray,
     seed: int,
 ) -> Inference:
+    """Attack the records that are not `known`, with the truth of those that are."""
     base = np.zeros((len(truth), 0)) if own is None else own
     widths = [0] * (own is not None)
     if seen is not None:
@@ -113,11 +109,11 @@ def _infer_half(
     attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
     with _one_thread():
         width, name = _choose(attempt, truth, known, widths, seed)
-        found = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
-        if own is not None and 0 not in found:
-            found[0] = attempt(known, ~known, 0, (name,), (20,) if name == CHOICES[-1] else ())
-    without = None if own is None else found[0][name]
-    return Inference(truth[~known], found[width][name], found[widths[-1]], without)
+        by_width = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
+        if own is not None and 0 not in by_width:
+            by_width[0] = attempt(known, ~known, 0, (name,), (20,) if name == CHOICES[-1] else ())
+    without = None if own is None else by_width[0][name]
+    return Inference(truth[~known], by_width[width][name], by_width[widths[-1]], without)
 
 
 @contextmanager

@@ -1,17 +1,19 @@
-"""From rows to security.json and security.md. The page of the run draws the pictures (`reports/attacks.py`)."""
+"""From rows to security.json and security.md. The page of the run draws the pictures (`reports/sections.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from accounting.plain_text import markdown as marked
+from accounting.tables import MarkdownText, Table, page
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, TARGET
 from secure_sccvfl.audit.bounds import Audit
 from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
 from secure_sccvfl.audit.evaluation import CONTROL, ERROR, LEAKS, NOT_KEPT, OURS, PRECISE, ROUGH, VERDICT, Row
 from secure_sccvfl.audit.finished_run import FinishedRun
-from secure_sccvfl.reports.attacks import NOT_AUDITED, audits_of
+from secure_sccvfl.reports.sections import NOT_AUDITED, audits_of
 from secure_sccvfl.reports.tables import paper_figures
 
 RADIUS = 0.2
@@ -26,9 +28,9 @@ def checks(rows: Sequence[Row], audits: Mapping[str, Audit], missing: Sequence[s
 
     missing: charged releases without an audit.
     """
-    found = [*_row_checks(rows), *_audit_checks(audits)]
-    found += [(f"{name}: charged releases without an audit", "promise", 1.0, 0.0, False) for name in missing]
-    return [dict(zip(("check", "kind", "value", "limit", "holds"), check, strict=True)) for check in found]
+    results = [*_row_checks(rows), *_audit_checks(audits)]
+    results += [(f"{name}: charged releases without an audit", "promise", 1.0, 0.0, False) for name in missing]
+    return [dict(zip(("check", "kind", "value", "limit", "holds"), check, strict=True)) for check in results]
 
 
 def _row_checks(rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
@@ -74,7 +76,7 @@ def assemble(
     skipped: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything as data. skipped: attacks that do not apply to the run, with the reason of each."""
-    found = checks(rows, audits, not_audited(run, audits))
+    results = checks(rows, audits, not_audited(run, audits))
     family = sum(row.promise in VERDICT for row in rows)
     return {
         "version": 2,
@@ -84,24 +86,33 @@ def assemble(
         "seed": run.options.data.seed,
         "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows)},
         "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
-        "rows": [row.as_dict() for row in rows],
+        "rows": [asdict(row) for row in rows],
         "dp_audits": {name: audit.as_dict() for name, audit in audits.items()},
-        "checks": found,
+        "checks": results,
         "skipped": dict(skipped or {}),
-        "ok": all(check["holds"] for check in found),
+        "ok": all(check["holds"] for check in results),
         "paper": [f for f in paper_figures() if f["experiment"] == "attacks" and f["dataset"] == run.data.name],
         "seconds": round(seconds, 1),
     }
 
 
 def markdown(report: Data) -> str:
-    """The table that a person reads."""
+    """The report that a person reads."""
     name = f"{marked(report['dataset'])}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
     failed = [f"- {_missed(check)}" for check in report["checks"] if not check["holds"]]
-    lines = [f"# Security evaluation: {name}", "", *failed, *_declared(report["rows"])]
-    lines += ["" if failed else "All promises and targets are met, and all positive controls succeed.", ""]
+    met = "All promises and targets are met, and all positive controls succeed."
     family = report["family"]
-    lines += [
+    sections: list[object] = []
+    for attack, meaning in GUESSED.items():
+        rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] is None]
+        sections += [f"## {meaning}", Table(TITLES, [_cells(row) for row in rows])] if rows else []
+    skipped = [f"- {ATTACKS.get(name).title}: {why}" for name, why in report.get("skipped", {}).items()]
+    if skipped:
+        skipped = ["## Attacks that do not apply to this run", "\n".join(skipped)]
+    return page(
+        f"# Security evaluation: {name}",
+        "\n".join([*failed, *_declared(report["rows"])]) or None,
+        None if failed else met,
         f"Attackers know the truth of half of {report['records']['attacked']} training records (shares: repetitions; "
         "predictions: test records) and guess the other half, then the other way round. Gain: rate minus that of the "
         "control, an attacker without the view (or chance); 0 to 0 means that by its own cross-validation it did "
@@ -114,29 +125,17 @@ def markdown(report: Data) -> str:
         "found: it must succeed. A rate above its target makes the result not ok; where the standard error of the "
         f"run's own rate is above {100 * PRECISE:g} points, the mean over models of further seeds decides, and the "
         "run's own rate misses if its interval lies above the target.",
-    ]
-    for attack, meaning in GUESSED.items():
-        rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] is None]
-        if rows:
-            lines += ["", f"## {meaning}", ""]
-            lines += ["| view | rate | made to use it | chance | control | gain | p of columns | |", "|---" * 8 + "|"]
-            lines += [_line(row) for row in rows]
-    lines += [
-        "",
+        *sections,
         "## Decisions flipped by moving mediators of test records (subspace-PGD)",
-        "",
         "The white box of this run was put together from the shares of all parties. Numbers move by at most the "
         "radius, inside their public range; one category may change to another; several restarts. Without a "
         "perturbation no decision changes: chance is 0.",
-        "",
-        *_pgd_table(report["rows"]),
-    ]
-    if report.get("skipped"):
-        lines += ["", "## Attacks that do not apply to this run", ""]
-        lines += [f"- {ATTACKS.get(name).title}: {why}" for name, why in report["skipped"].items()]
-    lines += ["", "## Differential privacy of one release, audited", ""]
-    lines += [_audited(name, audit) for name, audit in audits_of(report).items()] or [NOT_AUDITED]
-    return "\n".join([*lines, "", f"Took {report['seconds']:.0f} s.", ""])
+        _pgd_table(report["rows"]) or "No model was attacked in this way.",
+        *skipped,
+        "## Differential privacy of one release, audited",
+        "\n".join(_audited(name, audit) for name, audit in audits_of(report).items()) or NOT_AUDITED,
+        f"Took {report['seconds']:.0f} s.",
+    )
 
 
 def _audited(name: str, audit: Data) -> str:
@@ -173,15 +172,18 @@ def _declared(rows: Sequence[Data]) -> list[str]:
                 f"- **leaks, as this mode declares**: {meaning}: {marked(most['view'])} guesses "
                 f"{_percent(most['rate'])} right, {_percent(most['control'])} without the view"
             )
-    return [*lines, ""] if lines else []
+    return lines
 
 
-def _line(row: Data) -> str:
+TITLES = ("view", "rate", "made to use it", "chance", "control", "gain", "p of columns", "")
+
+
+def _cells(row: Data) -> list[str]:
     forced = "" if row["forced"] is None else _percent(row["forced"])
     related = "" if row["related"] is None else f"{row['related']:.3f}"
     gain = _interval(row, "gain", "gain_low", "gain_high")
-    parts = (marked(row["view"]), _interval(row), forced, _percent(row["chance"]), _percent(row["control"]), gain)
-    return "| " + " | ".join((*parts, related, _verdict(row))) + " |"
+    given = (row["view"], _interval(row), forced, _percent(row["chance"]), _percent(row["control"]), gain, related)
+    return [*given, MarkdownText(_verdict(row))]
 
 
 def _verdict(row: Data) -> str:
@@ -197,19 +199,17 @@ def _verdict(row: Data) -> str:
     return {None: "", True: "**leak**", False: "no leak"}[row["leak"]]
 
 
-def _pgd_table(rows: Sequence[Data]) -> list[str]:
+def _pgd_table(rows: Sequence[Data]) -> Table | None:
     models: dict[str, dict[float, Data]] = {}
     for row in rows:
         if row["attack"] == "pgd" and row["strength"] is not None:
             models.setdefault(row["view"], {})[row["strength"]] = row
-    radii = sorted({radius for found in models.values() for radius in found})
-    if not radii:
-        return ["No model was attacked in this way."]
-    lines = ["| model | " + " | ".join(f"radius {r:g}" for r in radii) + " |", "|---" * (len(radii) + 1) + "|"]
-    for name, found in models.items():
-        cells = [_interval(found[radius]) for radius in radii]
-        lines.append(f"| {marked(name.removeprefix('white box of '))} | " + " | ".join(cells) + " |")
-    return lines
+    radii = sorted({radius for curve in models.values() for radius in curve})
+    cells = [
+        (name.removeprefix("white box of "), *(_interval(curve[radius]) for radius in radii))
+        for name, curve in models.items()
+    ]
+    return Table(("model", *(f"radius {r:g}" for r in radii)), cells) if radii else None
 
 
 def _interval(row: Data, name: str = "rate", low: str = "low", high: str = "high") -> str:

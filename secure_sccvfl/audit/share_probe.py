@@ -19,7 +19,7 @@ from protocols.config import SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.session.saving import views_of_a_square
-from secure_sccvfl.audit.transcripts import Seen, as_columns
+from secure_sccvfl.audit.finished_run import Seen, as_columns
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.runs.jobs import Progress
 

@@ -110,7 +110,6 @@ class Option:
         parser.add_argument(f"--{self.flag}", **given)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its value."""
         types = {bool: "boolean", int: "integer", float: "number", str: "string"}
         entry: dict[str, Any] = {"description": self.doc}
         if self.values:
@@ -128,7 +127,6 @@ def option(default: Any, doc: str, **facts: Any) -> Any:
 
 
 def options_of(config: type) -> tuple[Option, ...]:
-    """Every field of every section of a configuration class."""
     return tuple(
         replace(
             entry := f.metadata["option"],

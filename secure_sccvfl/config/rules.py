@@ -17,9 +17,11 @@ GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 """The grid of lambda of a model that is not private."""
 MODULE = {"consistency_from": "records", "steps": 60, "ridge": 0.02}
 """Defaults of a head that is a module."""
-LAMBDA_RULES = ("take_lambda", "gap_target", "flip_target")
 WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
-REMOVED: Mapping[str, Any] = {"source": "tables", "consistency": "squared", "guard_grows": False}
+REMOVED: Mapping[str, Any] = {
+    **{"source": "tables", "consistency": "squared", "guard_grows": False, "encoder": "plain", "leak": False},
+    **{"gap_target": 0.0, "flip_target": 0.0},
+}
 """Options of earlier versions, and the value that is left of each."""
 
 
@@ -27,7 +29,7 @@ def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options without those of earlier versions; ConfigError if one asks for what was removed."""
     for name, remaining in REMOVED.items():
         if options.get(name, remaining) != remaining:
-            raise ConfigError(f"{name} = {options[name]!r} was removed with method v1; leave {name} out")
+            raise ConfigError(f"{name} = {options[name]!r} was removed; leave {name} out")
     return {name: value for name, value in options.items() if name not in REMOVED}
 
 
@@ -42,19 +44,14 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
     given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
     given.setdefault("predictions", 0 if given["pooled"] else PREDICTIONS)
     given.setdefault("private_model", value("mode") != "split" and value("method") == "scc")
-    rules = [name for name in LAMBDA_RULES if given.get(name)]
-    if len(rules) > 1:
-        raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
-    if rules and rules != ["gap_target"]:
-        given["gap_target"] = 0.0
-    recipe = recipe_settings(value("method"), value("dataset"), given["evaluation"])
+    recipe = recipe_settings(value("method"), value("dataset"))
     if value("sketch") == "clipped" and recipe.get("score", "hsic") == "hsic":  # HSIC is of counts
         recipe |= {"score": "stable"}
     if value("head") != "linear":
         recipe |= MODULE
     grid = recipe.pop("lambdas", GRID)
     if "lambdas" not in given:
-        one_head = given["private_model"] or (value("head") != "linear" and rules in ([], ["take_lambda"]))
+        one_head = given["private_model"] or value("head") != "linear"
         given["lambdas"] = _lambdas(given.get("take_lambda"), value("mode"), one_head, grid)
     given["lambdas"] = tuple(float(v) for v in given["lambdas"])
     given = {**recipe, **given}
@@ -72,12 +69,8 @@ def _lambdas(named: float | None, mode: str, one_head: bool, grid: tuple[float, 
     return of_mode or grid if named is None else tuple(sorted({*GRID, max(float(named), 0.0)}))
 
 
-def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any]:
-    """The settings of a method, where they are not the defaults, which are those of `scc`.
-
-    Steps of method `paper` after its warm-up are those of its table, which stops early. With noisy evaluation nothing
-    stops early (`research.split.settings`): there it takes the patience, the fewest that the paper can take.
-    """
+def recipe_settings(method: str, dataset: str) -> dict[str, Any]:
+    """The settings of a method, where they are not the defaults, which are those of `scc`."""
     if method == "scc":
         return {}
     recipe = RECIPES.get(method)
@@ -87,7 +80,7 @@ def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any
         settings = {
             "take_lambda": column.lambda_cons,
             "warmup": column.warmup,
-            "steps": column.epochs - column.warmup if evaluation == "exact" else column.patience,
+            "steps": column.epochs - column.warmup,
             "weight_identity": column.lambda_gen * column.terms.alpha,
             "weight_support": column.lambda_gen * column.terms.beta,
             "weight_leak": column.lambda_adv,
@@ -98,7 +91,6 @@ def recipe_settings(method: str, dataset: str, evaluation: str) -> dict[str, Any
         **{name: getattr(recipe.discovery, name) for name in wire_names("discovery")},
         **{name: getattr(recipe, name) for name in of_recipe},
         "generator": recipe.generator.kind,
-        "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
     }
 
 
@@ -131,6 +123,10 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
             not privacy.private_model and not data.pooled,
             "a model that is not private reveals training records: private_model = false (and mode split) are for "
             "public data",
+        ),
+        (
+            not privacy.private_model and evaluation.kind == "noisy",
+            "a model that is not private is for public data, whose evaluation is exact: leave out evaluation = noisy",
         ),
         (
             training.method == "paper" and mode != "split",

@@ -90,10 +90,10 @@ class Discovery:
     rule: Literal["fractions", "fdr", "tri-partition"] = option(
         "fdr", "fdr: columns with evidence; fractions: the highest scores; tri-partition: section 3.2 of the paper"
     )
-    score: Literal["hsic", "stable", "gap", "paper", "conditional"] = option(
+    score: Literal["hsic", "stable", "paper", "conditional"] = option(
         "hsic",
-        "hsic: under MPC, from noisy tables; stable: distance of groups minus expected noise; gap: largest gap; "
-        "paper: its probability gap plus HSIC; conditional: gain and conditional alone",
+        "hsic: under MPC, from noisy tables; stable: distance of groups minus expected noise; paper: its probability "
+        "gap plus HSIC; conditional: gain and conditional alone",
     )
     rho_m: float = option(0.6, "rules fractions and tri-partition: share of columns that depend on s")
     rho_p: float = option(0.0, "share of those that are proxies")
@@ -113,11 +113,10 @@ class Discovery:
 
 @dataclass(frozen=True)
 class Model:
-    """Encoders, head and counterfactual generator."""
+    """Head and counterfactual generator."""
 
     head: str = option("linear", "linear, or mlp: a crypten.nn module (not private, public data)", shown=True)
     hidden_units: int = option(16, "head mlp: hidden units", wire="hidden")
-    encoder: Literal["plain", "random", "autoencoder"] = option("plain", "encoder of each party's columns")
     generator: str = option(
         "minimal", "generator of counterfactuals", registry="secure_sccvfl.models.generators:GENERATORS"
     )
@@ -144,11 +143,6 @@ class Training:
     lambdas: tuple[float, ...] = option(
         (3.0,), "ascending grid of lambda; every private head is charged", inferred="lambda alone"
     )
-    gap_target: float = option(
-        0.0,
-        "instead of lambda: the smallest of the grid whose counterfactual gap is at most this share of the spread",
-    )
-    flip_target: float = option(0.0, "instead of lambda: the smallest of the grid with at most this flip rate")
     consistency_from: Literal["tables", "records"] = option(
         "tables",
         "build the penalty from released tables, or from counterfactuals of every training record (a further charged "
@@ -181,14 +175,11 @@ class Evaluation:
     delta: float = option(1e-5, "its delta", wire="evaluation_delta")
     planned: int = option(4, "noisy evaluations of the same records that the budget is for", wire="evaluations")
     min_group: int = option(20, "fewest records behind a reported rate of a group")
-    leak: bool = option(
-        False, "measure how well encodings predict s (exact evaluation without a private model: reveals s)"
-    )
     slices: str = option("", "column that groups are crossed with (pooled data, exact evaluation)")
     controls: Literal["none", "standard", "full"] = option(
         "standard",
-        "baselines of noisy figures: majority and permuted groups (standard), also group rates of a model without "
-        "mediators (full), or none, for less noise",
+        "baselines of noisy figures: majority and permuted groups (standard; full is the same), or none, for less "
+        "noise",
     )
 
 
@@ -239,7 +230,6 @@ SECTIONS: tuple[str, ...] = tuple(dict.fromkeys(o.section for o in OPTIONS))
 
 
 def wire_names(*sections: str) -> tuple[str, ...]:
-    """Flat names of the options of these sections."""
     return tuple(o.wire for o in OPTIONS if o.section in sections)
 
 
@@ -252,7 +242,6 @@ def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flattened(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The flat form of sections of a session file."""
     flat: dict[str, Any] = {}
     for section, table in tables.items():
         known = {o.key: o for o in OPTIONS if o.section == section}

@@ -35,7 +35,6 @@ def moved_options(path: Path) -> str:
 
 
 def top_level_schema() -> dict[str, Any]:
-    """JSON Schema of the top level of a session file."""
     types = {str: "string", float: "number", int: "integer"}
     hints = get_type_hints(SessionConfig)
     return {

@@ -78,7 +78,6 @@ LOADERS: Registry[Loader] = Registry(
 
 
 def loader_of(name: str) -> Loader:
-    """The first loader that takes this name."""
     for _, loader in LOADERS.items():
         if loader.takes(name):
             return loader
@@ -93,7 +92,6 @@ def is_benchmark(name: str) -> bool:
 
 
 def dataset_help() -> str:
-    """The accepted names, for people."""
     return ", ".join(f"{', '.join(one.names) or one.example} ({one.help})" for _, one in LOADERS.items())
 
 

@@ -143,13 +143,11 @@ def read(name: str) -> Dataset:
 
 
 def files(name: str) -> list[Path]:
-    """The csv file, if the name has one."""
     _, mark, place = _parts(name)
     return [Path(place)] if mark == ":" else []
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """Task, mark and the rest of a name."""
     task, mark, place = re.split("([:@])", name, maxsplit=1)
     return task, mark, place
 

@@ -89,7 +89,6 @@ class Dataset:
 
     @property
     def owners(self) -> dict[str, str]:
-        """Feature -> its party."""
         return {f.name: table.name for table in self.parties for f in table.features}
 
     @property
@@ -103,7 +102,6 @@ class Dataset:
         return len(self.label.classes) if self.task == "multiclass" else 1
 
     def take(self, rows: np.ndarray) -> Dataset:
-        """The same data set with these rows only."""
         return replace(
             self,
             ids=self.ids[rows],

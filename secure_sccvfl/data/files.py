@@ -23,19 +23,21 @@ import pandas as pd
 from accounting.plain_text import plain
 from protocols.alignment.ids import IdRule
 from protocols.errors import InputError
-from secure_sccvfl.data.cells import (
+from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
+from secure_sccvfl.data.features import (
     SHOWN,
     WRITING,
     CellProblem,
     DataError,
+    Feature,
+    check_entries,
     cut,
+    dictionary,
     refuse,
     short,
     some,
     whole_column,
 )
-from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
-from secure_sccvfl.data.features import Feature, check_entries, dictionary
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
@@ -115,7 +117,6 @@ def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> N
 
 
 def id_rule(entry: Any, file: str) -> IdRule:
-    """The rule for ids of a description of this name."""
     try:
         if entry is None:
             raise InputError("id is missing: name the column with the id of each record")
@@ -175,7 +176,6 @@ def id_problems(ids: pd.Series, name: str) -> list[CellProblem]:
 
 
 def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
-    """A column that a table of this name should have."""
     close = difflib.get_close_matches(column, map(str, table.columns), 1)
     hint = f"did you mean {cut(close[0])}?" if close else f"it has {column_names(table)}"
     return whole_column(column, f"{name!r} has no column {cut(column)}", hint, len(table))
@@ -223,7 +223,6 @@ def _parquet(path: Path, owner: str) -> pd.DataFrame:
 
 
 def column_names(table: pd.DataFrame) -> str:
-    """The names of a table's columns, only the first ones if there are many."""
     return ", ".join(short(str(name)) for name in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
 
 
@@ -271,7 +270,6 @@ def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str, owner: st
 
 
 def warn_constant(table: PartyTable) -> None:
-    """Warn about columns that are constant."""
     for feature, values in zip(table.features, table.values.T, strict=True):
         if len(np.unique(values[~np.isnan(values)])) < 2:
             message = f"{table.name}: column {feature.name!r} is constant and carries nothing"
@@ -314,7 +312,6 @@ class Reader:
 
     @classmethod
     def of(cls, path: Path) -> Reader:
-        """A reader for the files next to a description."""
         spec = read_description(path)
         return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
 
@@ -457,7 +454,6 @@ def key_text(key: str) -> str:
 
 
 def description_text(spec: Mapping[str, Any]) -> str:
-    """A description as a file, one line for each feature."""
     lines = [_ABOUT.format(name=plain(spec["name"]))]
     lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
     lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
@@ -469,17 +465,14 @@ def description_text(spec: Mapping[str, Any]) -> str:
 
 
 def read(name: str) -> Dataset:
-    """Loader of the catalogue: the data set whose description has this path."""
     return load_toml(Path(name))
 
 
 def words(name: str) -> dict[str, Any]:
-    """Loader of the catalogue: names of the label and the protected attributes."""
     return read_description(Path(name))
 
 
 def files(name: str) -> list[Path]:
-    """Loader of the catalogue: the description, and every file that it names."""
     spec, path = words(name), Path(name)
     entries = [*spec["parties"].values(), spec["label"], *spec["protected"]]
     tables = {entry["file"] for entry in entries if "file" in entry}

@@ -17,8 +17,6 @@ from secure_sccvfl.data.features import DataError, Feature
 
 @dataclass(frozen=True)
 class Block:
-    """The columns of one feature in input space."""
-
     feature: Feature
     start: int
     stop: int

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
 
@@ -42,7 +43,7 @@ class Party:
         return Party(self.rank, self.name, self.layout, self.inputs[rows], present)
 
     @property
-    def known(self) -> Party:
+    def with_record(self) -> Party:
         """The rows with a record, for what a party fits or measures alone."""
         return self if self.present is None else replace(self.take(self.present), present=None)
 
@@ -111,13 +112,13 @@ class Attribute:
 class Part:
     """Records as one process holds them: its parties, and label and s where it is the holder.
 
-    presence: the secret membership mask of the rows at which all parties have a record; None if all rows have one.
+    membership: the secret membership mask of the rows at which all parties have a record; None if all rows have one.
     """
 
     parties: tuple[Party, ...]
     label: AtHolder
     protected: tuple[Attribute, ...]
-    presence: Presence | None = None
+    membership: MembershipMask | None = None
 
     @property
     def rows(self) -> int:
@@ -126,7 +127,7 @@ class Part:
     @property
     def count(self) -> int:
         """The public number that means over records are divided by."""
-        return self.rows if self.presence is None else self.presence.count
+        return self.rows if self.membership is None else self.membership.count
 
     def mean(self, rows: np.ndarray) -> np.ndarray:
         """The sum of rows of this part over `count`: the mean, where all parties have a record at every row."""
@@ -140,14 +141,14 @@ class Part:
         return Part(tuple(party.take(rows) for party in self.parties), label, protected)
 
 
-def make_party(rank: int, name: str, layout: Layout, values: np.ndarray) -> Party:
+def make_party(rank: int, name: str, features: Sequence[Feature], values: np.ndarray) -> Party:
     """A party with these cells (records x features)."""
+    layout = Layout.of(features)
     return Party(rank, name, layout, layout.encode(values))
 
 
 def make_parties(data: Dataset) -> tuple[Party, ...]:
-    """All parties of a pooled data set."""
-    return tuple(make_party(k, t.name, Layout.of(t.features), t.values) for k, t in enumerate(data.parties))
+    return tuple(make_party(k, t.name, t.features, t.values) for k, t in enumerate(data.parties))
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:

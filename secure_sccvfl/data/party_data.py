@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from protocols.alignment.ids import IdRule
-from protocols.alignment.seam import ABSENT, Aligned
+from protocols.dealing.matching import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.cells import PLAIN
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Task
-from secure_sccvfl.data.features import DataError, Feature, check_disjoint
+from secure_sccvfl.data.features import PLAIN, DataError, Feature, check_disjoint
 from secure_sccvfl.data.files import Reader, id_rule, warn_absent, warn_constant
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Attribute, Part, Party, make_party
@@ -60,12 +59,10 @@ class Schema:
 
     @property
     def owners(self) -> dict[str, str]:
-        """Feature -> its party."""
         return {f.name: self.parties[rank] for rank, own in enumerate(self.features) for f in own}
 
     @property
     def layouts(self) -> dict[int, Layout]:
-        """Of every party."""
         return {rank: Layout.of(own) for rank, own in enumerate(self.features)}
 
     def digest(self) -> str:
@@ -81,8 +78,6 @@ class Schema:
 
 @dataclass(frozen=True)
 class PartyData:
-    """One party's records."""
-
     schema: Schema
     rank: int
     ids: np.ndarray
@@ -97,13 +92,13 @@ class PartyData:
         A row without a record is a copy of the first one and marked absent: what is passed on of it is zero.
         """
         source = np.zeros(table.size, np.int64)
-        source[table.places] = np.arange(len(rows))
+        source[table.rows] = np.arange(len(rows))
         part = self.part(rows[source])
         return replace(part, parties=(replace(part.parties[0], present=table.present),))
 
     def common(self, table: Aligned) -> PartyData:
         """The records of a table that all parties have in common, in its order; not split."""
-        order = np.argsort(table.places)[int((table.places == ABSENT).sum()) :]
+        order = np.argsort(table.rows)[int((table.rows == ABSENT).sum()) :]
         part, ids = self.part(order), self.ids[order]
         return PartyData(self.schema, self.rank, ids, part.parties[0], part.label, part.protected, UNSPLIT)
 
@@ -139,27 +134,21 @@ def pooled(dataset: str, parties: int) -> Dataset:
 
 
 def benchmark_schema(data: Dataset) -> Schema:
-    """The public part of pooled data."""
     names = tuple(table.name for table in data.parties)
-    return Schema(
-        data.name,
-        data.task,
-        data.label.classes,
-        tuple(table.features for table in data.parties),
-        names,
-        names.index(data.label.holder),
-        tuple(Attribute(a.name, a.holder, a.groups, None) for a in data.protected),
-    )
+    features = tuple(table.features for table in data.parties)
+    protected = tuple(Attribute(a.name, a.holder, a.groups, None) for a in data.protected)
+    holder = names.index(data.label.holder)
+    return Schema(data.name, data.task, data.label.classes, features, names, holder, protected)
 
 
 def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
-    """One party's part of pooled data."""
     schema = benchmark_schema(data)
     held = {a.name: a.codes for a in data.protected if a.holder == schema.parties[rank]}
     protected = tuple(replace(a, codes=held.get(a.name)) for a in schema.protected)
     label = data.label.values if schema.label_holder == rank else None
-    rows = make_split(data, split, seed)
-    return PartyData(schema, rank, data.ids, _party(rank, data.parties[rank]), label, protected, rows)
+    rows, table = make_split(data, split, seed), data.parties[rank]
+    party = make_party(rank, table.name, table.features, table.values)
+    return PartyData(schema, rank, data.ids, party, label, protected, rows)
 
 
 def own_schema(path: Path) -> Schema:
@@ -179,24 +168,21 @@ def own_part(path: Path, rank: int, seed: int) -> PartyData:
     label = None if held.label is None else held.label.values
     protected = tuple(held.protected.get(at, attribute) for at, attribute in enumerate(schema.protected))
     split = public_split(reader.id_array, seed)
+    party = make_party(rank, owner, held.table.features, held.table.values)
     for attribute in held.protected.values():
         warn_absent(attribute.codes[split.train], attribute.groups, attribute.name, owner)
-    return PartyData(schema, rank, reader.id_array, _party(rank, held.table), label, protected, split)
+    return PartyData(schema, rank, reader.id_array, party, label, protected, split)
 
 
 def _schema(reader: Reader) -> Schema:
     names, spec = tuple(reader.spec["parties"]), reader.spec
     check_disjoint(reader.features)
-    return Schema(
-        spec["name"],
-        spec["task"],
-        reader.classes,
-        tuple(reader.features[name] for name in names),
-        names,
-        names.index(spec["label"]["party"]),
-        tuple(Attribute(e["column"], e["party"], tuple(map(str, e["groups"])), None) for e in spec["protected"]),
-        id_rule(spec["id"], spec["name"]),
+    features = tuple(reader.features[name] for name in names)
+    protected = tuple(
+        Attribute(e["column"], e["party"], tuple(map(str, e["groups"])), None) for e in spec["protected"]
     )
+    holder, rule = names.index(spec["label"]["party"]), id_rule(spec["id"], spec["name"])
+    return Schema(spec["name"], spec["task"], reader.classes, features, names, holder, protected, rule)
 
 
 def public_split(ids: np.ndarray, seed: int) -> Split:
@@ -220,7 +206,3 @@ def public_split(ids: np.ndarray, seed: int) -> Split:
     if min(len(part) for part in parts) < 10:
         raise DataError(f"{len(ids)} records are too few to train, validate and test on")
     return Split(*parts)
-
-
-def _party(rank: int, table: PartyTable) -> Party:
-    return make_party(rank, table.name, Layout.of(table.features), table.values)

@@ -23,8 +23,6 @@ SHIFT_TEST_SHARE = 0.50
 
 @dataclass(frozen=True)
 class Split:
-    """Row numbers of the three parts."""
-
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
@@ -36,7 +34,6 @@ class Split:
 
     @property
     def joined(self) -> np.ndarray:
-        """The rows of train and validation, in their order."""
         return np.sort(np.concatenate([self.train, self.validation]))
 
 

@@ -24,7 +24,6 @@ PULLS = (0.45, 0.2, 0.15, 0.1, 0.1)
 
 
 def read(name: str) -> Dataset:
-    """The data set of such a name."""
     parts = name.removeprefix("synthetic:").split("x")
     numbers = [int(part) for part in parts if part.isdigit()]
     if len(numbers) != len(parts) or len(parts) > len(FEWEST) or any(map(int.__lt__, numbers, FEWEST)):
@@ -67,11 +66,5 @@ def make_synthetic(rows: int, width: int = FEATURES, classes: int = CLASSES) -> 
     )
     ids = np.array([f"r{k:08d}" for k in range(rows)])
     label = Label("bank", y, tuple(map(str, range(classes))))
-    return Dataset(
-        "synthetic",
-        "binary" if classes == 2 else "multiclass",
-        ids,
-        parties,
-        label,
-        (Protected("s", "employer", ("0", "1"), s),),
-    )
+    protected = (Protected("s", "employer", ("0", "1"), s),)
+    return Dataset("synthetic", "binary" if classes == 2 else "multiclass", ids, parties, label, protected)

@@ -1,9 +1,9 @@
 """Cached DP releases: opened statistics of s that their owner keeps and uses again at no privacy cost.
 
 Whatever is computed from an opened noisy table is post-processing. So a run may assign roles by other thresholds or
-another card, train with other lambdas or draw other counterfactuals without a release. `RecordedStatistics` writes
-every opened statistic to a file before it is used. `CachedStatistics` answers from such a file: it opens, noises and
-charges nothing. The rest of a run is the same with both.
+another card, train with other lambdas or draw other counterfactuals without a release. `SecureStatistics` hands every
+opened statistic to a file before it is used (`keep`), or answers from such a file (`cached`): then it opens, noises
+and charges nothing. The rest of a run is the same with both.
 
 A file lies in `tables/` next to the ledger that paid. Only its owner may read it. It has the tables of its owner's
 columns, the name of every charge, and what the tables are about: digests of the description (columns, bins, public
@@ -34,14 +34,12 @@ from zipfile import BadZipFile
 import numpy as np
 
 from accounting.budget import Budget, BudgetError
-from accounting.events import Event, Sensitivity
-from protocols.alignment.presence import Presence
+from accounting.events import Event
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from secure_sccvfl.discovery.statistics import Arrays, Counts, Groups, Opened, Released, Statistic, Statistics, Tables
+from secure_sccvfl.discovery.statistics import Released, Statistic
 from secure_sccvfl.releases.catalogue import SKETCH
-from secure_sccvfl.releases.charging import Charger
 
 FOLDER, COMMON = "tables", "common records"
 Parts = tuple[Mapping[str, np.ndarray], ...]
@@ -56,7 +54,7 @@ class CachedReleaseError(InputError):
 class CachedRelease:
     """One opened statistic. key: of its charge. features: of all parties, where it is not about all of them.
 
-    numbers: what else the statistic says (`Clipped`), and the length that tables were scaled to.
+    numbers: public numbers that a reader of the tables needs (`Released`), and the noisy number of common records.
     """
 
     key: str
@@ -64,6 +62,10 @@ class CachedRelease:
     parts: Parts = field(repr=False)
     features: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+Keep = Callable[[str, CachedRelease], None]
+"""Called with the name of a release and what was opened."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,11 @@ class CachedReleases:
 
     @property
     def common(self) -> int:
-        """About how many records all parties have, where that was told with noise."""
+        """About how many records all parties have, where that was opened with noise."""
         return max(int(release.numbers.get(COMMON, 0)) for release in self.releases.values())
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything but the tables."""
         paid = {
             name: {"key": r.key, "event": r.event.to_dict(), "features": list(r.features), "numbers": dict(r.numbers)}
             for name, r in sorted(self.releases.items())
@@ -115,15 +116,26 @@ class CachedReleases:
         runs = self.runs if run in self.runs else (*self.runs, run)
         return replace(self, runs=runs, releases={**self.releases, name: release})
 
+    def released(self, statistic: Statistic) -> Released:
+        """What was opened of a statistic; BudgetError if it is not cached."""
+        name = statistic.name
+        if name not in self.releases:
+            raise BudgetError(f"{name}: not among the cached releases; nothing is charged for it")
+        cached = self.releases[name]
+        if set(statistic.features) != set(cached.features):  # their noise follows from how many
+            raise BudgetError(f"{name}: the cached release is of {', '.join(cached.features)}; nothing is charged")
+        tables = tuple({k: values.astype(float) for k, values in part.items()} for part in cached.parts)
+        return Released(tables, cached.numbers)
+
     def is_paid(self, budget: Budget) -> bool:
         """Whether the ledger has the charge of every release."""
         charges = {charge.key: charge.event for charge in budget.charges}
         return bool(self.releases) and all(charges.get(r.key) == r.event for r in self.releases.values())
 
 
-def save_releases(place: Path, tables: CachedReleases) -> Path:
+def save_releases(ledger: Path, tables: CachedReleases) -> Path:
     """Write the file of a run next to the ledger, completely and durably or not at all."""
-    folder = place / FOLDER
+    folder = ledger / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {
         f"{name}|{number}|{feature}": values
@@ -193,71 +205,5 @@ def _digest(facts: str, arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def cached_files(place: Path) -> list[Path]:
-    """Files of cached releases next to a ledger."""
-    return sorted((place / FOLDER).glob("*.npz"))
-
-
-Keep = Callable[[str, CachedRelease], None]
-
-
-@dataclass(frozen=True)
-class _Around:
-    """Noise and what is published are those of the inner statistics."""
-
-    inner: Statistics
-
-    def deviation(self, sensitivity: float | Sensitivity) -> float:
-        return self.inner.deviation(sensitivity)
-
-    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        return self.inner.publish(name, values)
-
-    def projected(
-        self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
-    ) -> tuple[Opened, ...]:
-        return self.inner.projected(tables, releases, counts, tabled)
-
-    def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> Mapping[str, int]:
-        return self.inner.bins(tables, tabled)
-
-
-@dataclass(frozen=True)
-class RecordedStatistics(_Around):
-    """The statistics of a run, each handed to `keep` as soon as it is opened.
-
-    presence: with hidden alignment; the noisy number of common records is kept with the tables.
-    """
-
-    charger: Charger
-    keep: Keep
-    presence: Presence | None = None
-
-    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
-        released = self.inner.release(statistic, columns, groups, counts)
-        paid, numbers = self.charger.paid[statistic.name], dict(released.numbers)
-        if self.presence is not None:
-            numbers[COMMON] = self.presence.count
-        release = CachedRelease(paid.receipt.charge, paid.event, released.tables, statistic.features, numbers)
-        self.keep(statistic.name, release)
-        return released
-
-
-@dataclass(frozen=True)
-class CachedStatistics(_Around):
-    """The same interface from cached releases. Nothing is opened or charged; what is not cached is refused.
-
-    `inner` publishes, and knows the noise: its charger must have the multiplier and the noise kind of the cache.
-    """
-
-    tables: CachedReleases
-
-    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
-        name = statistic.name
-        if name not in self.tables.releases:
-            raise BudgetError(f"{name}: not among the cached releases; nothing is charged for it")
-        cached = self.tables.releases[name]
-        if set(statistic.features) != set(cached.features):  # their noise follows from how many
-            raise BudgetError(f"{name}: the cached release is of {', '.join(cached.features)}; nothing is charged")
-        tables = tuple({k: values.astype(float) for k, values in part.items()} for part in cached.parts)
-        return Released(tables, cached.numbers)
+def cached_files(folder: Path) -> list[Path]:
+    return sorted((folder / FOLDER).glob("*.npz"))

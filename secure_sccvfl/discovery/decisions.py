@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, combined
-from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.discovery.residuals import Conditional
+from secure_sccvfl.discovery.scores import Evidence, ScoreKind
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Role, Roles
 from secure_sccvfl.releases.catalogue import REDRAWS
@@ -33,15 +33,15 @@ class DiscoveryConfig:
     score. "tri-partition" is section 3.2 of the paper, for score "paper": the first `rho_m` by HSIC are descendants,
     and the first `rho_p` of these by probability gap are proxies. With `per_party` fractions are taken within the
     features of each party, as in the paper. After a refresh a feature keeps its role unless the evidence is clear by
-    `hysteresis`: scores and p-values of those that had been found are that much stronger, of the others weaker, so
-    the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
-    `score`: "hsic" is computed under MPC from noisy tables and opened to all (`projected.py`). The others are
-    announced by owners of tables: "stable" weighs groups by their size and allows for noise, "gap" is the largest
-    difference between two groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add
-    what a feature shows beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a
-    charged release each. With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length
-    `clip` before noise is added, as in the paper; the noise hides the same share of a record, and the table is
-    smaller. `decay` is the weight that older tables keep when the records have changed since.
+    `hysteresis`: scores and p-values of earlier descendants are that much stronger, of the others weaker, so the
+    false-discovery rate is at most 1 + `hysteresis` times `fdr`.
+    `score`: "hsic" is computed under MPC from noisy tables and opened to all (`scores.py`). The others are
+    announced by owners of tables: "stable" weighs groups by their size and allows for noise, "paper" is the paper's
+    S_j (`scores.paper_scores`). `conditional` and `gain` add what a feature shows beyond its owner's other columns:
+    residual HSIC and risk gain (`residuals.py`), a charged release each. With score "conditional" they alone
+    decide. `sketch` "clipped": tables are scaled to length `clip` before noise is added, as in the paper; the noise
+    hides the same share of a record, and the table is smaller. `decay` is the weight that older tables keep when
+    the records have changed since.
     """
 
     rule: Rule = "fdr"
@@ -104,7 +104,6 @@ class RoleAssignment:
     opened: tuple[Mapping[str, Any], ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """As an entry of the audit log."""
         roles = {"roles": dict(self.roles.of), "proxies": self.roles.proxies, "mask": self.roles.digest()}
         numbers = {k: dict(getattr(self, k)) for k in ("scores", "p_values", "proposed", "confidence")}
         return {
@@ -117,15 +116,22 @@ class RoleAssignment:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> RoleAssignment:
-        """The assignment of such an entry."""
         numbers = {k: record[k] for k in ("scores", "p_values", "proposed", "confidence")}
         lists = {"log": record["changes"], "by_card": record["by_card"], "opened": record.get("opened", ())}
         values: dict[str, Any] = numbers | {k: tuple(v) for k, v in lists.items()}
         return cls(Roles(record["roles"], record["proxies"]), **values)
 
 
+def combined(measures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """One score per feature: the sum of all measures with values, each scaled to the largest value of the first."""
+    present = [values for values in measures if values]
+    unit = max(present[0].values()) or 1.0
+    scales = [unit / (max(values.values()) or 1.0) for values in present]
+    return {k: sum(scale * values[k] for scale, values in zip(scales, present, strict=True)) for k in present[0]}
+
+
 def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
-    """Features found at this false-discovery rate."""
+    """Features that are discoveries at this false-discovery rate."""
     ordered = sorted(p_values, key=lambda k: (p_values[k], k))
     passed = [rank for rank, k in enumerate(ordered, start=1) if p_values[k] <= level * rank / len(ordered)]
     return set(ordered[: max(passed, default=0)])
@@ -169,7 +175,6 @@ def _propose(
 
 
 def _apart(ranked: Sequence[str], owners: Mapping[str, str]) -> list[list[str]]:
-    """The features of each owner, in the given order."""
     if unknown := [k for k in ranked if k not in owners]:
         raise ValueError(f"per_party needs the owner of every feature; that of {unknown[0]!r} is not known")
     return [[k for k in ranked if owners[k] == owner] for owner in sorted(set(owners.values()))]
@@ -194,8 +199,8 @@ def decide(
     roles = Roles(proposed)
     by_card = () if card is None else tuple(sorted(card.decisions))
     if card is not None:
-        untold = {k: v for k, v in card.roles.of.items() if k in (owners or {}) and k not in proposed}
-        roles = card.apply(Roles({**proposed, **untold}))
+        unproposed = {k: v for k, v in card.roles.of.items() if k in (owners or {}) and k not in proposed}
+        roles = card.apply(Roles({**proposed, **unproposed}))
         for k in by_card:
             if k in proposed and roles.of[k] != proposed[k]:
                 log.append(f"{k}: {proposed[k]} -> {roles.of[k]} by card: {card.decisions[k].reason}")
@@ -227,7 +232,7 @@ def confidence(
 
 
 def interventional_check(
-    finding: RoleAssignment,
+    assignment: RoleAssignment,
     fixed_moved: Mapping[str, float],
     edited_moved: Mapping[str, float],
     decided: Collection[str] = (),
@@ -239,7 +244,7 @@ def interventional_check(
     broken = sorted(k for k, v in fixed_moved.items() if v != 0.0)
     if broken:
         raise RuntimeError(f"a generator changed features that must stay fixed: {broken}")
-    idle = sorted(k for k, v in edited_moved.items() if v == 0.0 and finding.roles.of[k] == "M")
+    idle = sorted(k for k, v in edited_moved.items() if v == 0.0 and assignment.roles.of[k] == "M")
     freed = tuple(k for k in idle if k not in decided)
     log = [f"{k}: {'M -> N' if k in freed else 'M by card, kept'}, does not respond to a change of s" for k in idle]
-    return replace(finding, roles=finding.roles.with_role("N", freed), log=(*finding.log, *log))
+    return replace(assignment, roles=assignment.roles.with_role("N", freed), log=(*assignment.log, *log))

@@ -1,7 +1,7 @@
 """Selective descendant discovery: noisy tables, scores, p-values, then roles with their confidence.
 
 Each party's tables are opened to that party alone. By default scores are computed under MPC from the noisy tables and
-opened to all, and p-values and redraws follow from them at every party (`projected.py`). With other scores owners
+opened to all, and p-values and redraws follow from them at every party (`scores.py`). With other scores owners
 announce all three. Everything after the release is post-processing of it.
 """
 
@@ -16,14 +16,21 @@ import numpy as np
 
 from accounting.budget import BudgetError
 from secure_sccvfl.data.party import Attribute, Party
-from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
-from secure_sccvfl.discovery.evidence import Conditional, Evidence, Numbers, packed, summed, unpacked, weigh
-from secure_sccvfl.discovery.gains import Halves, release_halves
-from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables, residual_scores
-from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import PARTS
-from secure_sccvfl.discovery.statistics import Opened, Statistics, Tables
+from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
+from secure_sccvfl.discovery.residuals import Conditional, residual_hsic, residual_scores, residual_sums, risk_gains
+from secure_sccvfl.discovery.scores import (
+    PARTS,
+    Evidence,
+    Numbers,
+    Opened,
+    OpenedSquares,
+    packed,
+    summed,
+    unpacked,
+    weigh,
+)
+from secure_sccvfl.discovery.statistics import Statistics, Tables
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.releases.catalogue import (
@@ -75,38 +82,14 @@ class Discovery:
         given = self.statistics, self.parties, others, self.protected, self.features
         measures = []
         if self.config.conditional:
-            noisy, deviation = residual_scores(*given, self.seed)
-            measures.append(self._announced_conditional(RESIDUAL_SCORES, self._dependence(noisy, deviation)))
+            own = residual_hsic(residual_scores(*given, self.seed), self.parties, self.protected, self.seed)
+            measures.append(self._announced_conditional(RESIDUAL_SCORES, own))
         if self.config.gain:
-            measures.append(self._announced_conditional(GAINS, self._gains(release_halves(*given))))
+            own = risk_gains(residual_sums(*given), self.parties, self.protected, self.seed)
+            measures.append(self._announced_conditional(GAINS, own))
         return tuple(measures)
 
-    def _dependence(self, noisy: Sequence[Mapping[str, float]], deviation: float) -> Conditional:
-        """Own residual HSIC, the largest over attributes, and the same with noise added once more."""
-        redrawn: dict[str, np.ndarray] = {}
-        for attribute, part in zip(self.protected, noisy, strict=True):
-            for k, v in part.items():
-                draws = stream(self.seed, "redrawn dependence", attribute.name, k).normal(v, deviation, REDRAWS)
-                redrawn[k] = np.maximum(redrawn.get(k, 0.0), draws)
-        values = {k: max(0.0, *(part[k] for part in noisy)) for k in redrawn}
-        return Conditional(values, {k: v.tolist() for k, v in redrawn.items()})
-
-    def _gains(self, halves: Sequence[Halves]) -> Conditional:
-        """Own risk gains, the largest over attributes, and the same with noise added once more."""
-        own = [p.layout.names for p in self.parties]
-        values: dict[str, float] = {}
-        redrawn: dict[str, np.ndarray] = {}
-        for attribute, part in zip(self.protected, halves, strict=True):
-            draws = {
-                k: stream(self.seed, "redrawn gain", attribute.name, k).normal(size=(REDRAWS, *sums.shape))
-                for k, sums in part.sums.items()
-            }
-            values |= {k: max(values.get(k, 0.0), v) for k, v in part.gains(own).items()}
-            redrawn |= {k: np.maximum(redrawn.get(k, 0.0), v) for k, v in part.redrawn(own, draws).items()}
-        return Conditional(values, {k: v.tolist() for k, v in redrawn.items()})
-
     def _announced_conditional(self, kind: Kind, own: Conditional) -> Conditional:
-        """The numbers of all parties."""
         publish = self.statistics.publish
         drawn = publish(REDRAWN_CONDITIONAL.name, packed(own.redrawn))
         return Conditional(publish(kind.name, own.values), {k: v.tolist() for k, v in unpacked(drawn).items()})
@@ -177,7 +160,7 @@ class Discovery:
         `redrawn`: what REDRAWS other runs might have given.
         """
         bins = self.statistics.bins(_by_attribute(tables), self.tabled)
-        every = [Projected(t.attribute, one, bins, t.deviation) for t, one in zip(tables, opened, strict=True)]
+        every = [OpenedSquares(t.attribute, one, bins, t.deviation) for t, one in zip(tables, opened, strict=True)]
         scores: dict[str, Any] = {}
         p_values: dict[str, Any] = {}
         for k in sorted(bins):

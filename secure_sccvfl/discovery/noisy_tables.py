@@ -1,4 +1,4 @@
-"""Noisy statistics of s as their owner holds them: tables, residual scores, and their release."""
+"""Noisy contingency tables of s as the owners of the columns hold them, and their release."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secure_sccvfl.data.party import KERNEL_FEATURES, Attribute, Party
-from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
+from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
-from secure_sccvfl.releases.catalogue import RESIDUALS
 
 
 @dataclass(frozen=True)
@@ -37,27 +35,27 @@ class NoisyTables:
         return NoisyTables(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
 
 
-def shuffled(sketch: NoisyTables, rng: np.random.Generator) -> NoisyTables:
+def shuffled(noisy: NoisyTables, rng: np.random.Generator) -> NoisyTables:
     """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
 
     Where s is shuffled, a table follows from how often each bin occurs and from the sizes of groups. Its released
-    noisy table tells both, so the owner draws groups of these sizes itself: nothing is opened and nothing charged.
+    noisy table shows both, so the owner draws groups of these sizes itself: nothing is opened and nothing charged.
     The own records are not looked at: what is evaluated with these tables is charged to test records alone.
     """
-    if not sketch.tables:
-        return sketch
-    sizes = np.clip(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 0.0, None)
+    if not noisy.tables:
+        return noisy
+    sizes = np.clip(np.mean([table.sum(axis=0) for table in noisy.tables.values()], axis=0), 0.0, None)
     share = sizes / sizes.sum() if sizes.sum() > 0 else np.full(len(sizes), 1 / len(sizes))
     tables = {}
-    for name, table in sketch.tables.items():
+    for name, table in noisy.tables.items():
         left = np.rint(np.clip(table.sum(axis=1), 0.0, None)).astype(np.int64)
         ends = np.rint(np.cumsum(share) * left.sum()).astype(np.int64)
         drawn = np.zeros(table.shape)
         for group, count in enumerate(np.diff(ends, prepend=0)):
             drawn[:, group] = rng.multivariate_hypergeometric(left, count)
             left = left - drawn[:, group].astype(np.int64)
-        tables[name] = drawn + rng.normal(0.0, sketch.deviation, table.shape)
-    return replace(sketch, tables=tables)
+        tables[name] = drawn + rng.normal(0.0, noisy.deviation, table.shape)
+    return replace(noisy, tables=tables)
 
 
 def release_tables(
@@ -74,7 +72,7 @@ def release_tables(
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
     `features` counts those of all parties; `parties` are the ones of this process. `clip`: the length to which
-    tables are scaled before noise is added, if they are; the sketch has them scaled back by a public number.
+    tables are scaled before noise is added, if they are; the result has them scaled back by a public number.
     `tabled`: the features of all parties that the release is about, if it is not about all; then these count.
     """
     bins = {k: block for party in parties for k, block in party.bins().items() if not tabled or k in tabled}
@@ -91,26 +89,3 @@ def release_tables(
     return tuple(
         NoisyTables(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True)
     )
-
-
-def residual_scores(
-    statistics: Statistics,
-    parties: Sequence[Party],
-    others: Sequence[Party],
-    protected: Sequence[Attribute],
-    features: int,
-    seed: int,
-) -> tuple[list[dict[str, float]], float]:
-    """Conditional HSIC of this process's features with each attribute, and its deviation: one further release.
-
-    `others` holds the same columns of other records, on which the residuals are fitted. `features` counts those of
-    all parties.
-    """
-    columns: dict[str, np.ndarray] = {}
-    for party, other in zip(parties, others, strict=True):
-        columns.update(party.residual_features(seed, other.known.inputs))
-    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    statistic = ResidualDependence(RESIDUALS.charged_as(), KERNEL_FEATURES)
-    released = statistics.release(statistic, columns, codes, counts).tables
-    moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)
-    return [{k: v.item() for k, v in part.items()} for part in released], statistics.deviation(moved)

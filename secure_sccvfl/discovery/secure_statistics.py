@@ -3,7 +3,7 @@
 | step | who holds what before | what each learns |
 |---|---|---|
 | `release` | owners: columns; holders: groups | an owner: the noisy results of its own features |
-| `projected` | the noisy sums, still shared | all: the default score of each feature (`projected.py`) |
+| `projected` | the noisy sums, still shared | all: the default score of each feature (`scores.py`) |
 | `publish` | an owner: other scores that follow from the above | all: these scores |
 
 Every secret value is a CrypTen tensor. A table is the owners' columns times the one-hot groups of their holder:
@@ -14,7 +14,7 @@ product. An owner notices changed data, and these are multiplied again. Each par
 parties announce whether all inputs are valid before anything is charged. A release is charged before its noise is
 drawn (`Charger`), and both the charge and the noise read the same event.
 
-With hidden alignment (`presence`), a sum is over the records that all parties have. Before the first release the
+With hidden alignment (`membership`), a sum is over the records that all parties have. Before the first release the
 number of these records is opened with much noise, at a small cost (`first count`). If there are too few, all parties
 abort and have paid for that number alone. The first noisy tables of bins then give a better number at no cost.
 """
@@ -30,8 +30,8 @@ from math import ceil, log2
 import numpy as np
 
 from accounting.events import Event, Sensitivity
-from protocols.alignment.presence import Presence
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.hidden_intersection import MembershipMask
+from protocols.alignment.interface import AlignmentError
 from protocols.errors import RangeError
 from protocols.operations import noise
 from protocols.records.releases import Receipt
@@ -39,13 +39,13 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.discovery.projected import shares
+from secure_sccvfl.discovery.cached_releases import COMMON, CachedRelease, CachedReleases, Keep
+from secure_sccvfl.discovery.scores import Opened, shares
 from secure_sccvfl.discovery.statistics import (
     Arrays,
     Counts,
     Groups,
     GroupSums,
-    Opened,
     Released,
     Secret,
     Shape,
@@ -83,10 +83,14 @@ class SecureStatistics:
         holders: Sequence[int],
         rows: int,
         charger: Charger,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
+        *,
+        keep: Keep | None = None,
+        cached: CachedReleases | None = None,
     ) -> None:
+        """keep: called with what was opened. cached: releases to answer from; then nothing is opened or charged."""
         charger.check(rows)
-        self._presence = presence
+        self._membership, self._keep, self._cached = membership, keep, cached
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Secret]] = {}
@@ -99,8 +103,10 @@ class SecureStatistics:
 
     def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
         """Check, multiply, charge, add noise and open each owner's rows to that owner; see `Statistics.release`."""
-        name, presence = statistic.name, self._presence
-        if presence is not None and statistic.refused_hidden:
+        name, membership = statistic.name, self._membership
+        if self._cached is not None:
+            return self._cached.released(statistic)
+        if membership is not None and statistic.refused_hidden:
             raise DataError(f"{statistic.refused_hidden} need the exact number of records, which is secret here")
         layout = statistic.layout(self._columns)
         shape = Shape(self._rows, [width for own in layout.values() for width in own.values()], counts)
@@ -110,21 +116,26 @@ class SecureStatistics:
             raise RangeError(f"{name}: sums up to {room:.2g} do not fit the ring; use more records, or leave it out")
         table = self._table(statistic, layout, columns, groups, shape, room)
         exact = self._results(statistic, table, shape)
-        if presence is not None and not presence.known:
+        if membership is not None and not membership.has_noisy_count:
             self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
-            self.first_count(presence)
+            self.first_count(membership)
         paid = self._charger.charge(name, moved, mechanism=statistic.mechanism)
         layout, counts = statistic.results(layout, counts)
         noisy = exact + self._noise(paid.event, unit, len(exact), self._spread(counts))
         if statistic.counts_records:
-            if presence is not None:
-                self._count(presence, noisy, layout, counts, self.deviation(moved))
+            if membership is not None:
+                self._count(membership, noisy, layout, counts, self.deviation(moved))
             many, before = self._noisy.get(len(noisy), (0, 0))
             self._noisy = {len(noisy): (many + 1, noisy + before)}
         opened, own = self._open(paid.receipt, layout, noisy, unit), layout[self._session.rank]
         rows = dict(zip(own, column_slices(own.values()), strict=True))
         tables = tuple({k: opened[rows[k], part] for k in own} for part in column_slices(counts))
-        return Released(tables, statistic.numbers(shape, self.deviation(moved)))
+        numbers = statistic.numbers(shape, self.deviation(moved))
+        if self._keep is not None:
+            common = {} if membership is None else {COMMON: membership.count}
+            release = CachedRelease(paid.receipt.charge, paid.event, tables, statistic.features, numbers | common)
+            self._keep(name, release)
+        return Released(tables, numbers)
 
     def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> dict[str, int]:
         return {k: width for own in self._layout(tabled).values() for k, width in own.items()}
@@ -142,7 +153,7 @@ class SecureStatistics:
     def projected(
         self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
     ) -> tuple[Opened, ...]:
-        """Seven rounds (`projected.py`); see `Statistics.projected`.
+        """Seven rounds (`scores.py`); see `Statistics.projected`.
 
         The tables are those that were opened to their owners, as shares with all their noise. A run that resumes, or
         uses cached releases, no longer has shares of them: each owner shares its own as it was opened to it.
@@ -181,29 +192,29 @@ class SecureStatistics:
             summed = crypten.cat(blocks) + session.zeros((rows, sum(counts)), 0)
         return summed.rescale(WIDE_BITS).with_fraction(WIDE_BITS - 1)
 
-    def first_count(self, presence: Presence) -> float:
+    def first_count(self, membership: MembershipMask) -> float:
         """Pay a little for how many records all parties have, and abort if they are too few to pay more for.
 
         Returns the noisy number, which all parties learn.
         """
         paid = self._charger.charge(FIRST_COUNT.charged_as(), ONE_RECORD)
         holders = set(self._holders)
-        total = presence.marks(self._session).sum().reshape(1) + self._noise(paid.event, 1.0, 1, [holders])[0]
+        total = membership.tensor(self._session).sum().reshape(1) + self._noise(paid.event, 1.0, 1, [holders])[0]
         error = noise.deviation(self._charger.noise, paid.event.sigma, self._session.parties, len(holders))
         return self._enough(total, FIRST_COUNT, 1, error, paid.receipt)
 
     def _count(
-        self, presence: Presence, noisy: Secret, layout: Columns, counts: Sequence[int], deviation: float
+        self, membership: MembershipMask, noisy: Secret, layout: Columns, counts: Sequence[int], deviation: float
     ) -> None:
         """Open how many records all parties have, once, as far as noisy tables of bins tell: each counts all of them.
 
         It follows from the tables, which are paid for. All abort if there are too few, before a table is opened.
         """
-        if presence.known:
+        if membership.has_noisy_count:
             return
         tables = sum(len(own) for own in layout.values()) * len(counts)
         error = deviation * noisy.nelement() ** 0.5 / tables
-        presence.told(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
+        membership.set_count(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
 
     def _enough(self, total: Secret, kind: Kind, each: int, error: float, receipt: Receipt | None = None) -> float:
         """Open a noisy number of records, of which each counts so often; all abort if there are too few."""
@@ -216,11 +227,9 @@ class SecureStatistics:
         return number
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Numbers about own features to all, and those of all."""
         return self._session.announce(values, self._session.declared(name))
 
     def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
-        """The holder of each column of a table."""
         return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
 
     def _table(
@@ -250,7 +259,7 @@ class SecureStatistics:
             raise DataError(f"{name}: party {refusing} refused its own input; nothing was charged")
         if NEW in states:
             with session.measure("group table"):
-                multiply = self._multiply if self._presence is None else self._multiply_present
+                multiply = self._multiply if self._membership is None else self._multiply_present
                 self._tables[key] = (digest, multiply(layout, whole, codes, counts, room))
         return self._tables[key][1]
 
@@ -292,11 +301,11 @@ class SecureStatistics:
 
         For each chunk of rows one round to put columns under masks of their owners, and one for the product.
         """
-        session, presence = self._session, self._presence
-        if presence is None:
+        session, membership = self._session, self._membership
+        if membership is None:
             raise DataError("no party knows which records are common")
         members = self._members(codes, counts, range(len(counts)))
-        groups = presence.kept(session, members + session.zeros((self._rows, sum(counts)), 0))
+        groups = membership.masked(session, members + session.zeros((self._rows, sum(counts)), 0))
         table: Secret = 0
         for at in range(0, self._rows, _CHUNK):
             rows = slice(at, min(at + _CHUNK, self._rows))
@@ -341,7 +350,6 @@ def _projection(sizes: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> bytes:
-    """Stands for a party's own data, to notice that they changed; never sent."""
     digest = hashlib.blake2b()
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())

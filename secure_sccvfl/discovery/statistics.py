@@ -8,10 +8,11 @@ subclass, an entry of the release catalogue and its canary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -22,8 +23,15 @@ from protocols.records.releases import Receipt
 from protocols.session.runtime import Session
 from protocols.steps.clipping import Clipping, clip, scaled
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.discovery.scores import Opened, group_sizes, projection
 from secure_sccvfl.releases.catalogue import Columns
+from secure_sccvfl.releases.noise import Noise
+
+if TYPE_CHECKING:
+    from secure_sccvfl.discovery.cached_releases import CachedReleases
+    from secure_sccvfl.discovery.noisy_tables import NoisyTables
 
 Arrays = Mapping[str, np.ndarray]
 """Columns of each feature, by its name."""
@@ -210,17 +218,6 @@ class ClippedSums(Statistic):
         return {"length": self.length, "deviation": deviation, "counts": counts}
 
 
-class Opened(NamedTuple):
-    """What is opened to all about one attribute for the default score (`discovery.projected`), of the mean table N.
-
-    squares: |N P|^2 of every feature. marginals: |N 1|^2. sizes: noisy records of each group.
-    """
-
-    squares: Mapping[str, float]
-    marginals: Mapping[str, float]
-    sizes: np.ndarray
-
-
 class Statistics(Protocol):
     """An engine for released statistics of s: in plaintext, under MPC, or from cached releases."""
 
@@ -263,7 +260,6 @@ def open_to_all(session: Session, value: Secret, name: str, receipt: Receipt | N
 
 
 def column_slices(counts: Iterable[int]) -> list[slice]:
-    """Consecutive slices of these lengths."""
     return [slice(low, high) for low, high in pairwise(np.cumsum([0, *counts]).tolist())]
 
 
@@ -273,7 +269,6 @@ def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:
 
 
 def clipping_of(bins: Sequence[int], counts: Sequence[int], rows: int, length: float) -> Clipping:
-    """How tables with these bins are scaled to a length."""
     try:
         return Clipping(rows, max(bins), tuple(counts), length)
     except RangeError as error:
@@ -324,3 +319,91 @@ def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:
     if count < 2 or rows == 0 or values.min() < 0 or values.max() >= count:
         raise DataError(f"group codes must lie between 0 and {count - 1}, and there must be two groups")
     return values
+
+
+class PlainStatistics:
+    """The plaintext engine, the reference for the secure one: all parties in one process.
+
+    It holds no data; noise and price come from the object it is given.
+    """
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+
+    def release(self, statistic: Statistic, columns: Arrays, groups: Groups, counts: Counts) -> Released:
+        rows = len(groups[0]) if groups and groups[0] is not None else 0
+        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
+        self.noise.check(rows)
+        members = np.hstack([one_hot(own, count) for own, count in zip(codes, counts, strict=True)])
+        shape = Shape(rows, [block.shape[1] for block in columns.values()], counts)
+        statistic.whole(columns, shape)
+        exact = {k: statistic.exact(block, members, shape) for k, block in columns.items()}
+        moved = statistic.sensitivity(shape)
+        noisy = self.noise.release(exact, statistic.name, moved, statistic.mechanism)
+        parts = column_slices(statistic.results({}, counts)[1])
+        tables = tuple({k: v[:, part] for k, v in noisy.items()} for part in parts)
+        return Released(tables, statistic.numbers(shape, self.noise.deviation(moved)))
+
+    def projected(
+        self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
+    ) -> tuple[Opened, ...]:
+        marginals = {k: float((table.sum(axis=1) ** 2).sum()) for k, table in tables[0].items()}
+        opened = []
+        for part in tables:
+            sizes = group_sizes(part.values())
+            projector = projection(sizes)
+            squares = {k: float(((table @ projector) ** 2).sum()) for k, table in part.items()}
+            opened.append(Opened(squares, marginals, sizes))
+        return tuple(opened)
+
+    def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> Mapping[str, int]:
+        return {k: len(table) for k, table in tables[0].items()}
+
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        return self.noise.deviation(as_sensitivity(sensitivity))
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        return dict(values)
+
+
+@dataclass(frozen=True)
+class ReleasedTables:
+    """Returns what another run released, whatever is requested: to compare engines on the same releases.
+
+    each: the tables of every release by its name, where they matter one by one; `tables` are their mean.
+    """
+
+    tables: Mapping[str, np.ndarray]
+    scale: float
+    each: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[NoisyTables]]) -> ReleasedTables:
+        """From the averaged tables of every party; the scale is that of a single release."""
+        tables: dict[str, np.ndarray] = {}
+        for own in parts:
+            for name in own[0].tables:
+                tables[name] = np.hstack([one.tables[name] for one in own])
+        first = parts[0][0]
+        return cls(tables, first.deviation * math.sqrt(first.releases))
+
+    def one_by_one(self, caches: Sequence[CachedReleases]) -> ReleasedTables:
+        """The same with the single releases that the parties have kept."""
+        each: dict[str, dict[str, np.ndarray]] = {}
+        for cache in caches:
+            for name, release in cache.releases.items():
+                tables = {k: np.hstack([part[k] for part in release.parts]) for k in release.parts[0]}
+                each.setdefault(name, {}).update(tables)
+        return replace(self, each=each)
+
+    def check(self, rows: int) -> None:
+        """Nothing is charged."""
+
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        return self.scale
+
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
+        cached = self.each[name] if self.each else self.tables
+        return {key: cached[key].astype(float) for key in sums}

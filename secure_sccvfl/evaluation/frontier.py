@@ -21,13 +21,18 @@ from secure_sccvfl.audit.attacks.perturbation import subspace_pgd_curve
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.baselines import fitted_model
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.metrics import Scored, flat
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
-from secure_sccvfl.evaluation.scoring import fit_counterfactuals, with_failed_checks
-from secure_sccvfl.evaluation.summary import RATES, interval, reduction, signed
+from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, fitted_model, prepare
+from secure_sccvfl.evaluation.scoring import (
+    RATES,
+    Scored,
+    fit_counterfactuals,
+    flat,
+    interval,
+    reduction,
+    signed,
+    with_failed_checks,
+)
 from secure_sccvfl.evaluation.views import white_box_view
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.noise import SpendingPlan

@@ -3,10 +3,14 @@
 It sees the pooled data, which a consortium never does. It makes counterfactuals of the test records by models that
 training never saw, under true and under permuted s, and gives each party its columns of them. It also trains the
 baselines of every table, in plaintext, with the roles of the secure run, and checks the validity of the models.
+
+Mutual information of each column with s (`information`) shows how well roles agree with the data. It is estimated
+from counts over public bins, in nats. Such an estimate is above zero by chance, so its control is next to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,15 +19,22 @@ import numpy as np
 
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
-from secure_sccvfl.data.party import make_parties, part_of
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import Party, make_parties, part_of
 from secure_sccvfl.data.party_data import benchmark_schema
+from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.evaluation.baselines import aware, drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
-from secure_sccvfl.evaluation.information import information
-from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.prepared import Prepared, train_plainly
-from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals, held_out_rows, with_failed_checks
+from secure_sccvfl.evaluation.methods import Prepared, aware, drop_m, erm, logistic, majority, scc, train_plainly
+from secure_sccvfl.evaluation.scoring import (
+    Predictor,
+    ScoringSet,
+    fit_counterfactuals,
+    flat,
+    held_out_rows,
+    logits_of,
+    with_failed_checks,
+)
 from secure_sccvfl.metrics.rates import MIN_GROUP, NULL
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
 from secure_sccvfl.policy.card import PolicyCard
@@ -39,7 +50,7 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 class Comparison:
     """By baseline its metrics, and its rates by slice; by counterfactual model its figures and failed checks.
 
-    information: mutual information of each column with s, by column (`evaluation.information`).
+    information: mutual information of each column with s, by column (`evaluation.pooled`).
     """
 
     baselines: dict[str, dict[str, float]]
@@ -141,3 +152,34 @@ def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) ->
         raise ValueError(f"the pooled data have no column {by.name!r}")
     groups = data.protected[0].groups
     return slice_table(plain_counts(shown, label, codes, len(groups), held, min_group), groups, by)
+
+
+SHUFFLES = 200
+HIGH = 0.95
+
+
+def mutual_information(counts: np.ndarray) -> float:
+    """Of a table of counts (bins x groups), in nats."""
+    joint = counts.astype(float) / counts.sum()
+    alone = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    seen = joint > 0
+    return max(0.0, float((joint[seen] * np.log(joint[seen] / alone[seen])).sum()))
+
+
+def information(
+    parties: Sequence[Party], codes: np.ndarray, groups: int, seed: int, shuffles: int = SHUFFLES
+) -> dict[str, dict[str, float]]:
+    """By column: `mi` with s, and `null` and `null_high`, its mean and 95 % quantile under permuted s."""
+    bins = {name: columns for party in parties for name, columns in party.bins().items()}
+    stacked = np.ascontiguousarray(np.hstack(list(bins.values())).T, dtype=np.float32)  # counts below 2^24
+    cuts = np.cumsum([columns.shape[1] for columns in bins.values()])[:-1]
+
+    def each(s: np.ndarray) -> list[float]:
+        return [mutual_information(c) for c in np.split(stacked @ one_hot(s, groups, np.float32), cuts)]
+
+    rng = stream(seed, "information")
+    null = np.array([each(rng.permutation(codes)) for _ in range(shuffles)])
+    return {
+        name: {"mi": mi, "null": float(column.mean()), "null_high": float(np.quantile(column, HIGH))}
+        for name, mi, column in zip(bins, each(codes), null.T, strict=True)
+    }

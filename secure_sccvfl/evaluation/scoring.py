@@ -1,13 +1,21 @@
-"""The scoring set of one split: the held-out records and their counterfactuals, on which every method is scored."""
+"""Scores of a predictor: utility, counterfactual stability, group gaps; and the quality of counterfactuals.
+
+A flip rate (`fr`) always comes with that of its permutation baseline (`fr_null`): the same model under permuted s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
@@ -15,22 +23,262 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     FIRST,
     Counterfactuals,
+    failed_checks,
     make_counterfactuals,
     shuffled,
 )
-from secure_sccvfl.evaluation.counterfactual_models.validity import failed_checks
-from secure_sccvfl.evaluation.metrics import (
-    Predictor,
-    Scored,
-    base_rate_cut,
-    edit_quality,
-    evaluate,
-    instability,
-    logits_of,
-    stability,
-    with_s_fixed,
-)
+from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, gaps_of
+from secure_sccvfl.models.cvae import mmd
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.training.plain import decisions, log_loss
+
+# From the input space of all parties side by side, in party order, to logits.
+Predictor = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class AwarePredictor:
+    """A predictor that uses s: `of` takes inputs and the group of each record."""
+
+    of: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        raise TypeError("this model uses s: it needs the group of each record")
+
+
+def logits_of(predict: Predictor, inputs: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+    """Logits of these records. Their groups reach a predictor only if it uses them."""
+    if isinstance(predict, AwarePredictor) and codes is not None:
+        return predict.of(inputs, codes)
+    return predict(inputs)
+
+
+def with_s_fixed(edited: Counterfactuals, codes: np.ndarray) -> Counterfactuals:
+    """The same counterfactuals without a change of s itself."""
+    return replace(edited, target=codes[edited.source])
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One number of one method on one seed. judge: the counterfactual model, or None where none is involved."""
+
+    judge: str | None
+    metric: str
+    value: float
+
+
+def flat(scored: Iterable[Scored]) -> dict[str, float]:
+    """Figures by name, as reports have them: the counterfactual model comes last."""
+    return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+
+
+def utility(logits: np.ndarray, label: np.ndarray, task: Task) -> list[Scored]:
+    """Accuracy and log loss, or root-mean-square error as a share of the label's public range.
+
+    Two classes also have the area under the ROC curve and the balanced accuracy, which do not depend on how frequent
+    a class is.
+    """
+    if task == "regression":
+        return [Scored(None, "rmse", float(np.sqrt(log_loss(logits, label, task))))]
+    right = decisions(logits, task) == label
+    scored = [Scored(None, "acc", float(right.mean())), Scored(None, "logloss", log_loss(logits, label, task))]
+    if task == "binary" and 0 < label.sum() < len(label):
+        balanced = (right[label == 1].mean() + right[label == 0].mean()) / 2
+        scored.append(Scored(None, "auc", float(roc_auc_score(label, logits[:, 0]))))
+        scored.append(Scored(None, "bacc", float(balanced)))
+    return scored
+
+
+def base_rate_cut(logits: np.ndarray, label: np.ndarray) -> float:
+    """The logit above which as many training records are decided positive as are positive.
+
+    The threshold of a constant predictor stays 0.
+    """
+    if np.ptp(logits[:, 0]) == 0.0:
+        return 0.0
+    return float(np.quantile(logits[:, 0], 1 - label.mean()))
+
+
+def group_table(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task) -> list[dict[str, float]]:
+    """Per group: rows, accuracy, positive rate, true and false positive rate (binary)."""
+    chosen = decisions(logits, task)
+    table = []
+    for group in np.unique(codes):
+        rows = codes == group
+        entry = {"group": float(group), "rows": float(rows.sum()), "acc": float((chosen == label)[rows].mean())}
+        if task == "binary":
+            entry["positive_rate"] = float(chosen[rows].mean())
+            for name, value in (("tpr", 1), ("fpr", 0)):
+                among = rows & (label == value)
+                entry[DENOMINATORS[name]] = float(among.sum())
+                entry[name] = float(chosen[among].mean()) if among.any() else float("nan")
+        table.append(entry)
+    return table
+
+
+def group_gaps(
+    logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task, min_group: int = MIN_GROUP
+) -> list[Scored]:
+    """Largest pairwise demographic-parity gap and largest pairwise gap of TPR or FPR.
+
+    Rates over fewer than `min_group` records are left out, as under MPC, and so are gaps of fewer than two rates.
+    """
+    if task != "binary":
+        return []
+    table = group_table(logits, label, codes, task)
+    known = {name: [row[name] for row in table if row[below] >= min_group] for name, below in DENOMINATORS.items()}
+    widest = {name: max(rates) - min(rates) for name, rates in known.items() if len(rates) > 1}
+    return [
+        Scored(None, "positive_rate", float(decisions(logits, task).mean())),
+        *(Scored(None, name, value) for name, value in gaps_of(widest).items()),
+    ]
+
+
+def stability(
+    predict: Predictor,
+    inputs: np.ndarray,
+    edited: Counterfactuals,
+    task: Task,
+    name: str,
+    codes: np.ndarray | None = None,
+) -> list[Scored]:
+    """SCG (raw and per spread of the logit) and flip rate under counterfactuals.
+
+    codes: the groups of the records, for a model that uses s. Counterfactuals are then of their target group.
+    """
+    after = logits_of(predict, edited.inputs, edited.target)
+    return _stability(logits_of(predict, inputs, codes), after, edited, task, name)
+
+
+def _stability(logits: np.ndarray, after: np.ndarray, edited: Counterfactuals, task: Task, name: str) -> list[Scored]:
+    before = logits[edited.source]
+    gap = float(np.average(np.abs(after - before).sum(axis=1), weights=edited.weight))
+    spread = float(np.sqrt(logits.var(axis=0).sum()))
+    scored = [Scored(name, "scg", gap), Scored(name, "scg_norm", gap / spread if spread > 1e-9 else 0.0)]
+    if task != "regression":
+        flipped = decisions(before, task) != decisions(after, task)
+        scored.append(Scored(name, "fr", float(np.average(flipped, weights=edited.weight))))
+    return scored
+
+
+def net_flips(
+    logits: np.ndarray,
+    after: np.ndarray,
+    codes: np.ndarray,
+    edited: Counterfactuals,
+    task: Task,
+    min_group: int = MIN_GROUP,
+) -> float | None:
+    """Net flip rate: |P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight.
+
+    It depends on the distribution of counterfactuals alone, not on which records move. With more than two classes it
+    is the total variation between decisions before and after. A pair of fewer than `min_group` records is left out,
+    as under MPC. None for a regression, and if no pair is left. logits, after: of records and of counterfactuals.
+    """
+    if task == "regression":
+        return None
+    before, after = decisions(logits, task)[edited.source], decisions(after, task)
+    origin, total, known = codes[edited.source], 0.0, 0.0
+    for source in np.unique(origin):
+        for target in np.unique(edited.target):
+            rows = (origin == source) & (edited.target == target)
+            if len(np.unique(edited.source[rows])) < max(min_group, 1):
+                continue
+            change = [
+                np.sum(((after == k).astype(float) - (before == k))[rows] * edited.weight[rows])
+                for k in np.union1d(before, after)
+            ]
+            total += float(np.abs(change).sum()) / 2
+            known += float(edited.weight[rows].sum())
+    return total / known if known else None
+
+
+def edit_quality(
+    reference: np.ndarray,
+    reference_codes: np.ndarray,
+    inputs: np.ndarray,
+    codes: np.ndarray,
+    edited: Counterfactuals,
+    columns: np.ndarray,
+) -> dict[str, float]:
+    """Do changed mediators look like the target group? `counterfactual_models` has the thresholds.
+
+    A classifier of s on real mediators scores counterfactuals against their target group. `edit_auc_real` is its AUC
+    on real records, which perfect counterfactuals would reach. The MMD ratio is the distance of counterfactuals to
+    the target group over that of the original records.
+    """
+    if not len(columns):
+        return {}
+    model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
+    classes = list(model.classes_)
+    moved = model.predict_proba(edited.inputs[:, columns])
+    own = model.predict_proba(inputs[:, columns])
+    aucs, base, real = [], [], []
+    for group in np.unique(edited.target):
+        truth = edited.target == group
+        if group not in classes or truth.all():
+            continue
+        at = classes.index(group)
+        aucs.append(roc_auc_score(truth, moved[:, at], sample_weight=edited.weight))
+        base.append(roc_auc_score(truth, own[edited.source, at], sample_weight=edited.weight))
+        if 0 < (codes == group).sum() < len(codes):
+            real.append(roc_auc_score(codes == group, own[:, at]))
+    ratios = []
+    for group in np.unique(edited.target):
+        rows = np.flatnonzero(edited.target == group)[:500]
+        members = np.flatnonzero(codes == group)[:500]
+        if len(rows) < 5 or len(members) < 5:
+            continue
+        a, b, c = (
+            torch.tensor(v[:, columns]) for v in (edited.inputs[rows], inputs[edited.source[rows]], inputs[members])
+        )
+        ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
+    change = np.abs(edited.inputs - inputs[edited.source])[:, columns].sum(axis=1)
+    lists = {"edit_auc": aucs, "edit_auc_unedited": base, "edit_auc_real": real, "edit_mmd_ratio": ratios}
+    means = {name: float(np.mean(values)) if values else float("nan") for name, values in lists.items()}
+    return {**means, "edit_size": float(np.average(change, weights=edited.weight))}
+
+
+def instability(task: Task) -> str:
+    """The metric that the permutation baseline compares: flip rate, or SCG of a regression."""
+    return "scg" if task == "regression" else "fr"
+
+
+def evaluate(
+    predict: Predictor,
+    inputs: np.ndarray,
+    label: np.ndarray,
+    codes: np.ndarray,
+    task: Task,
+    edits: Mapping[str, Counterfactuals],
+    nulls: Mapping[str, Counterfactuals] | None = None,
+    cut: float | None = None,
+) -> list[Scored]:
+    """All columns of the results table for one predictor on the held-out part.
+
+    nulls: counterfactuals under permuted s. cut: the base-rate threshold, for two classes; figures at it end in
+    `_base`.
+    """
+    logits = logits_of(predict, inputs, codes)
+    based = cut is not None and task == "binary"
+    scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
+    if based:
+        scored += [replace(s, metric="acc_base") for s in utility(logits - cut, label, task) if s.metric == "acc"]
+    for end, by_model in (("", edits), ("_null", nulls or {})):
+        for name, edited in by_model.items():
+            after = logits_of(predict, edited.inputs, (with_s_fixed(edited, codes) if end else edited).target)
+            found = _stability(logits, after, edited, task, name)
+            if based:
+                moved = _stability(logits - cut, after - cut, edited, task, name)
+                found += [replace(s, metric="fr_base") for s in moved if s.metric == "fr"]
+            if not end:
+                net = net_flips(logits, after, codes, edited, task)
+                scored += found if net is None else [*found, Scored(name, "net", net)]
+            else:
+                kept = (instability(task), "fr_base")
+                scored += [replace(s, metric=f"{s.metric}{end}") for s in found if s.metric in kept]
+    return scored
+
 
 Rows = tuple[np.ndarray, np.ndarray]
 """Records in input space, and their groups."""
@@ -129,3 +377,45 @@ def fit_counterfactuals(
             for at, attribute in enumerate(data.protected[1:], start=1)
         },
     )
+
+
+RATES = (
+    *("acc", "auc", "bacc", "fr", "net", "positive_rate", "dp_gap", "eo_gap"),
+    *(attack.stem for _, attack in ATTACKS.items()),
+)
+"""Prefixes of metrics that are rates, so at most 1."""
+
+
+def deviation(values: np.ndarray) -> float:
+    """Standard deviation over seeds, as papers print it; 0 for a single seed."""
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
+def half_width(values: np.ndarray) -> float:
+    """Half of the 95 % t-interval of a mean over seeds; 0 for a single seed."""
+    if len(values) < 2:
+        return 0.0
+    return float(stats.t.ppf(0.975, len(values) - 1) * deviation(values) / np.sqrt(len(values)))
+
+
+def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
+    """Mean and 95 % t-interval over seeds of what is not negative. Rates (`bounded`) stay below 1."""
+    mean, half = float(values.mean()), half_width(values)
+    if half == 0.0:
+        return mean, mean, mean
+    high = mean + half
+    return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
+
+
+def signed(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean and 95 % t-interval of differences, which may be negative."""
+    mean, half = float(values.mean()), half_width(values)
+    return mean, mean - half, mean + half
+
+
+def reduction(values: np.ndarray, plain: np.ndarray) -> tuple[float, float, float]:
+    """1 - mean / mean of plain, with the 95 % interval of a ratio paired by seed."""
+    base = max(float(plain.mean()), 1e-12)
+    ratio = float(values.mean()) / base
+    half = half_width(values - ratio * plain) / base
+    return 1 - ratio, 1 - ratio - half, 1 - ratio + half

@@ -13,19 +13,16 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
-from secure_sccvfl.audit.attacks.completion import Completion
-from secure_sccvfl.audit.attacks.inversion import Answers
-from secure_sccvfl.audit.attacks.membership import Membership
-from secure_sccvfl.audit.attacks.properties import Tables
-from secure_sccvfl.audit.attacks.retraining import MOST_RECORDS, TRAININGS, Edits, Retraining
+from secure_sccvfl.audit.attacks.columns import Answers
+from secure_sccvfl.audit.attacks.labels import Completion
+from secure_sccvfl.audit.attacks.training_data import MOST_RECORDS, TRAININGS, Edits, Membership, Retraining, Tables
 from secure_sccvfl.audit.attacks.view import RADII, Columns, TorchLogits, View, WhiteBox
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
-from secure_sccvfl.evaluation.baselines import linear_head
-from secure_sccvfl.evaluation.metrics import Predictor, logits_of
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.methods import Fitted, Prepared, linear_head
+from secure_sccvfl.evaluation.scoring import Predictor, logits_of
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.models.table_generator import shift_direction

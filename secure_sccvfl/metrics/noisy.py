@@ -11,8 +11,6 @@ them. Nobody learns a decision, logit, label or group of a record, or an exact s
 | `error` | a number | its squared error, at most 1 (of the label's public range) |
 | `labels` | several classes | 1 to the cell of its label |
 | `label` | a number | its label and the square of it, at most 1 each: two sums |
-| `right drop_m`, `error drop_m` | all | the same of the head that was trained without mediators and proxies |
-| `cells drop_m` | two classes, `controls = full` | the same |
 | `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
 | `records` | all | 1, where the number of records is secret (`counted`) |
@@ -21,9 +19,8 @@ With hidden alignment a sum is over the records that all parties have: every row
 first.
 
 The majority follows from the cells, or from `labels` or `label`. A permutation baseline (a counterfactual model under
-shuffled s) is one of the models here. Decisions of the model, of the other head and of all copies take one comparison
-together. Net flip rates are not released: gains and losses of each pair of groups would double the noise of flips, or
-add a sum.
+shuffled s) is one of the models here. Decisions of records and of all copies take one comparison together. Net flip
+rates are not released: gains and losses of each pair of groups would double the noise of flips, or add a sum.
 
 Sensitivity. An added record moves a sum by at most 1, and one of the numbers of `cells` or `labels`. A replaced one
 moves a sum by at most 1 too, and two numbers of `cells` or `labels`: it leaves one for another. Both numbers of
@@ -53,8 +50,8 @@ import numpy as np
 import torch
 
 from accounting.events import Sensitivity
-from protocols.alignment.presence import Presence
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.hidden_intersection import MembershipMask
+from protocols.alignment.interface import AlignmentError
 from protocols.operations import noise
 from protocols.records.releases import Release
 from protocols.ring import WIDE_BITS
@@ -62,8 +59,7 @@ from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.batching import Shared, SharedCopies, split, squares
-from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, SharedCopies, split, squares
 from secure_sccvfl.metrics.rates import NULL, RATES, Copies, gaps_of, wilson
 from secure_sccvfl.releases.catalogue import EVALUATION, Facts
 from secure_sccvfl.releases.charging import Charger
@@ -73,36 +69,30 @@ NAME = EVALUATION.charged_as()
 SURE = 3.0
 NORMAL_95 = 1.959964
 LABELS, DECISIONS = 2, 2
-
-
-MAJORITY, DROP_M = "majority", "drop_m"
-BASELINES = (MAJORITY, DROP_M)
-"""Baselines: always the most frequent answer, and the head without mediators and proxies."""
+MAJORITY = "majority"
+"""The baseline that always gives the most frequent answer."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Which sums are opened, in order: public, the same at every party. full: cells of `drop_m` too."""
+    """Which sums are opened, in order: public, the same at every party. majority: also those of that baseline."""
 
     task: Task
     groups: int
     judges: tuple[str, ...]
-    baselines: tuple[str, ...] = ()
+    majority: bool = False
     classes: int = 0
-    full: bool = False
     counted: bool = False
 
     @property
     def widths(self) -> dict[str, int]:
-        dropped = DROP_M in self.baselines
         if self.task == "regression":
-            widths = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
+            widths = {"error": 1, "label": 2 * self.majority}
             widths |= {f"shift {judge}": 1 for judge in self.judges}
         else:
             cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
-            labels = self.classes if self.task == "multiclass" and MAJORITY in self.baselines else 0
-            widths = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
-            widths |= {f"cells {DROP_M}": cells * dropped * self.full}
+            labels = self.classes if self.task == "multiclass" and self.majority else 0
+            widths = {"right": 1, "cells": cells, "labels": labels}
             widths |= {f"flips {judge}": 1 for judge in self.judges}
         widths["records"] = int(self.counted)
         return {name: width for name, width in widths.items() if width}
@@ -122,7 +112,7 @@ class Sums:
         public settings alone, so a plan can state it.
         """
         each = deviation / rows
-        errors = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
+        errors = {"flips": each}
         if self.task == "regression":
             return {"squared error": each, "shift": each}
         if self.task == "binary":
@@ -170,15 +160,14 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: SharedCopies,
-        control: Shared | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> dict[str, np.ndarray]:
-        """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
-        held = None if presence is None else presence.marks(self._session)
+        """The noisy sums of `layout`, at every party."""
+        held = None if membership is None else membership.tensor(self._session)
         if layout.task == "regression":
-            exact_sums = self._regression(layout, logits, label, copies, control, held)
+            exact_sums = self._regression(layout, logits, label, copies, held)
         else:
-            exact_sums = self._classes(layout, logits, label, groups, copies, control, held)
+            exact_sums = self._classes(layout, logits, label, groups, copies, held)
         if held is not None:
             exact_sums["records"] = held.sum()
         exact = crypten.cat([exact_sums[name].reshape(-1) for name in layout.widths])
@@ -195,37 +184,24 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: SharedCopies,
-        control: Shared | None,
         held: Shared | None,
     ) -> dict[str, Shared]:
         secret, rows = self._secret, len(logits)
-        every = [logits, *([] if control is None else [control]), *(edited for edited, _ in copies.values())]
+        every = [logits, *(edited for edited, _ in copies.values())]
         decided = secret.decisions(crypten.cat(every))
         shown, *others = split(decided, [tuple(one.size()) for one in every])
         truth = secret.truth(label, rows, logits.size(1))
-        member = None
-        if layout.task == "binary":
-            member = _kept(held, secret.member(groups, rows, layout.groups))
-        sums = self._of_head("", shown, truth, member, held)
+        member = _kept(held, secret.member(groups, rows, layout.groups)) if layout.task == "binary" else None
+        sums = {"right": _kept(held, secret.agreement(shown, truth)).sum()}
+        if member is not None:
+            size, positive, true, hit = secret.counts_of(member, shown, truth)
+            sums["cells"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
         if "labels" in layout.widths:
             sums["labels"] = _kept(held, truth).sum(0)
-        if control is not None:
-            dropped, *others = others
-            sums |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, held)
         for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
             flipped = 1 - secret.agreement(shown[of.source], after)
             counted = _kept(None if held is None else held[of.source], flipped)
             sums[f"flips {judge}"] = self._weighted(counted, of)
-        return sums
-
-    def _of_head(
-        self, which: str, shown: Shared, truth: Shared, member: Shared | None, held: Shared | None
-    ) -> dict[str, Shared]:
-        """How often a head is right and, by membership of records in groups, its cells; `which` ends their names."""
-        sums = {f"right{which}": _kept(held, self._secret.agreement(shown, truth)).sum()}
-        if member is not None:
-            size, positive, true, hit = self._secret.counts_of(member, shown, truth)
-            sums[f"cells{which}"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
         return sums
 
     def _regression(
@@ -234,17 +210,12 @@ class NoisyEvaluation:
         logits: Shared,
         label: AtHolder,
         copies: SharedCopies,
-        control: Shared | None,
         held: Shared | None,
     ) -> dict[str, Shared]:
         secret, session = self._secret, self._session
         target = secret.target(label, len(logits))
-        heads = crypten.cat([logits, *([] if control is None else [control])], dim=1)
-        off = _kept(held, session.clamp(heads - target, 1.0))
-        error = squares(session, off).sum(0)
-        sums = {"error": error[:1]}
-        if control is not None:
-            sums[f"error {DROP_M}"] = error[1:]
+        off = _kept(held, session.clamp(logits - target, 1.0))
+        sums = {"error": squares(session, off).sum(0)}
         if "label" in layout.widths:
             counted = _kept(held, target)
             sums["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
@@ -330,7 +301,7 @@ def figures_of(
 
     scales: `share_of_copies` of each counterfactual model. deviation: of the noise in every sum. floor: `min_group`.
     rows: of the table; where records are counted under MPC their noisy number takes its place, and intervals allow
-    for its noise. `baselines` has the same figures of the baselines, and `baseline_noise` their noise.
+    for its noise. `baselines` has the same figures of the majority, and `baseline_noise` their noise.
     """
     among = _Among(rows, deviation)
     if layout.counted:
@@ -340,19 +311,16 @@ def figures_of(
                 f"about {max(0, round(among.rows))} test records are common to all parties, and figures need "
                 f"{fewest(deviation, floor)} at this noise: bring more records, or train with align = revealed"
             )
-    rates, groups = _of_model(layout, sums, "", among, floor)
+    rates, groups = _of_model(layout, sums, among, floor)
     for judge, scale in scales.items():
         name, metric = ("shift", "scg") if layout.task == "regression" else ("flips", "fr")
         rates[f"{metric}_{judge}"] = among.share(sums[f"{name} {judge}"][0] * scale * rows, scale * rows)
     figures: dict[str, Any] = {"metrics": _values(rates), "noise": _noise(rates), "groups": groups}
     if layout.counted:
         figures["records"] = round(among.rows)
-    if layout.baselines:
-        others = {MAJORITY: _of_majority(layout, sums, among)} if MAJORITY in layout.baselines else {}
-        if DROP_M in layout.baselines:
-            others[DROP_M] = _of_model(layout, sums, f" {DROP_M}", among, floor)[0]
-        figures["baselines"] = {name: _values(own) for name, own in others.items()}
-        figures["baseline_noise"] = {name: _noise(own) for name, own in others.items()}
+    if layout.majority:
+        rates = _of_majority(layout, sums, among)
+        figures |= {"baselines": {MAJORITY: _values(rates)}, "baseline_noise": {MAJORITY: _noise(rates)}}
     return figures
 
 
@@ -366,15 +334,15 @@ def _noise(rates: Mapping[str, _Rate]) -> dict[str, float]:
 
 
 def _of_model(
-    layout: Sums, sums: Mapping[str, np.ndarray], which: str, among: _Among, floor: int
+    layout: Sums, sums: Mapping[str, np.ndarray], among: _Among, floor: int
 ) -> tuple[dict[str, _Rate], list[dict[str, Any]]]:
-    """Figures of the model, or of another head whose sums end in `which`, and its rates of groups."""
+    """Figures of the model, and its rates of groups."""
     if layout.task == "regression":
-        return {"rmse": among.root(sums[f"error{which}"][0])}, []
-    figures = {"acc": among.share(sums[f"right{which}"][0])}
-    if f"cells{which}" not in sums:
+        return {"rmse": among.root(sums["error"][0])}, []
+    figures = {"acc": among.share(sums["right"][0])}
+    if "cells" not in sums:
         return figures, []
-    cells = sums[f"cells{which}"].reshape(layout.groups, LABELS, DECISIONS)
+    cells = sums["cells"].reshape(layout.groups, LABELS, DECISIONS)
     figures["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
     rates = [_group_rates(table, among.deviation, floor) for table in cells]
     groups = [

@@ -26,8 +26,7 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.batching import Shared
-from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
 from secure_sccvfl.metrics.rates import RATES, wilson
 from secure_sccvfl.releases.catalogue import SLICES, Facts
 

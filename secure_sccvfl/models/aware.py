@@ -22,8 +22,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, plain_columns, public_square, shortened
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.models.minimal_generator import shrunken
-from secure_sccvfl.models.table_generator import mean_encoding
+from secure_sccvfl.models.table_generator import mean_encoding, shrunken
 from secure_sccvfl.policy.roles import Roles
 
 

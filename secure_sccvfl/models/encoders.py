@@ -1,8 +1,7 @@
 """Local encoders: input space to the columns that the head sees. None of these learns from labels.
 
-`plain` is the default (one-hot categories, piecewise-linear numbers). `random` adds random ReLU features and
-`autoencoder` a locally trained bottleneck, behind the same interface. Without a private head each is centred on local
-means.
+Categories are one-hot, numbers piecewise linear. Mode `dp` adds units that it has trained. Without a private head
+columns are centred on local means.
 
 A private head (`releases.mechanisms`) needs rows that depend on nothing but their own record and on what was
 released, and a public bound on their length. So encoders are then centred on public values (`public_centre`), and the
@@ -13,17 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from secure_sccvfl.data.layout import Block, Layout, unit_cuts
-from secure_sccvfl.data.randomness import stream, torch_seed
-
-EncoderKind = Literal["plain", "random", "autoencoder"]
-WIDTH = 16
-"""How many columns the other kinds add."""
 
 
 class Encoder(Protocol):
@@ -144,7 +138,7 @@ class PlainEncoder:
 
 @dataclass(frozen=True)
 class FeatureEncoder:
-    """Plain columns followed by a fixed ReLU layer (random, the bottleneck of an autoencoder, or learned in `dp`).
+    """Plain columns followed by a fixed ReLU layer, which mode `dp` has trained.
 
     radius: rows are scaled to this length if they are longer; infinite without a private head.
     """
@@ -182,26 +176,9 @@ def without(encoder: Encoder, names: Iterable[str], inputs: np.ndarray) -> Encod
     raise TypeError(f"an encoder of kind {type(encoder).__name__} cannot drop features")
 
 
-def reached(layout: Layout, names: Iterable[str], kind: EncoderKind, width: int = WIDTH) -> np.ndarray:
-    """Which columns of an encoder can change when these features change: public, as layout and roles are."""
-    wanted = set(names)
-    plain = np.concatenate([np.full(plain_columns(b), b.feature.name in wanted) for b in layout.blocks])
-    return plain if kind == "plain" else np.concatenate([plain, np.full(width, plain.any())])
-
-
-def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.tensor(base, dtype=torch.float32)
-    down = (torch.randn(x.shape[1], width, generator=generator) / x.shape[1] ** 0.5).requires_grad_()
-    bias = torch.zeros(width, requires_grad=True)
-    up = (torch.randn(width, x.shape[1], generator=generator) / width**0.5).requires_grad_()
-    optimiser = torch.optim.Adam([down, bias, up], lr=0.02)
-    for _ in range(150):
-        optimiser.zero_grad()
-        loss = ((torch.relu(x @ down + bias) @ up - x) ** 2).mean()
-        loss.backward()
-        optimiser.step()
-    return down.detach().double().numpy(), bias.detach().double().numpy()
+def reached(layout: Layout, names: Collection[str]) -> np.ndarray:
+    """Which plain columns can change when these features change: public, as layout and roles are."""
+    return np.concatenate([np.full(plain_columns(b), b.feature.name in names) for b in layout.blocks])
 
 
 def public_encoder(layout: Layout) -> PlainEncoder:
@@ -209,19 +186,6 @@ def public_encoder(layout: Layout) -> PlainEncoder:
     return PlainEncoder(layout, public_centre(layout))
 
 
-def fit_encoder(layout: Layout, inputs: np.ndarray, kind: EncoderKind, seed: int, width: int = WIDTH) -> Encoder:
-    """Party step, local: fit an encoder on its own training rows, without labels and without s."""
-    plain = PlainEncoder(layout, plain_encoding(layout, inputs).mean(axis=0))
-    if kind == "plain":
-        return plain
-    base = plain(inputs)
-    if kind == "random":
-        rng = stream(seed, "encoder", *layout.names)
-        weight, bias = rng.normal(size=(base.shape[1], width)), rng.normal(size=width)
-    elif kind == "autoencoder":
-        weight, bias = _autoencoder(base, width, torch_seed(seed, "encoder", *layout.names))
-    else:
-        raise ValueError(f"unknown encoder {kind!r}; use plain, random or autoencoder")
-    scale = np.maximum(np.maximum(base @ weight + bias, 0.0).std(axis=0), 1e-6)
-    weight, bias = weight / scale, bias / scale
-    return FeatureEncoder(plain, weight, bias, np.maximum(base @ weight + bias, 0.0).mean(axis=0))
+def fit_encoder(layout: Layout, inputs: np.ndarray) -> PlainEncoder:
+    """Party step, local: the plain encoder around the means of its own training rows; it sees no label and no s."""
+    return PlainEncoder(layout, plain_encoding(layout, inputs).mean(axis=0))

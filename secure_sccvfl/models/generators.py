@@ -83,9 +83,9 @@ class Material:
 GENERATORS: Registry[Callable[[Material, GeneratorConfig, int], Generator]] = Registry(
     "generator",
     {
-        "minimal": "secure_sccvfl.models.minimal_generator:MinimalGenerator",
-        "moments": "secure_sccvfl.research.paper.moments_generator:MomentsGenerator",
-        "masked": "secure_sccvfl.research.paper.masked_generator:fit_masked_generator",
+        "minimal": "secure_sccvfl.models.table_generator:MinimalGenerator",
+        "moments": "secure_sccvfl.research.paper.generators:MomentsGenerator",
+        "masked": "secure_sccvfl.research.paper.generators:fit_masked_generator",
     },
 )
 """By name: from a party's material, the settings and a seed to its generator."""

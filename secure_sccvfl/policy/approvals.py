@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from protocols.records.private import private
-from secure_sccvfl.policy.card import Approval, PolicyCard, as_date
-from secure_sccvfl.policy.entries import OWNERS
+from secure_sccvfl.policy.card import OWNERS, Approval, PolicyCard, as_date
 from secure_sccvfl.policy.roles import PolicyError
 
 PURPOSE = b"sccvfl approval of a policy card\n"

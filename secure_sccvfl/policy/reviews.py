@@ -1,4 +1,4 @@
-"""Reviews of a card: the answer to an appeal, or one that is due, with what discovery finds now and found before.
+"""Reviews of a card: answers to an appeal, or due by date, with what discovery proposes now and proposed before.
 
 A review looks at the evidence and at the entry of the feature dictionary, and at what discovery proposes on new
 records if it was run again. It may change a role, the evidence and the entry. What changed is in its event, and makes
@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, as_date
-from secure_sccvfl.policy.entries import DISCOVERY, Evidence, entry_of
+from secure_sccvfl.policy.card import DISCOVERY, REVIEW_DAYS, Evidence, PolicyCard, as_date, entry_of
 from secure_sccvfl.policy.roles import PolicyError, Role
 
 Because = Literal["regular", "shift", "schema", "policy", "appeal"]
@@ -21,7 +20,7 @@ Because = Literal["regular", "shift", "schema", "policy", "appeal"]
 
 
 @dataclass(frozen=True)
-class Found:
+class Proposals:
     """What a later run of discovery proposes: by column its role, score and confidence; and where it was run."""
 
     proposed: Mapping[str, str]
@@ -30,7 +29,7 @@ class Found:
     about: str
 
     @classmethod
-    def of(cls, result: Mapping[str, Any], place: str) -> Found:
+    def of(cls, result: Mapping[str, Any], place: str) -> Proposals:
         """From the result of the job `discovery`."""
         try:
             spent = result["privacy"]
@@ -48,7 +47,7 @@ class Found:
 class Review:
     """What a review decided. `feature`: the column whose role, evidence or entry changes, if one does.
 
-    `entry`: new texts of its dictionary entry. `found`: what discovery proposes now, if it was run again.
+    `entry`: new texts of its dictionary entry. `proposals`: what discovery proposes now, if it was run again.
     """
 
     date: str
@@ -61,7 +60,7 @@ class Review:
     evidence: tuple[Evidence, ...] = ()
     entry: Mapping[str, str] = field(default_factory=dict)
     due: str = ""
-    found: Found | None = None
+    proposals: Proposals | None = None
 
     def __post_init__(self) -> None:
         if self.because not in get_args(Because):
@@ -72,10 +71,6 @@ class Review:
             raise PolicyError('a changed role needs evidence (--evidence "KIND: text")')
         if (self.role is not None or self.evidence or self.entry) and not (self.feature or self.appeal):
             raise PolicyError("name the column whose role, evidence or entry changes (--feature)")
-
-    def with_found(self, found: Found) -> Review:
-        """The same review after discovery was run again."""
-        return replace(self, found=found)
 
 
 def reviewed(card: PolicyCard, review: Review) -> PolicyCard:
@@ -89,9 +84,9 @@ def reviewed(card: PolicyCard, review: Review) -> PolicyCard:
         more |= log
     if review.appeal:
         more = {"answers": review.appeal, **more}
-    if review.found is not None:
-        more |= {"discovery": review.found.about, "deltas": deltas(card, review.found)}
-        changed = _with_found(changed, review.found)
+    if review.proposals is not None:
+        more |= {"discovery": review.proposals.about, "deltas": deltas(card, review.proposals)}
+        changed = _with_proposals(changed, review.proposals)
     elif review.because in ("regular", "shift", "schema"):
         more["discovery"] = "not run again"
     if changed.digest() != card.digest():
@@ -136,27 +131,34 @@ def _decided(card: PolicyCard, feature: str, review: Review) -> tuple[PolicyCard
     return replace(card, decisions={**card.decisions, feature: new}, dictionary=dictionary), log
 
 
-def deltas(card: PolicyCard, found: Found) -> dict[str, dict[str, Any]]:
+def deltas(card: PolicyCard, proposals: Proposals) -> dict[str, dict[str, Any]]:
     """Columns whose proposed role changed, or which are new or gone, with scores before and after.
 
     A column without a proposal on the card counts from its role there.
     """
     changes: dict[str, dict[str, Any]] = {}
-    for name in sorted({*card.decisions, *found.proposed}):
+    for name in sorted({*card.decisions, *proposals.proposed}):
         old = card.decisions.get(name)
-        before, after = (old.proposed or old.role) if old is not None else None, found.proposed.get(name)
+        before, after = (old.proposed or old.role) if old is not None else None, proposals.proposed.get(name)
         if before != after:
             score = None if old is None else old.score
-            changes[name] = {"proposed": [before, after], "score": [score, found.scores.get(name)]}
+            changes[name] = {"proposed": [before, after], "score": [score, proposals.scores.get(name)]}
     return changes
 
 
-def _with_found(card: PolicyCard, found: Found) -> PolicyCard:
+def _with_proposals(card: PolicyCard, proposals: Proposals) -> PolicyCard:
     """The card with the proposals of the last discovery, next to roles that stay as people decided them."""
     decisions = dict(card.decisions)
-    for name in decisions.keys() & found.proposed.keys():
-        d, proposed, sure, score = decisions[name], found.proposed[name], found.confidence[name], found.scores[name]
-        text = f"discovery proposes {proposed} with confidence {100 * sure:.1f} %; score {score:.3f}; {found.about}"
+    for name in decisions.keys() & proposals.proposed.keys():
+        d, proposed, sure, score = (
+            decisions[name],
+            proposals.proposed[name],
+            proposals.confidence[name],
+            proposals.scores[name],
+        )
+        text = (
+            f"discovery proposes {proposed} with confidence {100 * sure:.1f} %; score {score:.3f}; {proposals.about}"
+        )
         evidence = (*d.by_people, Evidence(text, DISCOVERY))
         decisions[name] = replace(d, evidence=evidence, proposed=proposed, confidence=sure, score=score)
     return replace(card, decisions=decisions)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal
 
-from protocols.alignment.seam import COMMON, EQUAL, SIZES, UNION
+from protocols.alignment.interface import COMMON, EQUAL, SIZES, UNION
 from protocols.records.releases import ANY, Release
 
 Receivers = Literal["all", "owner", "receiver"]
@@ -51,8 +51,6 @@ class Facts:
     gain: bool = False
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
-    leak: bool = False
-    controls: str = "none"
     tables: str = ""
     align: str = "exact"
     private_model: bool = False
@@ -92,6 +90,30 @@ def once(facts: Facts) -> int:
     return 1
 
 
+_ABOUT: Mapping[Stage, str] = {
+    "alignment": "all records: which parties hold them",
+    "discovery": "training records: s and the columns of the owner",
+    "inputs": "nobody: the public description",
+    "edits": "training records: s and the columns of the owner",
+    "head": "training records: x, label and s",
+    "validation": "validation records: x, label and s",
+    "split": "training records: x, label and s",
+    "dp": "training records: label, x of P",
+    "evaluation": "test records: x, label and s",
+    "exact evaluation": "test records: x, label and s",
+    "prediction": "new records: columns of all parties",
+}
+_RECEIVER: Mapping[Receivers, str] = {"all": "all parties", "owner": "party P", "receiver": "the receiver"}
+_EPSILON: Mapping[Basis, str] = {
+    "charged": "training ledger",
+    "follows": "no further cost: computed from {}",
+    "public": "none needed: public",
+    "exact": "none: for public data, or if all parties agree before training",
+    "uncharged": "none",
+    "asked": "none: one answer for each person and model, counted",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One kind of value that leaves the computation.
@@ -123,12 +145,24 @@ class Kind:
     times: Callable[[Facts], int] = once
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "about", self.about or _ABOUT[self.stage])
         if self.basis == "charged" and self.charge is None:
             object.__setattr__(self, "charge", self.title.removesuffix(" for party P"))
         if (self.basis == "charged") != bool(self.charge) or (self.basis == "charged") != bool(self.canary):
             raise ValueError(f"{self.title}: a charged release, and no other, has a charge and a canary")
         if (self.basis == "follows") != bool(self.follows):
             raise ValueError(f"{self.title}: a release that follows from others, and no other, names them")
+
+    @property
+    def receiver(self) -> str:
+        return _RECEIVER[self.to]
+
+    @property
+    def epsilon(self) -> str:
+        """What it costs, in words."""
+        if self.basis == "charged" and self.stage == "evaluation":
+            return "evaluation ledger"
+        return _EPSILON[self.basis].format(", ".join(self.follows))
 
     @property
     def name(self) -> str:
@@ -220,11 +254,6 @@ def _announced(facts: Facts) -> int:
 def _projected(facts: Facts) -> int:
     """How often scores are computed under MPC."""
     return _sketches(facts) if facts.score == "hsic" else 0
-
-
-def _compared(facts: Facts) -> bool:
-    """Whether a model without mediators and proxies is trained for comparison."""
-    return facts.evaluation == "noisy" and facts.controls != "none" and not facts.private_model
 
 
 ALIGNMENT = Kind(
@@ -348,7 +377,7 @@ SCORES = _announcement(
     title="scores",
     shape=("features",),
     what="how much each column follows the group",
-    why="with `score = stable`, `gap` or `paper`: announced by the owner, from the noisy counts. With `rule = "
+    why="with `score = stable` or `paper`: announced by the owner, from the noisy counts. With `rule = "
     "tri-partition`: HSIC and probability gap of the table, one after the other",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) * _announced(facts),
@@ -420,18 +449,6 @@ FEATURES = Kind(
     what="how many columns each party has",
     purpose="announced: features of each party, by the public dictionary",
     why="by the public dictionary",
-)
-LEFT_OUT = Kind(
-    title="left out",
-    stage="edits",
-    basis="follows",
-    what="which encoded columns are of mediators and proxies",
-    purpose="announced: 1 for each encoded column that the comparison without mediators leaves out; follows from "
-    "the roles",
-    about="nobody: the public roles",
-    why="with noisy evaluation and a model that is not private; follows from the roles and the public dictionary",
-    follows=("hsic", "scores"),
-    times=lambda facts: int(_compared(facts)),
 )
 MOVED_FIXED = Kind(
     title="moved-fixed",
@@ -536,7 +553,7 @@ VALIDATION_SUMMARY = _exact(
     what="loss, gap and spread for each weight",
     purpose="not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of "
     "flips under own edits of the validation part, for each lambda",
-    why="only with `evaluation = exact`; the flip rate is 0 without a `flip_target`",
+    why="only with `evaluation = exact`; the last number, a flip rate of earlier versions, is 0",
     times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > facts.private_model),
 )
 TEMPERATURE_CHOICE = _exact(
@@ -547,19 +564,6 @@ TEMPERATURE_CHOICE = _exact(
     why="only with `evaluation = exact`: which of 25 temperatures calibrates best, as 24 bits: does the validation "
     "loss rise from each to the next; not with `private_model`",
     times=lambda facts: int(facts.evaluation == "exact" and not facts.private_model),
-)
-LEAK = _exact(
-    title="leak",
-    shape=("4",),
-    what="how well the group can be guessed from what is shared",
-    purpose="not private: share of validation records whose group a linear adversary recovers from the "
-    "representations, as a mean over groups and over records; share of the largest group; how many groups were "
-    "counted",
-    about="validation records: s; training records: s",
-    why="only with `evaluation = exact`, once for each protected attribute: an adversary fitted under MPC recovers "
-    "s from the encodings of all parties; over the groups with `min_group` records. By default only on data that "
-    "may be pooled (`leak = true` asks for it on others)",
-    times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
 )
 EVALUATION = Kind(
     title="evaluation",
@@ -668,63 +672,11 @@ NOISY_GRADIENT = Kind(
 CATALOGUE: tuple[Kind, ...] = (
     *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, SKETCH, PRESENT, RESIDUALS, RISK_GAINS),
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
-    *(REDRAWN_P_VALUES, COLUMNS, FEATURES, LEFT_OUT, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
-    *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, LEAK, EVALUATION, EXACT_EVALUATION, SLICES),
+    *(REDRAWN_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
+    *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION, SLICES),
     *(PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
 )
 """Every kind, in the order of plans."""
-
-_ABOUT: Mapping[Stage, str] = {
-    "alignment": "all records: which parties hold them",
-    "discovery": "training records: s and the columns of the owner",
-    "inputs": "nobody: the public description",
-    "edits": "training records: s and the columns of the owner",
-    "head": "training records: x, label and s",
-    "validation": "validation records: x, label and s",
-    "split": "training records: x, label and s",
-    "dp": "training records: label, x of P",
-    "evaluation": "test records: x, label and s",
-    "exact evaluation": "test records: x, label and s",
-    "prediction": "new records: columns of all parties",
-}
-_RECEIVER: Mapping[Receivers, str] = {"all": "all parties", "owner": "party P", "receiver": "the receiver"}
-_EPSILON: Mapping[Basis, str] = {
-    "charged": "training ledger",
-    "follows": "no further cost: computed from {}",
-    "public": "none needed: public",
-    "exact": "none: for public data, or if all parties agree before training",
-    "uncharged": "none",
-    "asked": "none: one answer for each person and model, counted",
-}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table of releases in docs/releases.md."""
-
-    name: str
-    what: str
-    receiver: str
-    about: str
-    epsilon: str
-    why: str
-    canary: str
-
-
-def rows() -> list[Row]:
-    """The table of releases, one row for each kind. canary: "" for a kind that is not charged."""
-    return [
-        Row(
-            kind.title,
-            kind.what,
-            _RECEIVER[kind.to],
-            kind.about or _ABOUT[kind.stage],
-            "evaluation ledger" if kind is EVALUATION else _EPSILON[kind.basis].format(", ".join(kind.follows)),
-            kind.why,
-            kind.canary,
-        )
-        for kind in CATALOGUE
-    ]
 
 
 def plan_of(facts: Facts, *stages: Stage) -> list[Release]:

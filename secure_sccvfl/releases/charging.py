@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError, Quote
-from accounting.calibration import check_target
+from accounting.calibration import HeadBudget, check_target
 from accounting.events import Event, Mechanism, Sensitivity
 from accounting.ledger import LedgerError, LedgerFull, comparable
-from accounting.objective import HeadBudget
 from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation

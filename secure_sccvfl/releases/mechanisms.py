@@ -62,14 +62,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from accounting.accountant import FINE
-from accounting.calibration import Coarse, Sampled
+from accounting.calibration import Coarse, HeadBudget, HeadShape, Sampled, split_budget
 from accounting.events import Event, Mechanism, Sensitivity
-from accounting.objective import HeadBudget, Shape, split_budget
 from protocols.errors import RangeError
 from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
@@ -96,7 +96,6 @@ are divided by its root, and rows that s selects are rounded twice: 2^-17 + 3 x 
 MEAN_RIDGE = 5e-3
 """The least ridge over the number of records, as without a private head. It keeps the noise small that covers finite
 precision."""
-LEAST_RIDGE = 2.8
 SHARE, CARD_SHARE = 0.6, 0.75
 """The head's share of the budget, in squared inverse noise; the rest is for the tables. The second where a card
 decides every column: fewer tables are released, and no role rests on them."""
@@ -195,20 +194,13 @@ def released_root(mean: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class HeadPlan:
+class HeadPlan(HeadShape):
     """The public facts that the privacy cost of a run's heads follows from.
 
-    radius: longest row, with the bias. columns: with the bias. heads: how many logits are trained, each with its own
-    noise. share: of the budget. tolerance: on the length of the mean gradient at a finished head. gram: the Gram
-    matrix is released too, with the noise multiplier of a table.
+    share: of the budget. tolerance: on the length of the mean gradient at a finished head. gram: the Gram matrix is
+    released too, with the noise multiplier of a table.
     """
 
-    radius: float
-    columns: int
-    heads: int
-    mechanism: Mechanism
-    slope: float
-    bend: float
     share: float = SHARE
     tolerance: float = TOLERANCE
     gram: bool = False
@@ -242,24 +234,13 @@ class HeadPlan:
         return split_budget(
             epsilon,
             delta,
+            self,
             releases=releases + self.gram,
             coarse=coarse,
             sampled=sampled,
-            heads=self.heads,
-            radius=self.radius,
-            columns=self.columns,
-            slope=self.slope,
-            bend=self.bend,
-            mechanism=self.mechanism,
-            least_ridge=LEAST_RIDGE,
             share=self.share,
             spent=spent,
         )
-
-    def with_noise(self, budget: HeadBudget, multiplier: float) -> HeadBudget:
-        """The same split at another noise of the heads; ridge and curvature follow from this plan."""
-        shape = (self.mechanism, self.heads, self.radius, self.columns, self.slope, self.bend, LEAST_RIDGE)
-        return Shape(*shape).with_noise(budget, multiplier)
 
 
 @dataclass(frozen=True)
@@ -311,30 +292,17 @@ class PricedHead:
 
 
 def price_head(
-    plan: HeadPlan, budget: HeadBudget, count: int, kind: NoiseKind, parties: int, records: str, name: str = ""
+    plan: HeadPlan, budget: HeadBudget, count: int, kind: NoiseKind, parties: int, records: str
 ) -> PricedHead:
-    """The events and the noise of heads on `count` records (a public number). `name`: of a further training."""
+    """The events and the noise of heads on `count` records (a public number)."""
     ridge = max(budget.ridge, MEAN_RIDGE * count)
-    error = 2 * plan.tolerance * count / ridge
     maker = noise_of_model(kind)
     hidden, left = noise.hidden_copies(maker, parties), noise.copies_against_dealer(maker, parties)
-
-    def event(name: str, moved: float, multiplier: float, mechanism: Mechanism, curvature: float) -> Event:
-        return Event(
-            name,
-            moved,
-            multiplier * moved,
-            records,
-            count=plan.heads,
-            mechanism=mechanism,
-            copies=hidden,
-            dealer_copies=left,
-            curvature=curvature,
-        )
-
+    event = partial(Event, records=records, count=plan.heads, copies=hidden, dealer_copies=left)
+    moved, error = 2 * plan.slope * plan.radius, 2 * plan.tolerance * count / ridge
     bent = budget.curvature * budget.ridge / ridge
-    moved = 2 * plan.slope * plan.radius
-    objective = event(name or HEAD.charged_as(), moved, budget.head_multiplier, plan.mechanism, bent)
-    output = event(HEAD_OUTPUT.charged_as(), error, budget.output_multiplier, "gaussian", 0.0)
+    sigma, output_sigma = budget.head_multiplier * moved, budget.output_multiplier * error
+    objective = event(HEAD.charged_as(), moved, sigma, mechanism=plan.mechanism, curvature=bent)
+    output = event(HEAD_OUTPUT.charged_as(), error, output_sigma)
     drawn = HeadNoise(objective.sigma, ridge, output.sigma, plan.radius, maker, tolerance=plan.tolerance)
     return PricedHead(objective, output, drawn)

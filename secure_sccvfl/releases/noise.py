@@ -12,14 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from accounting.budget import Budget
-from accounting.calibration import check_target, noise_multiplier
+from accounting.calibration import HeadBudget, check_target, noise_multiplier
 from accounting.events import Event, Mechanism, Sensitivity
-from accounting.objective import HeadBudget
-from accounting.paper import scaled_sensitivity
 from accounting.records import RecordSet
 from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
-from protocols.steps.clipping import scaled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.releases.mechanisms import (
     GramNoise,
@@ -108,16 +105,10 @@ class Noise(Protocol):
 
 @dataclass
 class GaussianNoise:
-    """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the budget.
-
-    mechanism "paper": every table is scaled to norm `scale` first, as in the paper, and the noise is calibrated to
-    the sensitivity that remains. The budget is the same and correctly priced; for comparison.
-    """
+    """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the budget."""
 
     plan: SpendingPlan
     seed: int
-    mechanism: Mechanism = "gaussian"
-    scale: float = 1.0
     charges: list[SimulatedCharge] = field(default_factory=list)
     account: Budget = field(init=False, repr=False)
 
@@ -134,12 +125,10 @@ class GaussianNoise:
     def release(
         self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
     ) -> dict[str, np.ndarray]:
-        scaled_before = mechanism == "paper"
-        exact = sums if scaled_before else {k: self._scaled(v) for k, v in sums.items()}
-        event = self._event(name, sensitivity, scaled_before)
+        event = self._event(name, sensitivity, mechanism)
         self._charge(event)
         deviation = noise.deviation(self.plan.noise, event.sigma, self.plan.parties)
-        return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
+        return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in sums.items()}
 
     def charge_gram(self, moved: Sensitivity) -> GramNoise:
         """Charge the Gram matrix of counterfactual changes; the plaintext engine draws its noise from the seed."""
@@ -166,20 +155,9 @@ class GaussianNoise:
         quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
         self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
 
-    def _event(self, name: str, sensitivity: Sensitivity, scaled_before: bool = False) -> Event:
-        if self.mechanism == "paper" and not scaled_before:
-            shorter = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
-            sensitivity = replace(shorter, unit=0.0)  # scaled tables are not on a grid
+    def _event(self, name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian") -> Event:
         level, number = self.plan.level, len(self.charges)
-        mechanism: Mechanism = "paper" if scaled_before else self.mechanism
         return noised_event(name, sensitivity, level, SIMULATION.digest, number, mechanism=mechanism)
-
-    def _scaled(self, table: np.ndarray) -> np.ndarray:
-        if self.mechanism != "paper":
-            return table
-        if (table < 0).any() or (table != np.round(table)).any():
-            raise ValueError("the paper's mechanism is for tables of counts")
-        return scaled(table, self.scale)
 
 
 class NoNoise:

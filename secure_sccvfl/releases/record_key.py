@@ -127,32 +127,32 @@ def record_key(session: Session, folder: Path, rule: IdRule) -> RecordKey:
     rule: how the description of this session makes ids. All refuse if a key was used with another one.
     """
     path = folder / NAME
-    known = _read(path)
+    key = _read(path)
     used = any((folder / SETS).glob("*")) or any(folder.glob(PREDICTION_LOGS))
-    own = (LOST if used else NONE) if known is None else (USED if used else UNUSED)
-    if own == USED and known is not None and known.rule not in (None, rule):
-        own = OTHERWISE
-    states = session.tell_all("key of records", own)
+    state_here = (LOST if used else NONE) if key is None else (USED if used else UNUSED)
+    if state_here == USED and key is not None and key.rule not in (None, rule):
+        state_here = OTHERWISE
+    states = session.tell_all("key of records", state_here)
     lacking = [rank for rank, state in enumerate(states) if state in (NONE, LOST)]
     if lacking and not {USED, LOST, OTHERWISE} & set(states):
-        return _make(session, path, rule, new=own == NONE)
-    if lacking or known is None:
+        return _make(session, path, rule, new=state_here == NONE)
+    if lacking or key is None:
         raise ProtocolError(
             f"party {lacking[0]} has no {NAME} beside its ledger, which the parties have spent under: bring it back "
             "(another party's is the same)"
         )
     if OTHERWISE in states:
-        bound = "" if known.rule is None else f", which were made of {known.rule.words}"
+        bound = "" if key.rule is None else f", which were made of {key.rule.words}"
         raise ProtocolError(
             f"the description makes ids of {rule.words}, and the ledger of party {states.index(OTHERWISE)} knows "
             f"records by other ids{bound}: under another rule what they have spent would be forgotten; use that rule"
         )
-    if len(set(session.swap_bytes("check of the key of records", known.check))) > 1:
+    if len(set(session.swap_bytes("check of the key of records", key.check))) > 1:
         raise ProtocolError(f"the parties' {NAME} differ: bring back the one that their ledgers were written with")
-    if known.rule != rule:
-        known = known.bound(rule)
-        _write(path, known, new=False)
-    return known
+    if key.rule != rule:
+        key = key.bound(rule)
+        _write(path, key, new=False)
+    return key
 
 
 def _read(path: Path) -> RecordKey | None:

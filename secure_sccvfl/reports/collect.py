@@ -1,26 +1,54 @@
-"""Collects the report of a run from the files that the parties here wrote: all of them, or one."""
+"""Collects the report of a run from the files that the parties here wrote: all of them, or one.
+
+The privacy report of a run: what was released about its records, what it cost, and what is left.
+
+The parties' ledgers must have the same lines, but for the records in them where each charges its own. Noisy figures
+of test records have their own ledger, and so their own report.
+
+Writes what follows from a finished run: report.json, the privacy report, the policy card, the page, and the seal.
+
+All of it follows from the files that the parties' jobs wrote, so it can be made again elsewhere and compared.
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from accounting.account import read_account
-from accounting.accountant import LossDistributionAccountant, epsilon_of
+from accounting.accountant import epsilon_of, tight_epsilon
+from accounting.budget import read_account
 from accounting.charts import percent
-from accounting.ledger import FileSets, read_ledger
+from accounting.ledger import Entry, LedgerError, comparable, read_ledger
+from accounting.report import Notes, build_report, write_report
+from protocols.config import ConfigError
 from protocols.records.chain import read_chain
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import SKETCH
-from secure_sccvfl.releases.ledgers import LEDGER
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.figures import check_warnings, interval
-from secure_sccvfl.reports.folders import EVALUATE, PREDICT, RunFolder, in_order, logs_in
-from secure_sccvfl.reports.results import Cost, Release, Report, decode, encode
-from secure_sccvfl.runs.audit_log import read_audit, sessions_of
+from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in, own_heads
+from secure_sccvfl.reports.page import write_page
+from secure_sccvfl.reports.policy_card import card_of_run, write_card
+from secure_sccvfl.reports.results import (
+    REPORT,
+    Cost,
+    Refresh,
+    Release,
+    Report,
+    decode,
+    encode,
+    known_fields,
+    read,
+    write,
+)
+from secure_sccvfl.reports.run_log import seal
+from secure_sccvfl.runs.files import read_audit, sessions_of
 from secure_sccvfl.training.modes import MODES
 
 APPROVALS = "approvals.json"
@@ -34,17 +62,9 @@ def release_table(logs: Iterable[Path]) -> list[Release]:
     table: dict[str, Release] = {}
     for entry in (entry for log in logs for entry in read_chain(log)):
         name = entry["release"]
-        table.setdefault(name, decode(Release, {**entry, "name": name, "times": 0}))
+        table.setdefault(name, decode(Release, known_fields(Release, {**entry, "name": name, "times": 0})))
         table[name] = replace(table[name], times=table[name].times + 1)
     return list(table.values())
-
-
-def tight_epsilon(ledger: Path, delta: float) -> float:
-    """Epsilon by privacy loss distributions of the record that has spent most, from a party's ledger."""
-    accountant = LossDistributionAccountant()
-    for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():
-        accountant.compose(event)
-    return accountant.epsilon(delta)
 
 
 def refreshes_of(part: Path) -> list[dict[str, Any]]:
@@ -52,7 +72,7 @@ def refreshes_of(part: Path) -> list[dict[str, Any]]:
 
     From the logs of one party. Tables that an earlier run had paid for have no epsilon here.
     """
-    account = read_account(read_ledger(part / LEDGER)[0], FileSets.beside(part / LEDGER))
+    account = read_account(part / LEDGER)
     runs = sessions_of(part)
     charged = {c.event.name: n for n, c in enumerate(account.charges, 1) if c.key.partition(" ")[0] in runs}
     entries = [entry for log in in_order(part, "audit") for entry in read_audit(log) if entry["event"] == "roles"]
@@ -61,14 +81,17 @@ def refreshes_of(part: Path) -> list[dict[str, Any]]:
     for number, entry in sorted(last.items()):
         position = charged.get(SKETCH.charged_as(number))
         epsilon = None if position is None else account.until(position).most(epsilon_of)
-        refreshes.append({**entry, "epsilon": epsilon})
+        refreshes.append(known_fields(Refresh, {**entry, "epsilon": epsilon}))
     return refreshes
 
 
-def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any = None) -> Report:
+def build(
+    folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any = None, *, strict: bool = True
+) -> Report:
     """The report of a finished run, from the folders of all parties or of one.
 
     pooled: by the names in `POOLED`, as JSON data. data: the description, for runs of versions that did not keep it.
+    strict: refuse a nested field that the tree of `results` does not have; runs of other versions may have such.
     """
     pooled = pooled or {}
     trained = folder.result()
@@ -81,12 +104,13 @@ def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any 
     cost = {**trained["cost"], **evaluated.get("cost", {})}
     total = {key: sum(phase[key] for phase in cost.values()) for key in Cost.__dataclass_fields__}
     rows = {**trained["rows"], **({"test": evaluated["records"]} if "records" in evaluated else {})}
-    epsilon = tight_epsilon(folder.part() / LEDGER, trained["privacy"]["delta"])
-    released = ("evaluation", "metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
+    epsilon = tight_epsilon(read_account(folder.part() / LEDGER).dearest(), trained["privacy"]["delta"])
+    released = ("metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
     report = {
         **{"data": data, "tables": None},
         **trained,
         **{name: evaluated[name] for name in released if name in evaluated},
+        "evaluation": without_charge(evaluated.get("evaluation")),
         **pooled,
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
@@ -102,8 +126,13 @@ def build(folder: RunFolder, pooled: Mapping[str, Any] | None = None, data: Any 
     }
     if folder.host is not None:
         report |= {"host": folder.host, "approvals": _approvals(folder.run)}
-    tree = decode(Report, report)
+    tree = decode(Report, known_fields(Report, report), strict=strict)
     return replace(tree, warnings=tuple(find_warnings(tree)))
+
+
+def without_charge(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """How test figures were released, without the name of the charge, which the ledger has."""
+    return None if evaluation is None else {k: v for k, v in evaluation.items() if k != "charged"}
 
 
 def _approvals(run: Path) -> list[dict[str, Any]]:
@@ -190,3 +219,118 @@ def _accuracy_warnings(report: Report) -> Iterator[str]:
         fairer = name == "drop_m" and all(other.get(g, 1.0) < metrics.get(g, 0.0) for g in ("dp_gap", "eo_gap"))
         more = " It also has smaller gaps between groups." if fairer else ""
         yield f"No more accurate than {what} ({text}). {so}{more}"
+
+
+BUDGET, EVALUATION_BUDGET = "privacy_budget", "evaluation_budget"
+
+
+@dataclass(frozen=True)
+class BudgetReport:
+    """What the ledgers of one kind say. `name`: of the files that say it."""
+
+    name: str
+    report: dict[str, Any]
+    vouched: bool
+    """Whether every ledger has its head, so that lines cut off its end would be noticed."""
+
+    @property
+    def sound(self) -> bool:
+        """The accountants agree."""
+        return bool(self.report["accountants_agree"])
+
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """NAME.json, .md and .html in this folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return tuple(write_report(folder, self.report, self.name))
+
+
+def budget_reports(run: Path) -> Iterator[BudgetReport]:
+    """The reports of a run's folder, or of one ledger. Nothing is written.
+
+    The first is about the training records, the second about the test records if there is one. LedgerError if a
+    ledger is damaged or two of them differ.
+    """
+    if run.is_file():
+        yield _report([run], None, EVALUATION_BUDGET if run.name == EVALUATIONS else BUDGET)
+        return
+    folder, results = RunFolder.of(run), read(run) if (run / REPORT).is_file() else None
+    ledgers = [run / TRAIN / LEDGER] if folder.host is not None else sorted(run.glob(f"party-*/{LEDGER}"))
+    if not ledgers:
+        raise ConfigError(f"{run}: neither a ledger nor a folder with party-K/{LEDGER}")
+    yield _report(ledgers, results, BUDGET)
+    evaluations = (
+        [run / EVALUATE / EVALUATIONS] if folder.host is not None else run.glob(f"evaluation/party-*/{EVALUATIONS}")
+    )
+    if existing := sorted(path for path in evaluations if path.exists()):
+        yield _report(existing, results, EVALUATION_BUDGET)
+
+
+def _report(ledgers: list[Path], run: Report | None, name: str) -> BudgetReport:
+    """The parties' ledgers of one kind, which must agree: the report is that of the first."""
+    # With hidden alignment each party charged its own records, since nobody knows which all of them have.
+    entries, vouched = _agreed(ledgers, run is not None and run.align == "hidden")
+    account = read_account(ledgers[0])
+    report = build_report(account, None if run is None else notes_of(run), held_out=name == EVALUATION_BUDGET)
+    report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
+    return BudgetReport(name, report, vouched)
+
+
+def _agreed(ledgers: list[Path], own_records: bool) -> tuple[list[Entry], bool]:
+    """The lines that all ledgers have, and whether all have a head; LedgerError says where two differ."""
+    read = {path: read_ledger(path) for path in ledgers}
+    first, (entries, _) = next(iter(read.items()))
+    wanted = comparable(entries, own_records=own_records)
+    for path, (lines, _) in read.items():
+        other = comparable(lines, own_records=own_records)
+        if other != wanted:
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(wanted, other, strict=False)))
+            raise LedgerError(
+                f"{first.parent.name} ({len(entries)} lines) and {path.parent.name} ({len(other)} lines) differ from "
+                f"line {same + 1} on; a party missed a charge or its ledger was set back: trust the longer one"
+            )
+    return entries, all(vouched for _, vouched in read.values())
+
+
+def notes_of(report: Report) -> Notes:
+    """What a run says about its noise and its uncharged releases."""
+    return Notes(report.privacy.noise, tuple({"name": u.name, "purpose": u.purpose} for u in report.uncharged))
+
+
+def write_results(run: Path, report: Report, card: PolicyCard | None, today: datetime.date) -> None:
+    """Write everything that follows from a report. card: the one that the run was given."""
+    write(run, report)
+    _write_budget(run)
+    write_card(run, card_of_run(report, card, today))
+    write_page(run, today=today)
+
+
+def make_host_results(run: Path) -> Report:
+    """Write the results of one party on its own host, as of the day on which its last job ended."""
+    folder = RunFolder.of(run)
+    report, config = build(folder), folder.session()
+    ended = own_heads(run / config.jobs[-1], config)["date"]
+    write_results(run, report, folder.given_card(), datetime.date.fromisoformat(ended))
+    return report
+
+
+def seal_results(run: Path, report: Report) -> str:
+    """Record all files of the run's folder; returns the seal, which every party should keep."""
+    return seal(run, sealed_facts(report))
+
+
+def sealed_facts(report: Report) -> dict[str, Any]:
+    """What the run's log says about a finished run, next to its files."""
+    budget = {k: getattr(report.privacy, k) for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
+    facts = {"run": report.run, "dataset": report.dataset, "mask": report.mask, "lambda": report.lam}
+    return {**facts, "budget": budget, "metrics": dict(report.metrics)}
+
+
+def _write_budget(run: Path) -> None:
+    try:
+        reports = list(budget_reports(run))
+    except LedgerError as error:
+        raise ConfigError(f"the parties' ledgers do not agree: {error}") from None
+    if not all(report.sound for report in reports):
+        raise ConfigError("the accountants disagree; do not trust any figure of the privacy report")
+    for report in reports:
+        report.write(run)

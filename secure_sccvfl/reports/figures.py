@@ -3,19 +3,32 @@
 Flip rates come from counterfactual models (`evaluation.counterfactual_models`), which training never saw. Each has a
 permutation baseline, the flip rate after s was permuted over the records, and validity checks on these data. No claim
 rests on a model that fails a check. Without such models, flips are counted with the run's own generator.
+
+Accuracy against flip rate over the weight of consistency, next to other methods; and the gain in a sentence.
+
+`report.frontier` comes from `evaluation.frontier`: means and intervals over seeds of the plaintext engine. Its points
+are our method at each lambda (`chosen`: that of the run), our method at the lambda that the rule takes in each seed
+(lambda None), and other methods.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from accounting.charts import Dot, forest, number, percent
+from accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent
 from accounting.tables import Table
-from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
-from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    LEAST_AUC,
+    MOST_MMD,
+    MOST_NULL,
+    OWN,
+    RUN_MODELS,
+)
 from secure_sccvfl.metrics.rates import wilson
-from secure_sccvfl.reports.results import Rate, Report
+from secure_sccvfl.reports.results import Frontier, Point, Rate, Report, Span
 
 SECURE = "secure"
 MODELS = {
@@ -80,11 +93,6 @@ def failure_note(report: Report, model: str) -> str:
     return f", fails its validity check{'s' * (len(checks) > 1)} ({listed(checks)})" if checks else ""
 
 
-def permutation_baseline(figures: Mapping[str, float], model: str) -> float | None:
-    """The flip rate after the groups were permuted over the records."""
-    return figures.get(f"fr_null_{model}")
-
-
 def trusted(report: Report) -> str | None:
     """The counterfactual model that claims rest on: the strictest that passes; the own generator if there is none."""
     rates, models = report.metrics, cf_models(report)
@@ -98,7 +106,7 @@ def cf_model_words(report: Report) -> str:
     """How many counterfactual models there were, and where each takes values from; empty if there was none."""
     names = cf_models(report)
     origins = [COUNTERFACTUAL_MODELS.get(name).about for name in names]
-    about = ", ".join(f"the {place} {origin}" for place, origin in zip(ORDINALS, origins, strict=False))
+    about = ", ".join(f"the {ordinal} {origin}" for ordinal, origin in zip(ORDINALS, origins, strict=False))
     count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
     plural = "s" * (len(names) != 1)
     return f"{count} counterfactual model{plural} to say, which training never saw: {about}" if names else ""
@@ -178,7 +186,7 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
         for model in models
     ]
     if not models:
-        controlled = permutation_baseline(report.metrics, OWN) is not None
+        controlled = report.metrics.get(f"fr_null_{OWN}") is not None
         text = hint if controlled else "0 is best; no permutation baseline"
         panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if controlled else None))
     panels.append(("rmse", "Typical error", "root mean square, of the label's range; lower is better", None))
@@ -202,7 +210,7 @@ def _panel(report: Report, metric: str, title: str, hint: str, cf_model: str | N
     for model, figures in _sources(report).items():
         if metric in figures:
             low, high = interval(report, metric, figures[metric], model) or (None, None)
-            control = permutation_baseline(figures, cf_model) if cf_model else None
+            control = figures.get(f"fr_null_{cf_model}") if cf_model else None
             name = MODELS.get(model, model) + (f" (permuted {percent(control)})" if control is not None else "")
             dots.append(Dot(name, figures[metric], low, high, model == SECURE, control))
     if not dots:
@@ -303,3 +311,167 @@ def noise_words(report: Report) -> str:
         f"record: epsilon {how.epsilon_rdp:.2f} of at most {how.cap:g} was spent on these records, at delta "
         f"{how.delta:g}. The noise alone (95 % of the time) is within {listed(widest)}; intervals allow for it."
     )
+
+
+OURS = "scc"
+METHODS = {
+    OURS: "this method",
+    "erm": MODELS["erm"],
+    "drop_m": MODELS["drop_m"],
+    "drop_m_guard": "without them, proxy penalty",
+    "majority": MODELS["majority"],
+    "paper": "the paper's method",
+}
+COLUMNS = {
+    "acc": "right",
+    "auc": "AUC",
+    **{
+        f"{metric}_{model}": f"{words}, {CF_MODELS[model]}"
+        for model in RUN_MODELS
+        for metric, words in (("fr", "flip rate"), ("fr_null", "permuted"), ("net", "net flip rate"))
+    },
+    "dp_gap": "gap between groups",
+    "eo_gap": "gap of mistakes",
+    "pgd_sr": "changed by PGD",
+}
+"""Columns of the table, by the name of the figure."""
+YARDSTICKS = {"majority": "the majority", "drop_m": "dropping the mediators", "erm": "plain training"}
+
+
+def frontier(report: Report) -> dict[str, Any] | None:
+    """The chart and the table; None if the run has no frontier."""
+    tree = report.frontier
+    if tree is None or not tree.points:
+        return None
+    model = _cf_model(report, tree)
+    metric = f"fr_{model}"
+    drawn = [p for p in tree.points if p.method != "majority" and metric in p.figures and "acc" in p.figures]
+    marks = [_mark(point, metric) for point in drawn]
+    here = report.metrics
+    if metric in here and "acc" in here:
+        # Its interval is over records, not over seeds: it is shown with the other figures of the run.
+        marks.append(Mark("this run, under MPC (one seed)", (here[metric],) * 3, (here["acc"],) * 3))
+    means = [p.figures["acc"].mean for p in tree.points if p.method == "majority" and "acc" in p.figures]
+    majority = (*means, report.baselines.get("majority", {}).get("acc"))[0]
+    used = [name for name in COLUMNS if any(name in p.figures for p in tree.points)]
+    rows = [(_name(p), *(_cell(name, p.figures.get(name)) for name in used)) for p in tree.points]
+    return {
+        "svg": frontier_chart("Accuracy against flip rate", marks, METHODS[OURS], majority) if marks else "",
+        "model": f"{CF_MODELS[model]}{failure_note(report, model)}",
+        "rule": tree.rule.removesuffix("."),
+        "taken": next((p.lam for p in tree.points if p.chosen), None),
+        "seeds": len(tree.seeds),
+        "permuted": [(CF_MODELS[name], percent(rate)) for name, rate in tree.nulls.items() if name in CF_MODELS],
+        "table": Table(("", *(COLUMNS[name] for name in used)), rows),
+    }
+
+
+def _cf_model(report: Report, tree: Frontier) -> str:
+    """The first counterfactual model that passes its checks; the first of all if none does."""
+    known = [model for model in RUN_MODELS if any(f"fr_{model}" in p.figures for p in tree.points)]
+    return next((model for model in known if not failed_checks(report, model)), (known or RUN_MODELS)[0])
+
+
+def _ends(span: Span) -> Interval:
+    return span.mean, span.low, span.high
+
+
+def _mark(point: Point, metric: str) -> Mark:
+    label = "" if point.lam is None else f"{point.lam:g}"
+    flips, right = _ends(point.figures[metric]), _ends(point.figures["acc"])
+    return Mark(METHODS.get(point.method, point.method), flips, right, label, _by_rule(point), point.chosen)
+
+
+def _by_rule(point: Point) -> bool:
+    """Our method at the lambda that the rule takes in each seed."""
+    return point.method == OURS and point.lam is None
+
+
+def _name(point: Point) -> str:
+    name = METHODS.get(point.method, point.method)
+    if _by_rule(point):
+        return f"{name}, λ by the rule"
+    return name if point.lam is None else f"{name}, λ = {point.lam:g}{' (this run)' if point.chosen else ''}"
+
+
+def _cell(metric: str, span: Span | None) -> str:
+    show = number if metric == "auc" else percent
+    return "" if span is None else f"{show(span.mean)} ({show(span.low).removesuffix(' %')} to {show(span.high)})"
+
+
+def gain(report: Report) -> str:
+    """What was gained: accuracy against simple models, flip rate against plain training. Empty for a regression.
+
+    It is about the rule's choice over the seeds of the frontier where there is one, else about this one run.
+    """
+    tree = report.frontier
+    point = next((p for p in tree.points if _by_rule(p)), None) if tree is not None else None
+    if tree is not None and point is not None:
+        return _over_seeds(report, tree, point)
+    return _of_this_run(report) if "acc" in report.metrics else ""
+
+
+def _over_seeds(report: Report, tree: Frontier, point: Point) -> str:
+    if "acc" not in point.figures:
+        return ""
+    model = _cf_model(report, tree)
+    metric = f"fr_{model}"
+    apart = [
+        f"{_signed(span.mean)} points ({_signed(span.low)} to {_signed(span.high)}) on {words}"
+        for name, words in YARDSTICKS.items()
+        if (span := tree.gain.get(name)) is not None
+    ]
+    plain = next((p.figures[metric].mean for p in tree.points if p.method == "erm" and metric in p.figures), None)
+    own = _ends(point.figures[metric]) if metric in point.figures else None
+    flips = _flips(report, model, own, plain, tree.nulls.get(model))
+    right = f"{_words(_ends(point.figures['acc']))} right{': ' + listed(apart) if apart else ''}"
+    return f"{right}. {flips} Means over {len(tree.seeds)} seeds, in plaintext."
+
+
+def _of_this_run(report: Report) -> str:
+    model, others = trusted(report) or (cf_models(report) or [OWN])[0], report.baselines
+    metric, plain = f"fr_{model}", others.get("erm", {})
+    apart = [
+        f"{_signed(report.metrics['acc'] - others[name]['acc'])} points{_noise(report, name)} on {words}"
+        for name, words in YARDSTICKS.items()
+        if "acc" in others.get(name, {})
+    ]
+
+    def seen(name: str) -> Interval:
+        value = report.metrics[name]
+        return (value, *(interval(report, name, value) or (value, value)))
+
+    own = seen(metric) if metric in report.metrics else None
+    permuted = (plain or report.metrics).get(f"fr_null_{model}")
+    flips = _flips(report, model, own, plain.get(metric), permuted)
+    return f"{_words(seen('acc'))} right{': ' + listed(apart) if apart else ''}. {flips} One run."
+
+
+def _flips(report: Report, model: str, own: Interval | None, plain: float | None, permuted: float | None) -> str:
+    if own is None:
+        return "The flip rate was not measured."
+    if failed_checks(report, model):
+        return "No counterfactual model passes its validity checks on these data: no flip rate is claimed."
+    text = f"{_words(own)} of decisions flip"
+    if plain:
+        fewer = 100 * (1 - own[0] / plain)
+        text += (
+            f", {abs(fewer):.0f} % {'fewer' if fewer >= 0 else 'more'} than the {percent(plain)} of plain training"
+        )
+    control = "no permutation baseline" if permuted is None else f"{percent(permuted)} with groups permuted"
+    return f"{text} (counterfactual model {model}; {control})."
+
+
+def _noise(report: Report, other: str) -> str:
+    """What noise in both figures adds to the difference of accuracy, 95 % of the time."""
+    noise = report.baseline_noise.get(other, {}).get("acc")
+    return "" if noise is None else f" (noise ± {100 * math.hypot(report.noise['acc'], noise):.1f})"
+
+
+def _signed(share: float) -> str:
+    """A difference of shares in points."""
+    return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
+
+
+def _words(span: Interval) -> str:
+    return f"{percent(span[0])} ({percent(span[1]).removesuffix(' %')} to {percent(span[2])})"

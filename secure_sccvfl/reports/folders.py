@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError, SessionConfig, node_folder
 from protocols.records.chain import unused_name
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard, read_card
-from secure_sccvfl.runs.paths import CARD, DESCRIPTION
+from secure_sccvfl.runs.files import CARD, DESCRIPTION
 
 if TYPE_CHECKING:
     from secure_sccvfl.training.modes.options import RunOptions
@@ -67,13 +67,13 @@ class RunFolder:
     def attempts(self, job: str = TRAIN, rank: int | None = None) -> list[Path]:
         """The same, with stopped attempts that were set aside, and later sessions of the same kind."""
         folders = [self.run] if self._name(job) == "." else attempts(self.run, self._name(job))
-        return [self._own(place, rank) for place in folders]
+        return [self._own(folder, rank) for folder in folders]
 
     def _name(self, job: str) -> str:
         return _ON_ONE_MACHINE[job] if self.host is None else job
 
-    def _own(self, place: Path, rank: int | None) -> Path:
-        return place / f"party-{self.first if rank is None else rank}" if self.host is None else place
+    def _own(self, folder: Path, rank: int | None) -> Path:
+        return folder / f"party-{self.first if rank is None else rank}" if self.host is None else folder
 
     def has(self, job: str) -> bool:
         return self.part(job=job).is_dir()
@@ -108,6 +108,16 @@ class RunFolder:
             raise ConfigError(f"{self.run} is the folder of party {self.host} alone: {what}")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of a finished run; ConfigError if it is missing or damaged."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError:
+        raise ConfigError(f"{path.parent} is not the folder of a finished run: it has no {path.name}") from None
+    except ValueError:
+        raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None
+
+
 def attempts(folder: Path, session: str) -> list[Path]:
     """The folder of a session of a run, and those of attempts that were stopped and set aside, in order."""
     folders = [p for p in folder.glob(f"{session}*") if re.fullmatch(rf"{session}(-\d+)?", p.name)]
@@ -134,3 +144,14 @@ def logs_in(folders: Sequence[Path], stem: str) -> list[Path]:
 def result_of(folder: Path, rank: int) -> dict[str, Any]:
     """What a party's job returned, in the folder of a session on one machine."""
     return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
+
+
+def read_heads(job: Path) -> dict[str, Any]:
+    """What was signed at the end of a job."""
+    return dict(json.loads((job / HEADS).read_text(encoding="utf-8")))
+
+
+def own_heads(job: Path, config: SessionConfig) -> dict[str, Any]:
+    """This party's own heads in the statement of a job."""
+    signed = read_heads(job)
+    return dict(signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)])

@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.account import GRAM, HEAD, part_of
+from accounting.budget import GRAM, HEAD, part_of
 from accounting.charts import STYLE, running_chart, tidy
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import figures, sections
-from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
-from secure_sccvfl.reports.folders import RunFolder, in_order
-from secure_sccvfl.reports.frontier import frontier, gain
+from secure_sccvfl.reports.figures import frontier, gain
+from secure_sccvfl.reports.folders import RunFolder, in_order, read_json
 from secure_sccvfl.reports.policy_card import CARD, governance
 from secure_sccvfl.reports.results import REPORT, read
-from secure_sccvfl.runs.audit_log import read_audit
+from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
+from secure_sccvfl.runs.files import read_audit
 from secure_sccvfl.training.modes import MODES
 
 PAGE = "report.html"
@@ -54,8 +52,8 @@ def made_on(page: str) -> datetime.date:
 def render(run: Path, today: datetime.date | None = None) -> str:
     """The page as text."""
     folder, today = RunFolder.of(run), today or datetime.date.today()
-    report, budget = read(run), _json(run / "privacy_budget.json")
-    card, security = (_json(path) if path.exists() else None for path in (run / CARD, run / "security.json"))
+    report, budget = read(run), read_json(run / "privacy_budget.json")
+    card, security = (read_json(path) if path.exists() else None for path in (run / CARD, run / "security.json"))
     policy = None if card is None else governance(PolicyCard.of(card), today)
     audit = [entry for log in in_order(folder.part(), "audit") for entry in read_audit(log)]
     environment = Environment(
@@ -106,15 +104,6 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         one_machine=_one_machine(run / "session.toml"),
         budget_chart=running_chart(budget),
     )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except OSError:
-        raise ConfigError(f"{path.parent} is not the folder of a finished run: it has no {path.name}") from None
-    except ValueError:
-        raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None
 
 
 def _one_machine(session: Path) -> bool:

@@ -15,8 +15,17 @@ from accounting.tables import Table, page
 from protocols.config import ConfigError
 from secure_sccvfl.data.features import NOTES
 from secure_sccvfl.policy.approvals import concerns, urgent, verdicts
-from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, read_card, shipped_card
-from secure_sccvfl.policy.entries import DISCOVERY, ENTRY, Decision, Evidence, Owner
+from secure_sccvfl.policy.card import (
+    DISCOVERY,
+    ENTRY,
+    REVIEW_DAYS,
+    Decision,
+    Evidence,
+    Owner,
+    PolicyCard,
+    read_card,
+    shipped_card,
+)
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import record
 
@@ -27,10 +36,11 @@ WORDS = {
     "N": "held fixed: it hardly follows the protected attribute",
 }
 PROXIES = {
-    "guard": "the model sees them under a proxy penalty; a change of the protected attribute leaves them as they are",
-    "edit": "they are edited with the mediators, and decisions must not change when they do",
-    "drop": "the model does not see them",
+    "guard": "the model sees it under a proxy penalty; a change of the protected attribute leaves it as it is",
+    "edit": "it is edited with the mediators, and decisions must not change when it does",
+    "drop": "the model does not see it",
 }
+"""How proxies are handled, each of them."""
 
 
 def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) -> PolicyCard:
@@ -40,7 +50,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
     a run adds, so it starts without approvals and names those of the given card in `follows`.
     """
     scores, roles, proposed, sure = report.scores, report.roles, report.proposed, report.confidence
-    place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
+    rank = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report.role_changes if "does not respond" in line}
     privacy = report.privacy
     count = privacy.releases if report.tables is None else len(report.tables["releases"])
@@ -51,7 +61,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
         if given is not None and name not in proposed:  # no table was released: the card decides every column
             decisions[name] = given.decisions[name]
             continue
-        text = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
+        text = f"score {scores[name]:.3f}, place {rank[name]} of {len(scores)}; {noisy}"
         text = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {text}"
         evidence = [Evidence(text, DISCOVERY)]
         if given is not None and name in given.decisions:
@@ -67,20 +77,20 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
         for name, column in report.data.features.items()
     }
     due = (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat()
-    made = PolicyCard(
+    card = PolicyCard(
         report.dataset, "1", tuple(map(Owner, report.party_names)), decisions, review_due=due, run=report.run
     )
-    made = replace(made, proxies=report.proxies, dictionary=dictionary, date=today.isoformat())
+    card = replace(card, proxies=report.proxies, dictionary=dictionary, date=today.isoformat())
     if given is None:
-        return made
+        return card
     return replace(
-        made,
+        card,
         version=given.version,
         owners=given.owners,
         events=given.events,
         review_due=given.review_due or due,
         aware=given.aware,
-        date=given.date or made.date,
+        date=given.date or card.date,
         dictionary={**dictionary, **{k: {**dictionary.get(k, {}), **v} for k, v in given.dictionary.items()}},
         follows={
             "version": given.version,
@@ -89,10 +99,6 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
             "events": str(len(given.events)),
         },
     )
-
-
-def mask_of(card: PolicyCard) -> str:
-    return card.roles.digest()
 
 
 def card_markdown(card: PolicyCard) -> str:
@@ -110,8 +116,8 @@ def card_markdown(card: PolicyCard) -> str:
         previous = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
     return page(
         f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}{dated}",
-        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
-        f"Proxies: {PROXIES[card.proxies]}.",
+        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {card.roles.digest()[:12]}.",
+        f"A proxy: {PROXIES[card.proxies]}.",
         None if card.aware is None else markdown(card.aware.words()),
         Table(("feature", "role", "proposed", "reason", "evidence"), roles),
         *(("## Feature dictionary", Table(("feature", *ENTRY), entries)) if entries else ()),
@@ -206,4 +212,4 @@ def keep_card(path: Path, card: PolicyCard, event: str, files: Iterable[Path] = 
         from secure_sccvfl.reports.page import write_page  # which reads what was just written
 
         changed.append(write_page(path))
-    return record(path, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)
+    return record(path, event, {**facts, "mask": card.roles.digest(), "card": card.digest()}, changed)

@@ -324,7 +324,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Leak:
-    """How well a linear adversary recovers s from all encodings together; None where groups are too small."""
+    """Of older runs: how well a linear adversary recovers s from all encodings together."""
 
     balanced: float | None
     chance: float | None
@@ -505,6 +505,11 @@ def encode(value: Any) -> Any:
     return [encode(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def known_fields(kind: type, value: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of JSON data that a node of this type has a field for."""
+    return {key: value[key] for key in _fields(kind) if key in value}
+
+
 def decode(kind: type[Node], value: Any, *, strict: bool = False, path: str = "") -> Node:
     """JSON data as a node of this type; ValueError names the path of what does not fit.
 
@@ -512,11 +517,11 @@ def decode(kind: type[Node], value: Any, *, strict: bool = False, path: str = ""
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"{path or 'the report'} is not an object")
-    known_fields = _fields(kind)  # type: ignore[arg-type]
-    if strict and (unknown := sorted(value.keys() - known_fields.keys())):
+    expected = _fields(kind)  # type: ignore[arg-type]
+    if strict and (unknown := sorted(value.keys() - expected.keys())):
         raise ValueError(f"unknown field {path}{unknown[0]}")
     values = {}
-    for key, (name, annotation, required) in known_fields.items():
+    for key, (name, annotation, required) in expected.items():
         if key in value:
             values[name] = _value(annotation, value[key], strict, f"{path}{key}")
         elif required:

@@ -1,4 +1,7 @@
-"""What a run's page says, in plain words and numbers, from its report and its logs alone."""
+"""What a run's page says, in plain words and numbers, from its report and its logs alone.
+
+What the attacks on a run found, in words and charts, from security.json.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from accounting.charts import Line, before_after, curves, percent, sparkline, tidy
+from accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline, tidy
 from accounting.tables import Table
-from secure_sccvfl.policy.entries import Evidence
+from secure_sccvfl.audit.attacks.catalogue import ATTACKS
+from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import (
     MODELS,
@@ -17,9 +21,9 @@ from secure_sccvfl.reports.figures import (
     interval_words,
     listed,
     metric_words,
-    permutation_baseline,
     trusted,
 )
+from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
 from secure_sccvfl.training.modes import MODES
 
@@ -27,11 +31,6 @@ ROLES = {
     "P": ("proxy", "all but stands for the group"),
     "M": ("mediator", "may follow from the group; changes with it in counterfactuals, where decisions must stay"),
     "N": ("fixed", "hardly follows the group; stays as it is in counterfactuals"),
-}
-PROXIES = {
-    "guard": "left as it is, with a proxy penalty that keeps the model from relying on it",
-    "edit": "changes with it like a mediator, as the policy card asks",
-    "drop": "the model does not see it, as the policy card asks",
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
 """Whether noise protects a release, by the reason why it may leave."""
@@ -107,7 +106,7 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
         return
 
     def rate(figures: Mapping[str, float]) -> str:
-        permuted = permutation_baseline(figures, model)
+        permuted = figures.get(f"fr_null_{model}")
         return percent(figures[f"fr_{model}"]) + (f" ({percent(permuted)} by chance)" if permuted is not None else "")
 
     others = [
@@ -115,7 +114,7 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
         for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
         if f"fr_{model}" in baselines.get(key, {})
     ]
-    permuted = permutation_baseline(report.metrics, model)
+    permuted = report.metrics.get(f"fr_null_{model}")
     chance = f"; {percent(permuted)} where groups are permuted, which is chance" if permuted is not None else ""
     own, ends = percent(report.metrics[f"fr_{model}"]), interval_words(report, f"fr_{model}")
     story.append(
@@ -189,10 +188,10 @@ def information_table(report: Report) -> Table | None:
     if not report.information:
         return None
     rows = []
-    for name, known in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
+    for name, measures in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
         score = tidy(report.scores[name], 3) if name in report.scores else "no table"
-        above = "yes" if known["mi"] > known["null_high"] else "no"
-        cells = (report.roles[name], score, tidy(known["mi"], 4), tidy(known["null_high"], 4), above)
+        above = "yes" if measures["mi"] > measures["null_high"] else "no"
+        cells = (report.roles[name], score, tidy(measures["mi"], 4), tidy(measures["null_high"], 4), above)
         rows.append((name.replace("_", " "), *cells))
     titles = ("column", "role", "score", "mutual information", "by chance, up to", "above chance")
     return Table(titles, rows)
@@ -275,29 +274,16 @@ def training_panels(report: Report) -> list[dict[str, str]]:
 
 
 def validity_words(report: Report) -> Iterator[str]:
-    """What counterfactuals do besides, and how well s can be recovered from the encodings: a line per attribute."""
+    """What counterfactuals do besides: a line per attribute."""
     for name, validity in report.validity.items():
-        line = f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
-        if validity.identity is not None:
-            line = (
+        if validity.identity is None:
+            yield f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
+        else:
+            yield (
                 f"Counterfactuals by {name}, on average over training records and summed over parties: columns that "
                 f"must stay move by {validity.identity:.3f}, mediators by {validity.size:.3f} of their range, of "
                 f"which {validity.support:.3f} is outside it."
             )
-        leak = validity.leak
-        if leak is not None:
-            guessed = "fewer than two groups have enough records to tell how often"
-            if leak.balanced is not None:
-                guessed = (
-                    f"{percent(leak.balanced)}, groups weighted equally; guessing gives {percent(leak.chance or 0)}. "
-                    f"Of their records it names {percent(leak.recovered or 0)} right; naming the largest group gives "
-                    f"{percent(leak.largest or 0)}"
-                )
-            line += (
-                f" From the encodings of all parties together, which nobody sees, a linear adversary would recover "
-                f"{name} of validation records: {guessed}."
-            )
-        yield line
 
 
 COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
@@ -318,3 +304,134 @@ def cost_rows(report: Report) -> list[tuple[str, list[tuple[str, str, float]]]]:
         return [(word, show(value), round(100 * value / most[key], 1)) for key, word, show, value in values]
 
     return [(PHASES.get(name, name), cells(cost)) for name, cost in phases.items()]
+
+
+Row = Mapping[str, Any]
+CONTROL = "positive control"
+"""The promise of rows in which the attacker must succeed (`audit.evaluation`)."""
+
+
+def is_ours(row: Row) -> bool:
+    """Whether this run gave the view to somebody; other views belong to another model or a plaintext server."""
+    promise = row.get("promise", "shown")
+    if promise == "shown":
+        others = ("logits of", "white box of", "plaintext server")
+        return not row["view"].startswith(others) or row["view"] == "white box of this run"
+    return bool(promise != CONTROL)
+
+
+def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """For each attack: every view at its strongest, and curves over strength for the views of this run."""
+    rows = security["rows"] if security is not None else []
+    panels = []
+    for attack in sorted({row["attack"] for row in rows}, key=ATTACKS.names.index):
+        title, below = ATTACKS.get(attack).title, ATTACKS.get(attack).strength
+        series: dict[str, list[Row]] = {}
+        for row in sorted((r for r in rows if r["attack"] == attack), key=_strength):
+            series.setdefault(row["view"], []).append(row)
+        final = sorted((s[-1] for s in series.values()), key=lambda r: not is_ours(r))
+        chance = final[0]["chance"] or None
+        dots = [Dot(r["view"], r["rate"], r["low"], r["high"], is_ours(r), r["control"]) for r in final]
+        name, hint = (
+            "How often it succeeds, by model",
+            "the attacker has the whole model, which nobody in this run has",
+        )
+        if chance is not None:
+            name = "How often it succeeds, by what the attacker sees"
+            hint = "blue: seen in this run; grey: for comparison; dashed: chance; short bar: the same without the run"
+        charts = [(name, hint, forest(title, dots, chance=chance))]
+        lines = [
+            Line(row["view"], [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])
+            for row in _curved(final, attack)
+            if len(s := [r for r in series[row["view"]] if r["strength"] is not None]) > 1
+        ]
+        if lines:
+            hint, level = "bars: 95 % intervals", (chance, "chance") if chance else None
+            if level:
+                hint = f"made to use what the run sent, whether that helps or not; {hint}; dashed: chance"
+            svg = curves(title, lines, below, share=True, level=level, near=bool(level))
+            charts.append(("As the attack gets stronger", hint, svg))
+        panels.append({"title": title, "charts": charts})
+    return panels
+
+
+def attack_story(security: Mapping[str, Any] | None) -> list[str]:
+    """The outcome in a few sentences: does anybody gain, what would happen without secrecy, does the noise hold."""
+    if security is None:
+        return []
+    final = [r for r in security["rows"] if r["strength"] is None]
+    promised = [r for r in final if r.get("promise") == "no gain"]
+    leaks = [r["view"] for r in promised if r["leak"]]
+    lines = []
+    declared = [r for r in final if r.get("promise") in ("leaks by design", "not kept") and r["leak"]]
+    for name, attack in ATTACKS.items():
+        most = max((r for r in declared if r["attack"] == name), key=lambda r: r["rate"], default=None)
+        if most is not None:
+            lines.append(
+                f"The {attack.secret} leaks, as this mode declares: {most['view']} guesses "
+                f"{percent(most['rate'])} right, and {percent(most['control'])} without what the run showed."
+            )
+    if promised and not leaks:
+        lines.append(
+            f"No {'other ' if declared else ''}leak was found: in {len(promised)} comparisons, no attacker guessed "
+            "better with what this run showed it than without, beyond what luck explains "
+            f"(at {100 * security.get('family', {}).get('error', 0.05):.0f} % over all of them together)."
+        )
+    elif leaks:
+        lines.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
+    plain = [r for r in final if r["view"].startswith("plaintext server") and r["gain"] is not None]
+    for name, attack in ATTACKS.items():
+        best = max((r for r in plain if r["attack"] == name), key=lambda r: r["rate"], default=None)
+        if best is not None and attack.secret:
+            luck = "always the most frequent one" if best["chance"] > 0.5 else "chance"
+            lines.append(
+                f"Without secrecy, the {attack.secret} would be guessed right at a rate of {percent(best['rate'])}, "
+                f"where {luck} gives {percent(best['chance'])}."
+            )
+    if not audits_of(security):
+        lines.append(NOT_AUDITED)
+    for name, audit in audits_of(security).items():
+        holds = audit["holds"] and audit.get("noise_holds", True)
+        lines.append(
+            f"The noise was put to the test too ({name}): {audit['samples']} noisy releases, half of them with one "
+            f"record replaced, show that ε of one release is at least {audit['epsilon_low']:.2f}; "
+            f"{audit['epsilon_high']:.2f} is promised as the most. "
+            f"{'That promise holds.' if holds else 'The promise is broken.'}"
+        )
+    return lines
+
+
+NOT_AUDITED = "The noise was not tested: this run made no charged release, or an older version evaluated it."
+
+
+def audits_of(security: Mapping[str, Any]) -> Mapping[str, Row]:
+    """The audits of noisy releases by what was audited; older reports have one, of the sketch."""
+    older = {"sketch": security["dp_audit"]} if security.get("dp_audit") else {}
+    audits: Mapping[str, Row] = security.get("dp_audits", older)
+    return audits
+
+
+def missed(security: Mapping[str, Any] | None) -> list[str]:
+    """Checks that do not hold, for the warnings: promises, targets, and attackers that must succeed (controls)."""
+    titles = {"promise": "A promise is broken", "target": "A target is missed", "control": "The attacker is broken"}
+    limits = {"control": "at least {:.3f} is needed, so what it does not find means nothing"}
+    return [
+        f"{titles[c['kind']]} in the attacks below. {c['check']}: {c['value']:.3f} was found, "
+        f"{limits.get(c['kind'], 'at most {:.3f} is allowed').format(c['limit'])}."
+        for c in (security or {}).get("checks", [])
+        if not c["holds"]
+    ]
+
+
+def _curved(final: Sequence[Row], attack: str) -> list[Row]:
+    """The views whose curves are drawn: all attacked models, or the promised views and the worst plaintext one."""
+    if ATTACKS.get(attack).takes == "white box":
+        return list(final)
+    server = [r for r in final if r["view"].startswith("plaintext server")]
+    others = [max(server, key=lambda r: r["rate"])] if server else []
+    return [r for r in final if r.get("promise", "no gain") != "shown"] + others
+
+
+def _strength(row: Row) -> float:
+    """Sort key of a row. A row without a strength is the attacker that the adversary would choose, and comes last."""
+    return math.inf if row["strength"] is None else float(row["strength"])

@@ -1,6 +1,6 @@
 """Log digests that the parties sign at the end of each job, and how a party's folder is checked against them later.
 
-The protocol is `protocols.session.heads`. This module says of what a party signs digests (its heads):
+The protocol is `protocols.session.log_digests`. This module says of what a party signs digests (its heads):
 
 | head | of what | compared with the others' |
 |---|---|---|
@@ -33,10 +33,19 @@ from protocols.errors import LedgerError
 from protocols.net.certificates import Credentials
 from protocols.records.chain import read_chain
 from protocols.records.private import private
-from protocols.session.heads import broken_signatures, exchange_heads
+from protocols.session.log_digests import broken_signatures, exchange_digests
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
+from secure_sccvfl.reports.folders import (
+    EVALUATE,
+    HEADS,
+    PREDICT,
+    TRAIN,
+    attempts,
+    in_order,
+    own_heads,
+    read_heads,
+)
 from secure_sccvfl.reports.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
 LOCAL_RESULTS = ("model", "cost", "crypten_operations", "refused", "on_record")
@@ -69,21 +78,21 @@ def agreed_part(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sign_job(
-    session: Session, config: SessionConfig, run: Path, place: Path, credentials: Credentials | None
+    session: Session, config: SessionConfig, run: Path, folder: Path, credentials: Credentials | None
 ) -> None:
     """Run by all parties together when a job has ended: exchange digests, sign them, and store what all signed.
 
     run: this party's folder. place: the job's folder in it.
     """
     salt, files = fresh_key().hex(), files_of(run)
-    digests = {**heads_of(place, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
+    digests = {**heads_of(folder, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
     digests["date"] = datetime.date.today().isoformat()
-    signed = exchange_heads(session, config, about(config), digests, credentials)
+    signed = exchange_digests(session, config, about(config), digests, credentials)
     record = {"rank": session.rank, **signed, "salt": salt, "files": files}
-    fresh = place / f"{HEADS}.part"
+    fresh = folder / f"{HEADS}.part"
     with open(fresh, "w", encoding="utf-8", opener=private) as file:  # a digest of few decisions tells them
         file.write(_text(record))
-    fresh.replace(place / HEADS)
+    fresh.replace(folder / HEADS)
 
 
 def about(config: SessionConfig) -> dict[str, str]:
@@ -101,15 +110,15 @@ def settings_digest(config: SessionConfig) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def heads_of(place: Path, job: str) -> dict[str, Any]:
+def heads_of(folder: Path, job: str) -> dict[str, Any]:
     """The heads of a job's records in its folder."""
-    releases, audit = in_order(place, "releases"), in_order(place, "audit")
-    result = json.loads((place / "result.json").read_text(encoding="utf-8"))
-    ledgers = [name for name in (LEDGER, EVALUATIONS) if (place / name).exists()]
+    releases, audit = in_order(folder, "releases"), in_order(folder, "audit")
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    ledgers = [name for name in (LEDGER, EVALUATIONS) if (folder / name).exists()]
     return {
         "releases": _digest([e["hash"] for e in read_chain(releases[-1])[-1:]]) if releases else "",
         "audit": _digest(bare(read_chain(audit[-1]))) if audit else "",
-        "ledgers": {name: _ledger_head(place / name, result) for name in ledgers},
+        "ledgers": {name: _ledger_head(folder / name, result) for name in ledgers},
         "result": _digest(_rounded(agreed_part(result))) if job in AGREED_RESULTS else "",
     }
 
@@ -138,22 +147,11 @@ def committed(salt: str, files: Mapping[str, str]) -> str:
     return hashlib.sha256(salt.encode() + b"\0" + json.dumps(dict(files), sort_keys=True).encode()).hexdigest()
 
 
-def read_heads(place: Path) -> dict[str, Any]:
-    """What was signed at the end of a job."""
-    return dict(json.loads((place / HEADS).read_text(encoding="utf-8")))
-
-
-def statement_digest(place: Path) -> bytes:
+def statement_digest(folder: Path) -> bytes:
     """The digest of the statement of a job; zeros if the job has not ended."""
-    if not (place / HEADS).exists():
+    if not (folder / HEADS).exists():
         return bytes(32)
-    return hashlib.sha256(json.dumps(read_heads(place)["statement"], sort_keys=True).encode()).digest()
-
-
-def own_heads(place: Path, config: SessionConfig) -> dict[str, Any]:
-    """This party's own heads in the statement of a job."""
-    signed = read_heads(place)
-    return dict(signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)])
+    return hashlib.sha256(json.dumps(read_heads(folder)["statement"], sort_keys=True).encode()).digest()
 
 
 def signed_code(run: Path, config: SessionConfig) -> str:
@@ -169,58 +167,58 @@ def signed_jobs(run: Path, config: SessionConfig) -> list[Path]:
 def stopped(run: Path) -> list[Path]:
     """Predictions that did not end: without a result, or recorded as stopped in the run's log."""
     recorded = {n.partition("/")[0] for e in read_log(run) if e["event"] == STOPPED for n in e["files"]}
-    unsigned = [place for place in attempts(run, PREDICT) if not (place / HEADS).exists()]
-    return [place for place in unsigned if place.name in recorded or not (place / "result.json").exists()]
+    unsigned = [folder for folder in attempts(run, PREDICT) if not (folder / HEADS).exists()]
+    return [folder for folder in unsigned if folder.name in recorded or not (folder / "result.json").exists()]
 
 
 def check_signed(run: Path, config: SessionConfig, authority: bytes | None = None) -> Iterator[str]:
     """Differences to the statements that all parties signed. authority: whose certificates count."""
     listed: dict[str, str] = {}
-    places = signed_jobs(run, config)
-    for place in places:
+    folders = signed_jobs(run, config)
+    for folder in folders:
         try:
-            signed = read_heads(place)
-            for line in _check_statement(place, signed, config, authority):
-                yield f"{place.name}/{HEADS}: {line}"
-            yield from _check_lists(place, signed["files"], listed)
+            signed = read_heads(folder)
+            for line in _check_statement(folder, signed, config, authority):
+                yield f"{folder.name}/{HEADS}: {line}"
+            yield from _check_lists(folder, signed["files"], listed)
             listed |= signed["files"]
         except FileNotFoundError:
-            yield f"{place.name}/{HEADS} is missing"
+            yield f"{folder.name}/{HEADS} is missing"
         except (ConfigError, ValueError, KeyError, TypeError, AttributeError):
-            yield f"{place.name}/{HEADS} was changed: it cannot be read"
-    yield from _check_files(run, places[-1], listed)
+            yield f"{folder.name}/{HEADS} was changed: it cannot be read"
+    yield from _check_files(run, folders[-1], listed)
     log = [str(entry["hash"]) for entry in read_log(run)]
-    for place in places:
-        yield from _check_own(place, config, log)  # statements of older versions have the hash itself
+    for folder in folders:
+        yield from _check_own(folder, config, log)  # statements of older versions have the hash itself
 
 
-def _check_lists(place: Path, files: Mapping[str, str], earlier: Mapping[str, str]) -> Iterator[str]:
+def _check_lists(folder: Path, files: Mapping[str, str], earlier: Mapping[str, str]) -> Iterator[str]:
     """The files that a statement lists against those of earlier statements."""
     for name, digest in sorted(earlier.items()):
         if name not in files:
-            yield f"{name} was gone before the end of {place.name}"
+            yield f"{name} was gone before the end of {folder.name}"
         elif files[name] != digest:
-            yield f"{name} was changed before the end of {place.name}"
+            yield f"{name} was changed before the end of {folder.name}"
 
 
-def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
+def _check_own(folder: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
     """The heads of a job's records, recomputed, against those in its statement."""
     try:
-        own, record = own_heads(place, config), read_heads(place)
-        now = heads_of(place, record["statement"]["job"])
+        own, record = own_heads(folder, config), read_heads(folder)
+        now = heads_of(folder, record["statement"]["job"])
         expected = {"", *log, *(committed(record["salt"], {LOG: line}) for line in log)}
     except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
-        yield f"{place.name}: a log, a ledger or the result cannot be read"
+        yield f"{folder.name}: a log, a ledger or the result cannot be read"
         return
-    yield from (f"{place.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
+    yield from (f"{folder.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
     if own["log"] not in expected:
-        yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
+        yield f"{LOG} is not the log that all parties signed at the end of {folder.name}"
 
 
 def _check_files(run: Path, last: Path, listed: Mapping[str, str]) -> Iterator[str]:
     """The folder against what all statements list. `last`: the job whose own statement is in no list."""
     here = files_of(run)
-    set_apart = {place.name for place in stopped(run)}
+    set_apart = {folder.name for folder in stopped(run)}
     for name in sorted(listed.keys() | here.keys()):
         if name.partition("/")[0] in set_apart and name not in listed:
             continue  # a session that was stopped; the run's own log has it
@@ -242,13 +240,13 @@ _NAMED = {
 
 
 def _check_statement(
-    place: Path, signed: Mapping[str, Any], config: SessionConfig, authority: bytes | None
+    folder: Path, signed: Mapping[str, Any], config: SessionConfig, authority: bytes | None
 ) -> Iterator[str]:
     """The statement itself: of this session, signed by all, and the parties' heads agree where they must."""
     statement = signed["statement"]
-    if (place / HEADS).read_text(encoding="utf-8") != _text(signed) or set(signed) != _KEPT:
+    if (folder / HEADS).read_text(encoding="utf-8") != _text(signed) or set(signed) != _KEPT:
         yield "was changed"
-    if statement["job"] != re.sub(r"-\d+$", "", place.name):
+    if statement["job"] != re.sub(r"-\d+$", "", folder.name):
         yield "the statement is of another job"
     if statement["session"] != settings_digest(config):
         yield "the statement is of another session file than session.toml"

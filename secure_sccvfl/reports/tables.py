@@ -13,8 +13,16 @@ from accounting.plain_text import markdown as marked
 from accounting.tables import MarkdownText, Table
 from secure_sccvfl.audit.attacks.attributes import EPOCHS
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, on_models_first
-from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST, OWN, RUN_MODELS
-from secure_sccvfl.evaluation.counterfactual_models.validity import LEAST_AUC, MOST_MMD, MOST_NULL, failed_checks
+from secure_sccvfl.evaluation.counterfactual_models import (
+    COUNTERFACTUAL_MODELS,
+    FIRST,
+    LEAST_AUC,
+    MOST_MMD,
+    MOST_NULL,
+    OWN,
+    RUN_MODELS,
+    failed_checks,
+)
 
 Row = Mapping[str, Any]
 FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")

@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from accounting.account import Account, read_account
 from accounting.accountant import epsilon_of
-from accounting.ledger import Entry, FileSets, comparable, read_ledger
+from accounting.budget import Account, read_account
+from accounting.ledger import Entry, comparable, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
 from accounting.report import build_report
 from protocols.config import ConfigError, code_digest
@@ -33,12 +33,10 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.collect import APPROVALS, POOLED, build
+from secure_sccvfl.reports.collect import APPROVALS, POOLED, build, make_host_results, notes_of, sealed_facts
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
-from secure_sccvfl.reports.making import make_host_results, sealed_facts
 from secure_sccvfl.reports.page import PAGE, made_on, write_page
 from secure_sccvfl.reports.policy_card import CARD, write_card
-from secure_sccvfl.reports.privacy_report import notes_of
 from secure_sccvfl.reports.results import Report, encode, read
 from secure_sccvfl.reports.run_log import (
     FINISHED,
@@ -51,7 +49,7 @@ from secure_sccvfl.reports.run_log import (
     strange,
 )
 from secure_sccvfl.reports.signed import DERIVED, agreed_part, bare, check_signed, signed_code
-from secure_sccvfl.runs.paths import ModelError, model_digest
+from secure_sccvfl.runs.files import ModelError, model_digest
 
 Problems = Iterator[str]
 FIGURES = (
@@ -148,7 +146,7 @@ def check_report(files: RunFiles) -> Problems:
     """report.json recomputed from the parties' files, and its figures in the audit log."""
     report = files.report
     pooled = {name: value for name in POOLED if (value := encode(getattr(report, name)))}
-    again = build(files.folder, pooled, encode(report.data))
+    again = build(files.folder, pooled, encode(report.data), strict=files.same_code)
     if not files.same_code:  # the words of warnings change between versions; the digest of the file is compared
         again = replace(again, warnings=report.warnings)
     for field in fields(Report):
@@ -169,7 +167,7 @@ def check_budget(files: RunFiles) -> Problems:
     run = files.run
     ledger = files.folder.part() / LEDGER
     entries = read_ledger(ledger)[0]
-    account = read_account(entries, FileSets.beside(ledger))
+    account = read_account(ledger)
     again = json.loads(json.dumps(build_report(account, notes_of(files.report))))
     budget = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
     for key in again if files.same_code else FIGURES:  # words change between versions
@@ -214,7 +212,7 @@ def check_evaluation(files: RunFiles) -> Problems:
     for rank, entries in zip(files.ranks, lines, strict=True):
         if entries != lines[0]:
             yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
-    account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
+    account = read_account(ledgers[0])
     if account.most(epsilon_of) != files.report.evaluation.epsilon_rdp:
         yield "report.json: the epsilon of the evaluation is not what its ledger gives"
     yield from _unpaid(account, logs_in(files.folder.attempts(EVALUATE), "releases"))

@@ -1,58 +1,69 @@
-"""The paper's qualitative appendix as data: its methods and ours on one seed of a public data set.
+"""The paper's qualitative appendix: its methods and ours on one seed of a public data set, as data, tables and plots.
 
-Roles with mutual information, representations, training curves, and single people; `research.qualitative_tables`
-writes them down. Every measure has its control next to it: permuted s, or chance.
-
-A picture of two principal components shows little of a representation, and the eye finds groups where there are none.
-So each comes with the area under the ROC curve (AUC) of a linear classifier of s, fitted on training records and
-tested on held-out ones, on the two components and on the whole representation. 0.5 is chance.
-
-Who is shown is decided by a stated rule that looks at the label and at the score of plain training before any
-counterfactual. The size of a counterfactual is the root of the sum of squares of `column_sizes`.
+Roles with mutual information, representations, and training curves. Every measure has its control next to it:
+permuted s, or chance. A picture of two principal components shows little of a representation, and the eye sees groups
+where there are none. So each comes with the area under the ROC curve (AUC) of a linear classifier of s, fitted on
+training records and tested on held-out ones, on the two components and on the whole representation. 0.5 is chance.
+Single people are shown by `sccvfl explain` and by the page of a run.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
 import numpy as np
 import torch
-from scipy.stats import rankdata
+from matplotlib import pyplot as plt
+from matplotlib.patches import Patch
+from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
+from accounting.charts import percent, tidy
+from accounting.plain_text import plain
+from accounting.tables import Table
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.dataset import Dataset, DataWarning
-from secure_sccvfl.data.layout import Layout, one_hot
+from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.counterfactual_models import FIRST
-from secure_sccvfl.evaluation.examples import AFTER, BEFORE, STILL, heaviest
-from secure_sccvfl.evaluation.explained import column_sizes, moves
-from secure_sccvfl.evaluation.information import information
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, own_rows, prepare
-from secure_sccvfl.evaluation.scoring import ScoringSet, fit_counterfactuals
+from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, prepare
+from secure_sccvfl.evaluation.pooled import information
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research.paper.networks import TrainedNetwork
+from secure_sccvfl.research.tables import saved
 
 SHOWN = ("erm_network", "uniform_cf", "policy_blind", "server_consistency", "paper", "scc")
 """The paper's methods and ours, by their names in the tables; the first is plain training."""
-OURS, PAPER = "scc", "paper"
-GROUP = 1
-"""People of the second group are shown, as in the paper."""
+PAPER = "paper"
 PERMUTATIONS = 100
 MOST_ROWS, MOST_POINTS = 1000, 400
 RIDGE, SPREAD = 0.01, 1e-9
+ROLES = {
+    "P": ("proxy (P)", "tab:red", ".."),
+    "M": ("mediator (M)", "tab:green", "xx"),
+    "N": ("non-descendant (N)", "tab:blue", "//"),
+}
+GROUP_MARKS = "osD^v<>p"
+TRAINING_CURVES = (
+    ("loss", ("train_loss", "validation_loss")),
+    ("validation accuracy", ("validation_accuracy",)),
+    ("SCG and FR on validation", ("scg", "fr")),
+)
+Analysis = Mapping[str, Any]
 
 
 def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dict[str, Any]:
-    """The paper's qualitative analysis on one seed: roles, representations, curves, people. One thread."""
+    """The analysis of one seed, on one thread."""
     torch.set_num_threads(1)
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", DataWarning)
@@ -62,31 +73,23 @@ def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dic
 
 def analyse(ready: Prepared, names: Sequence[str] = SHOWN) -> dict[str, Any]:
     """The analysis of methods that are trained here."""
-    judges = fit_counterfactuals(ready.data, ready.split, ready.roles, ready.seed, (FIRST,))
     fitted = {name: METHODS.get(name)(ready) for name in names}
     rows, attribute = ready.split.train, ready.data.protected[0]
     parties = [party.take(rows) for party in ready.parties]
-    known = information(parties, attribute.codes[rows], len(attribute.groups), ready.seed)
-    scores = {name: float(value) for name, value in ready.model.finding.scores.items()}
-    result: dict[str, Any] = {
+    return {
         "roles": dict(ready.roles.of),
-        "scores": scores,
-        "information": known,
+        "scores": {name: float(value) for name, value in ready.model.finding.scores.items()},
+        "information": information(parties, attribute.codes[rows], len(attribute.groups), ready.seed),
         "groups": list(attribute.groups),
-        "mixing": fused_mixing(ready, fitted),
+        "mixing": [
+            {"method": name, **mixing(_represented(ready, method.fused), ready.seed)}
+            for name, method in fitted.items()
+            if method.fused is not None
+        ],
         "history": {name: curve for name, method in fitted.items() if (curve := _history(method))},
         "trials": [asdict(trial) for trial in ready.model.trials],
         "lambda": ready.model.lam,
-        "methods": {name: _figures(judges, method.predict) for name, method in fitted.items()},
-        "cases": [],
-        "recourse": [],
     }
-    if ready.data.task == "binary" and judges.edits:
-        held_out = HeldOut.of(ready, judges)
-        subjects = {name: _subject(ready, name, method) for name, method in fitted.items()}
-        result["cases"] = cases(held_out, subjects, names[0])
-        result["recourse"] = recourse(held_out, subjects[OURS])
-    return result
 
 
 def _history(fitted: Fitted) -> list[dict[str, float | None]]:
@@ -95,12 +98,6 @@ def _history(fitted: Fitted) -> list[dict[str, float | None]]:
         return []
     records = [asdict(record) for record in fitted.predict.history]
     return [{key: value if math.isfinite(value) else None for key, value in record.items()} for record in records]
-
-
-def _figures(judges: ScoringSet, predict: Predictor) -> dict[str, float]:
-    """Accuracy, and the flip rate under the first counterfactual model with its permutation baseline."""
-    wanted = ("acc", f"fr_{FIRST}", f"fr_null_{FIRST}")
-    return {name: value for name, value in flat(judges.score(predict)).items() if name in wanted}
 
 
 @dataclass(frozen=True)
@@ -113,17 +110,8 @@ class Represented:
     test_codes: np.ndarray
 
 
-def fused_mixing(ready: Prepared, fitted: Mapping[str, Fitted]) -> list[dict[str, Any]]:
-    """What the encoders of each method make of the records."""
-    return [
-        {"method": name, **mixing(_represented(ready, method.fused), ready.seed)}
-        for name, method in fitted.items()
-        if method.fused is not None
-    ]
-
-
 def _represented(ready: Prepared, encode: Callable[[np.ndarray], np.ndarray]) -> Represented:
-    """Training and test records in this representation: at most so many of each, at random."""
+    """At most `MOST_ROWS` training and test records each, at random."""
     codes, split = ready.data.protected[0].codes, (ready.split.train, ready.split.test)
     parts = [stream(ready.seed, "mixing-rows").permutation(rows)[:MOST_ROWS] for rows in split]
     return Represented(*(encode(ready.inputs[rows]) for rows in parts), *(codes[rows] for rows in parts))
@@ -180,12 +168,8 @@ def read_s(view: Represented, seed: int) -> dict[str, float]:
 
 def _auc(scores: np.ndarray, codes: np.ndarray) -> float:
     """Two groups: of the second. More: the mean over groups, each against the others."""
-    areas = []
-    for group in range(scores.shape[1])[-1 if scores.shape[1] == 2 else 0 :]:
-        own = codes == group
-        if 0 < own.sum() < len(own):
-            above = rankdata(scores[:, group])[own].sum() - own.sum() * (own.sum() + 1) / 2
-            areas.append(float(above / (own.sum() * (~own).sum())))
+    groups = range(scores.shape[1])[-1 if scores.shape[1] == 2 else 0 :]
+    areas = [roc_auc_score(codes == g, scores[:, g]) for g in groups if 0 < (codes == g).sum() < len(codes)]
     return float(np.mean(areas)) if areas else 0.5
 
 
@@ -201,177 +185,118 @@ def _deviation(auc: float, codes: np.ndarray) -> float:
     return float(np.sqrt(max(variance, 0.0) / (few * many)))
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Who is shown: the label, the decision of plain training (None: any), and the order among those."""
-
-    name: str
-    label: int
-    decision: int | None
-    first: Callable[[np.ndarray], np.ndarray]
-    words: str
-
-
-RULES = (
-    Rule(
-        "clearly accepted",
-        0,
-        0,
-        lambda p: np.abs(p - np.median(p)),
-        "y = 0, decided 0 by plain training: the one in the middle by score",
-    ),
-    Rule(
-        "ambiguous",
-        0,
-        None,
-        lambda p: np.abs(p - 0.5),
-        "y = 0: the one whose score under plain training is nearest 50 %",
-    ),
-    Rule("high risk", 1, 1, lambda p: -p, "y = 1, decided 1 by plain training: the one with the highest score"),
-)
+def write_qualitative(folder: Path, analysis: Analysis, command: str) -> str:
+    """Write data, tables and plots into a folder; returns the tables."""
+    folder.mkdir(parents=True, exist_ok=True)
+    facts = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
+    (folder / "results.json").write_text(json.dumps({**facts, **analysis}, indent=1) + "\n", encoding="utf-8")
+    pictures = [
+        role_plot(analysis, folder / "roles.png"),
+        representation_plot(analysis, folder / "representations.png"),
+    ]
+    if PAPER in analysis["history"]:
+        pictures.append(training_plot(analysis["history"][PAPER], PAPER, folder / "training.png"))
+    shown = [f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures]
+    parts = [f"Made by `{command}` on {facts['date']}.", "# Qualitative analysis", *shown]
+    text = "\n\n".join([*parts, _mask(analysis), _representations(analysis)]) + "\n"
+    (folder / "results.md").write_text(text, encoding="utf-8")
+    return text
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A method: what predicts, and its own counterfactuals of all test records with their groups, if it makes any."""
-
-    predict: Predictor
-    own: np.ndarray | None = None
-    toward: np.ndarray | None = None
-
-    def own_logit(self, row: int) -> float:
-        """After the method's own counterfactual of one record."""
-        if self.own is None or self.toward is None:
-            raise ValueError("this method makes no counterfactuals")
-        return float(logits_of(self.predict, self.own[row : row + 1], self.toward[row : row + 1])[0, 0])
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """The test part in input space, and the first counterfactual model's change of each record, by its index."""
-
-    data: Dataset
-    roles: Roles
-    inputs: np.ndarray
-    edited: Mapping[int, tuple[np.ndarray, int]]
-
-    @classmethod
-    def of(cls, ready: Prepared, judges: ScoringSet) -> HeldOut:
-        edited = judges.edits[FIRST]
-        copies = {row: (edited.inputs[copy], int(edited.target[copy])) for row, copy in heaviest(edited).items()}
-        return cls(ready.data.take(ready.split.test), ready.roles, judges.inputs, copies)
-
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(self.data.features)
-
-    @property
-    def codes(self) -> np.ndarray:
-        return self.data.protected[0].codes
-
-    def change(self, before: np.ndarray, after: np.ndarray) -> dict[str, Any]:
-        """A counterfactual of one record: its size over mediators and over other columns, what moved and stayed."""
-        layout, edited = self.layout, self.roles.edited
-        moved = moves(layout, self.roles, before, after)
-        names = {m["feature"] for m in moved}
-        others = [name for name in layout.names if name not in edited]
-        return {
-            "size": float(edit_sizes(layout, edited, before[None], after[None])[0]),
-            "size_others": float(edit_sizes(layout, others, before[None], after[None])[0]),
-            "moved": moved,
-            "fixed": [name for name in self.roles.named("N") if name not in names],
-        }
-
-    def outcome(self, logit: float) -> dict[str, Any]:
-        """Decision of two classes, the probability of the second, and the logit."""
-        decision = self.data.label.classes[int(logit > 0)]
-        return {"decision": decision, "score": float(1 / (1 + np.exp(-logit))), "logit": float(logit)}
-
-    def groups(self, *codes: int) -> list[str]:
-        return [self.data.protected[0].groups[code] for code in codes]
-
-
-def edit_sizes(layout: Layout, names: Sequence[str], before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The size of each record's change over these columns."""
-    chosen = np.isin(layout.names, list(names))
-    total: np.ndarray = np.sqrt((column_sizes(layout, before, after)[:, chosen] ** 2).sum(axis=1))
-    return total
-
-
-def chosen(held_out: HeldOut, plain: np.ndarray) -> list[tuple[Rule, int]]:
-    """One test record for each rule that somebody fits; `plain`: logits of plain training."""
-    moved = np.zeros(len(held_out.inputs), bool)
-    for row, (after, _) in held_out.edited.items():
-        moved[row] = np.abs(after - held_out.inputs[row]).max() > STILL
-    people: list[tuple[Rule, int]] = []
-    for rule in RULES:
-        fits = moved & (held_out.codes == GROUP) & (held_out.data.label.values == rule.label)
-        if rule.decision is not None:
-            fits &= (plain[:, 0] > 0) == bool(rule.decision)
-        rows = np.setdiff1d(np.flatnonzero(fits), [row for _, row in people])
-        if len(rows):
-            order = rule.first(1 / (1 + np.exp(-plain[rows, 0])))
-            people.append((rule, int(rows[np.argmin(order)])))
-    return people
-
-
-def cases(held_out: HeldOut, subjects: Mapping[str, Subject], plain: str) -> list[dict[str, Any]]:
-    """Each chosen person under every method: the common counterfactual, and the method's own."""
-    studies = []
-    for rule, row in chosen(held_out, logits_of(subjects[plain].predict, held_out.inputs, held_out.codes)):
-        before, (after, target) = held_out.inputs[row], held_out.edited[row]
-        codes = np.array([held_out.codes[row], target])
-        methods: dict[str, Any] = {}
-        for name, subject in subjects.items():
-            old, new = logits_of(subject.predict, np.stack([before, after]), codes)[:, 0]
-            methods[name] = {BEFORE: held_out.outcome(old), AFTER: held_out.outcome(new)}
-            if subject.own is not None:
-                own = {AFTER: held_out.outcome(subject.own_logit(row)), **held_out.change(before, subject.own[row])}
-                methods[name]["own"] = own
-        studies.append(
-            {
-                "case": rule.name,
-                "rule": rule.words,
-                "id": str(held_out.data.ids[row]),
-                "label": held_out.data.label.classes[int(held_out.data.label.values[row])],
-                "groups": held_out.groups(*codes),
-                **held_out.change(before, after),
-                "methods": methods,
-            }
+def _mask(analysis: Analysis) -> str:
+    known = analysis["information"]
+    rows = [
+        (
+            name,
+            tidy(known[name]["mi"], 4),
+            tidy(known[name]["null"], 4),
+            tidy(known[name]["null_high"], 4),
+            tidy(analysis["scores"][name], 3),
+            ROLES[analysis["roles"][name]][0],
         )
-    return studies
+        for name in sorted(known, key=lambda name: -known[name]["mi"])
+    ]
+    text = (
+        "Mutual information with s in nats, in plaintext on the training part, from counts over public bins. Next to "
+        "it what it is with s permuted: the mean, and what one permutation in twenty exceeds. The score is the noisy "
+        "one that roles rest on."
+    )
+    heads = ("column", "MI", "MI, s permuted", "95 % of permutations below", "score", "role")
+    return f"## Roles\n\n{text}\n\n{Table(heads, rows)}"
 
 
-def recourse(held_out: HeldOut, subject: Subject) -> list[dict[str, Any]]:
-    """Two people of the second group, decided 0 and 1, and the method's own counterfactual of them.
+def _representations(analysis: Analysis) -> str:
+    rows = [
+        (m["method"], str(m["width"]), percent(sum(m["shares"])), _reading(m["two"]), _reading(m["whole"]))
+        for m in analysis["mixing"]
+    ]
+    heads = ("method", "columns", "variance on two", "AUC, two components", "AUC, whole")
+    return (
+        "## Representations\n\nAUC of a linear classifier of s, fitted on training records, on test records: on two "
+        "principal components and on the whole. 0.5 is chance. In brackets the 95 % interval, then what one "
+        f"permutation of s in twenty exceeds. A run under MPC hides this representation.\n\n{Table(heads, rows)}"
+    )
 
-    Of each decision the one in the middle by size, among those that change.
-    """
-    if subject.own is None or subject.toward is None:
-        return []
-    logits = logits_of(subject.predict, held_out.inputs, held_out.codes)[:, 0]
-    size = edit_sizes(held_out.layout, held_out.roles.edited, held_out.inputs, subject.own)
-    people = []
-    for decision in (0, 1):
-        rows = np.flatnonzero((held_out.codes == GROUP) & (size > STILL) & ((logits > 0) == bool(decision)))
-        if not len(rows):
-            continue
-        row = int(rows[np.argsort(size[rows], kind="stable")[len(rows) // 2]])
-        people.append(
-            {
-                "id": str(held_out.data.ids[row]),
-                "groups": held_out.groups(GROUP, int(subject.toward[row])),
-                BEFORE: held_out.outcome(float(logits[row])),
-                AFTER: held_out.outcome(subject.own_logit(row)),
-                **held_out.change(held_out.inputs[row], subject.own[row]),
-            }
+
+def _reading(read: Mapping[str, float]) -> str:
+    return (
+        f"{tidy(read['auc'], 3)} ({tidy(read['low'], 3)} to {tidy(read['high'], 3)}); "
+        f"permuted up to {tidy(read['null_high'], 3)}"
+    )
+
+
+def role_plot(analysis: Analysis, path: Path) -> str:
+    """Columns by score, coloured by role; below, mutual information with the level that chance reaches."""
+    names = sorted(analysis["scores"], key=lambda name: -analysis["scores"][name])
+    _, (upper, lower) = plt.subplots(2, 1, figsize=(10, 7), sharex=True)
+    known = [analysis["information"][name] for name in names]
+    for axis, values in ((upper, [analysis["scores"][n] for n in names]), (lower, [k["mi"] for k in known])):
+        for place, (name, value) in enumerate(zip(names, values, strict=True)):
+            _, colour, hatch = ROLES[analysis["roles"][name]]
+            axis.bar(place, value, color=colour, hatch=hatch, edgecolor="black", alpha=0.6)
+    lower.plot(range(len(names)), [k["null_high"] for k in known], "k_", ms=12, label="s permuted, 95 %")
+    lower.legend(fontsize=8)
+    upper.set(ylabel="noisy score", title="scores and roles")
+    lower.set(ylabel="MI(x, s), nats")
+    upper.legend(handles=[Patch(color=c, label=word, alpha=0.6) for word, c, _ in ROLES.values()], fontsize=8)
+    lower.set_xticks(range(len(names)), [plain(name) for name in names], rotation=90)
+    return saved(path)
+
+
+def representation_plot(analysis: Analysis, path: Path) -> str:
+    """Two components of each method's representation, by group, with the AUC of a classifier in the title."""
+    views = analysis["mixing"]
+    columns = min(3, len(views))
+    rows = -(-len(views) // columns)
+    _, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 3.9 * rows), squeeze=False)
+    for axis in axes.flat[len(views) :]:
+        axis.axis("off")
+    for axis, view in zip(axes.flat, views, strict=False):
+        for code, name in enumerate(analysis["groups"]):
+            points = [p for p, g in zip(view["points"], view["groups"], strict=True) if g == code]
+            if points:
+                mark = GROUP_MARKS[code % len(GROUP_MARKS)]
+                axis.plot(*zip(*points, strict=True), mark, ms=3, alpha=0.6, label=plain(f"s = {name}"))
+        two, whole = view["two"], view["whole"]
+        axis.set_title(
+            f"{view['method']}\nAUC of s: two {two['auc']:.2f} (permuted to {two['null_high']:.2f}), "
+            f"whole {whole['auc']:.2f}",
+            fontsize=8,
         )
-    return people
+    axes[0][0].legend(fontsize=7)
+    return saved(path)
 
 
-def _subject(ready: Prepared, name: str, fitted: Fitted) -> Subject:
-    """A method with its own counterfactuals: of its network, or of the default run's generator."""
-    own, toward = own_rows(ready)
-    if name != OURS:
-        return Subject(fitted.predict, fitted.own(ready.split.test) if fitted.own is not None else None, toward)
-    return Subject(fitted.predict, own, toward)
+def training_plot(curve: list[Mapping[str, Any]], name: str, path: Path) -> str:
+    """Loss, validation accuracy, and SCG and flips over epochs."""
+    _, axes = plt.subplots(1, len(TRAINING_CURVES), figsize=(12, 3.6))
+    for axis, (title, keys) in zip(axes, TRAINING_CURVES, strict=True):
+        for key in keys:
+            points = [(r["epoch"], r[key]) for r in curve if r.get(key) is not None]
+            if points:
+                axis.plot(*zip(*points, strict=True), label=key)
+        axis.set(xlabel="epoch", title=title)
+        if axis.lines:
+            axis.legend(fontsize=7)
+    plt.gcf().suptitle(name, fontsize=9)
+    return saved(path)

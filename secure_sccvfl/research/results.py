@@ -1,9 +1,10 @@
-"""Where results of `bench.py` and `reproduce.py` go: a JSON file, and a Markdown page next to it."""
+"""Results of `bench.py` and `reproduce.py`: a JSON file and a Markdown page, their origin, names of data sets."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
@@ -41,3 +42,33 @@ def write_results(path: Path, result: Mapping[str, Any], text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(text, encoding="utf-8")
+
+
+def short_name(dataset: str) -> str:
+    """A data set without its path: `acs-income:dir/file.csv` is acs-income, `dir/loans.toml` is loans."""
+    for mark in (":", "@"):
+        if dataset.startswith("acs-") and mark in dataset:
+            return dataset.split(mark)[0]
+    return Path(dataset).stem
+
+
+STATES = {"ca": "California", "co": "Colorado"}
+TITLES = {
+    "german": "German Credit",
+    "heart": "UCI Heart (Cleveland), unique rows",
+    "compas": "COMPAS persons, other partition than the paper's",
+    "mobility": "CPS 1994-95, stand-in for ACSMobility",
+}
+"""Data sets that stand for those of the paper, and how they differ from them."""
+
+
+def title_of(dataset: str) -> str:
+    """A data set's name for a table: which records these are, where the paper has others."""
+    task, mark, place = dataset.replace("@", ":").partition(":")
+    if not mark or not task.startswith(("acs-income", "acs-mobility")):
+        return TITLES.get(short_name(dataset), short_name(dataset))
+    found = re.search(r"(?:^|[_-])([a-z]{2})-?(\d{4})", Path(place).name.lower())
+    where = f"{STATES.get(found[1], found[1].upper())} {found[2]}" if found else "records of a file"
+    note = "" if where == "California 2018" else " (the paper: California 2018)"
+    name = {"acs-income": "ACS Income", "acs-income-sex": "ACS Income, by sex"}.get(task, "ACS Mobility")
+    return f"{name}, {where}{note}"

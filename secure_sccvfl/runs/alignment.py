@@ -23,21 +23,20 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.exact import ExactAlignment
-from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.presence import Presence
-from protocols.alignment.revealed import RevealedAlignment
-from protocols.alignment.seam import Aligned, AlignKind
+from protocols.alignment.hidden_intersection import HiddenIntersection, MembershipMask
+from protocols.alignment.interface import AlignKind
+from protocols.alignment.pre_aligned import PreAligned
+from protocols.alignment.psi import PrivateSetIntersection
 from protocols.config import SessionConfig
-from protocols.dealing.matching import Bounds
+from protocols.dealing.matching import Aligned, Bounds
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party import Part
-from secure_sccvfl.data.party_data import PartyData, public_split
+from secure_sccvfl.data.party_data import PartyData, Schema, public_split
 from secure_sccvfl.data.splits import PARTS, SHARES
 from secure_sccvfl.releases.catalogue import plan_of
-from secure_sccvfl.runs.costs import PhaseMeter
-from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.releases.charging import refusals_in_one_line
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.training.modes.base import facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -59,23 +58,42 @@ def own_counts(data: PartyData) -> dict[str, int]:
     return {"all": len(data.ids), **{name: len(getattr(data.split, name)) for name in PARTS}}
 
 
-class AlignJob:
-    """Job "align": an alignment alone. A party learns what its mode reveals, and nothing is computed on records."""
+class RecordsJob:
+    """A job about this party's records. Its releases follow from the public schema and the options."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
 
     @staticmethod
-    def public_plan(config: SessionConfig) -> ReleasePlan:
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        raise NotImplementedError
+
+    @classmethod
+    def public_plan(cls, config: SessionConfig) -> ReleasePlan:
         """What it opens, from public things alone."""
         options = RunOptions.of(config.options)
-        return ReleasePlan(plan_of(facts_of(options.schema(len(config.parties)), options), "alignment"))
+        return cls.releases(options.schema(len(config.parties)), options)
 
     def plan(self) -> ReleasePlan:
-        return ReleasePlan(plan_of(facts_of(self.data.schema, self.options), "alignment"))
+        return self.releases(self.data.schema, self.options)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self.compute(session, progress)
+
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class AlignJob(RecordsJob):
+    """Job "align": an alignment alone. A party learns what its mode reveals, and nothing is computed on records."""
+
+    @staticmethod
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        return ReleasePlan(plan_of(facts_of(schema, options), "alignment"))
+
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
@@ -95,9 +113,9 @@ class AlignJob:
 def common_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:
     """Run by all parties together: the records that a job is about, as far as a party may know them."""
     if options.data.align == "exact":
-        ExactAlignment(session, data.schema.parties).align(data.ids.tolist())
+        PreAligned(session, data.schema.parties).align(data.ids.tolist())
     elif options.data.align == "revealed":
-        return data.common(RevealedAlignment(session, progress).align(data.ids.tolist()))
+        return data.common(PrivateSetIntersection(session, progress).align(data.ids.tolist()))
     return data
 
 
@@ -114,7 +132,7 @@ def part_bounds(bounds: Sequence[float], share: float) -> Bounds | None:
     1e-9.
     """
     most = [min(n, n * share + ROOM * math.sqrt(n * share * (1 - share))) for n in bounds]
-    return Bounds(tuple(math.ceil(n) for n in most)) if bounds else None
+    return tuple(math.ceil(n) for n in most) or None
 
 
 def aligned_part(session: Session, options: RunOptions, data: PartyData, part: str) -> Part:
@@ -132,7 +150,5 @@ def placed(
     if options.data.align != "hidden":
         return data.part(rows), Aligned(len(rows), np.arange(len(rows)))
     bounds = part_bounds(options.data.align_bounds, share)
-    table = HiddenAlignment(session, bounds).align(data.ids[rows].tolist())
-    if table.shares is None:
-        raise RuntimeError("a hidden alignment gives shares of presence")
-    return replace(data.spread(rows, table), presence=Presence.of(table.shares)), table
+    table = HiddenIntersection(session, bounds).align(data.ids[rows].tolist())
+    return replace(data.spread(rows, table), membership=MembershipMask.of(table.shares)), table

@@ -27,7 +27,7 @@ from secure_sccvfl.discovery.cached_releases import (
     save_releases,
 )
 from secure_sccvfl.releases.catalogue import RESIDUALS, RISK_GAINS, SKETCH
-from secure_sccvfl.runs.audit_log import sessions_of, tables_used
+from secure_sccvfl.runs.files import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -89,7 +89,6 @@ def agreed_tables(
 def _own(
     rank: int, folder: Path, options: RunOptions, budget: Budget, about: About
 ) -> tuple[int, CachedReleases | None]:
-    """Whether this party has the tables, or why not."""
     runs = (
         None if options.privacy.cached_tables == CACHED else _sessions_of(Path(options.privacy.cached_tables), rank)
     )
@@ -124,7 +123,6 @@ def _fit(tables: CachedReleases, rank: int, budget: Budget, about: About) -> int
 
 
 def _sessions_of(run: Path, rank: int) -> set[str]:
-    """The names of a run, and of the run whose tables it used itself."""
     folder = model_folder(str(run), rank).parent
     names = {*sessions_of(folder), *tables_used(folder)}
     if not names:

@@ -27,10 +27,11 @@ from protocols.records.private import naming, private
 from protocols.session.runtime import Session
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.config.rules import REMOVED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
+from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights
@@ -57,8 +58,6 @@ class Checkpoints:
         self.number += 1
         arrays: dict[str, Any] = {}
         heads = {"head": state.head, **{f"trial {number}": head for number, head in enumerate(state.heads)}}
-        heads |= {"chosen": state.choice} if state.choice is not None else {}
-        heads |= {"control": state.control} if state.control is not None else {}
         for name, head in heads.items():
             if isinstance(head, SharedModule):
                 arrays |= {f"{name} weights {part}": save_share(value) for part, value in head.weights.items()}
@@ -101,7 +100,7 @@ class Checkpoints:
         for facts in self._kept().values():
             at_start = facts["settings"]
             for name in sorted(at_start.keys() | self.settings.keys(), key=lambda name: (name in FOLLOWS, name)):
-                was, now = at_start.get(name, "none"), self.settings.get(name, "none")
+                was, now = at_start.get(name, "none"), self.settings.get(name, str(REMOVED.get(name, "none")))
                 if was != now:
                     difference = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
                     raise ConfigError(
@@ -190,15 +189,12 @@ class Checkpoints:
             trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
-            choice=head("chosen"),
-            control=head("control"),
             records=facts.get("records", 0),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 
 
 def _known(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
-    """A party's checkpoints: number, and the session that wrote it."""
     names = [writers[at : at + KEY_BYTES] for at in range(0, len(writers), KEY_BYTES)]
     pairs = zip(np.frombuffer(numbers, np.int64).tolist(), names, strict=True)
     return {(number, name) for number, name in pairs if number != _NONE}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import shutil
 import sys
 import traceback
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OK, STOPPED, WRONG_USE, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
+CLOSED_PIPE = 141
+"""128 + SIGPIPE, as a shell shows it for other programs."""
 EXIT_CODES = (
     "exit codes: 0 done; 1 the session was stopped (the line says by whom and where); "
     "2 wrong use or configuration; 3 a check failed; 130 interrupted"
@@ -36,10 +39,18 @@ PEER_STOPPED = 4
 
 
 def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
-    """Run the work of a process; an error becomes one line on standard error and an exit code."""
+    """Run the work of a process; an error becomes one line on standard error and an exit code.
+
+    A reader that closes the pipe (`| head`) ends it without a line.
+    """
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()  # here, where a closed pipe is noticed
+        return code
     except BaseException as error:
+        if isinstance(error, BrokenPipeError) and _output_closed():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+            return CLOSED_PIPE
         code, line = outcome_of(error)
         if debug:
             traceback.print_exc()
@@ -47,13 +58,18 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     return code
 
 
+def _output_closed() -> bool:
+    """Whether standard output is a pipe that nobody reads. Links to peers break with the same error."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(mask & select.POLLERR for _, mask in poll.poll(0))
+
+
 def documented(code: int) -> int:
-    """The exit code that people see."""
     return STOPPED if code == PEER_STOPPED else code
 
 
 def say(line: str, *, error: bool = False) -> None:
-    """One line to standard output, or to standard error."""
     print(plain(line), file=sys.stderr if error else sys.stdout, flush=True)
 
 
@@ -125,7 +141,6 @@ def log_kept(path: Path) -> Iterator[logging.Handler]:
 
 
 def close_log(handler: logging.Handler) -> None:
-    """No more goes to this file."""
     logging.getLogger().removeHandler(handler)
     handler.close()
 

@@ -15,32 +15,30 @@ from accounting.calibration import check_target
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.data.party_data import PartyData
+from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery, check_support
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.releases.caps import raise_cap
-from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
-from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, raise_cap, spent_figures
 from secure_sccvfl.releases.record_key import record_key
-from secure_sccvfl.runs.alignment import placed, split_records
-from secure_sccvfl.runs.audit_log import OWN_RECORDS, AuditLog
+from secure_sccvfl.runs.alignment import RecordsJob, placed, split_records
+from secure_sccvfl.runs.files import OWN_RECORDS, AuditLog
 from secure_sccvfl.runs.jobs import Progress
 from secure_sccvfl.runs.train import compare_public
 from secure_sccvfl.training.modes.base import discovery_releases, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 
 
-class DiscoveryJob:
+class DiscoveryJob(RecordsJob):
     """Job "discovery"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options, self.certificates = RunOptions.of(config.options), config.certificates
-        if self.options.privacy.cached_tables:
-            raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
+        if RunOptions.of(config.options).privacy.cached_tables:
+            raise ConfigError("discovery is about all records: it opens its own tables, and uses no cached ones")
         try:
-            self.data = self.options.load(rank, len(config.parties))
+            super().__init__(config, rank)
             about = self._about(self.data)
             check_target(self.options.privacy.epsilon, self.options.privacy.delta, len(about))
             self.card = self.options.policy(self.data.schema)
@@ -50,25 +48,15 @@ class DiscoveryJob:
             raise ConfigError(str(error)) from error
 
     def _about(self, data: PartyData) -> np.ndarray:
-        """The rows that statistics are about."""
         if self.options.train_config().discovery.holds_out:
             return np.sort(np.concatenate([data.split.train, data.split.test]))
         return np.arange(len(data.ids))
 
     @staticmethod
-    def public_plan(config: SessionConfig) -> ReleasePlan:
-        """What it opens, from public things alone."""
-        options = RunOptions.of(config.options)
-        return ReleasePlan(discovery_releases(options.schema(len(config.parties)), options))
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        return ReleasePlan(discovery_releases(schema, options))
 
-    def plan(self) -> ReleasePlan:
-        return ReleasePlan(discovery_releases(self.data.schema, self.options))
-
-    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        with refusals_in_one_line():
-            return self._run(session, progress)
-
-    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, schema = self.options, self.data.schema
         compare_public(session, schema, self.card)
         data = split_records(session, options, self.data, progress)
@@ -91,7 +79,7 @@ class DiscoveryJob:
             reserve=options.privacy.reserve,
             alike=same_records,
         )
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.membership)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
         features = sum(len(own) for own in schema.features)

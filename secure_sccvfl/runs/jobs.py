@@ -5,7 +5,10 @@ All parties run the same job; `run` returns this party's result as plain data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
@@ -20,14 +23,14 @@ Progress = Callable[[str, int, int], None]
 
 JOBS = {
     "align": "runs.alignment:AlignJob",
-    "bench-align": "research.benchmarks.alignment:AlignmentBenchmark",
-    "bench-discovery": "research.benchmarks.discovery:DiscoveryBenchmark",
-    "bench-ops": "research.benchmarks.operations:OperationsBenchmark",
-    "bench-step": "research.benchmarks.step:StepBenchmark",
-    "canary-audit": "audit.dp_audit:CanaryAudit",
+    "bench-align": "research.benchmarks.preparation:AlignmentBenchmark",
+    "bench-discovery": "research.benchmarks.preparation:DiscoveryBenchmark",
+    "bench-ops": "research.benchmarks.steps:OperationsBenchmark",
+    "bench-step": "research.benchmarks.steps:StepBenchmark",
+    "canary-audit": "audit.canaries:CanaryAudit",
     "discovery": "runs.discover:DiscoveryJob",
-    "evaluate": "runs.scoring.jobs:EvaluateJob",
-    "predict": "runs.scoring.jobs:PredictJob",
+    "evaluate": "runs.evaluate:EvaluateJob",
+    "predict": "runs.predict:PredictJob",
     "selftest": "runs.selftest:SelfTest",
     "share-probe": "audit.share_probe:ShareProbe",
     "train": "runs.train:TrainJob",
@@ -58,7 +61,6 @@ def make_job(config: SessionConfig, rank: int) -> Job:
 
 
 def check_job(job: str) -> None:
-    """Raise unless there is such a job."""
     _kind(job)
 
 
@@ -91,8 +93,33 @@ def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
 
 
 def _kind(job: str) -> Any:
-    """The class of a job."""
     if job not in JOBS:
         raise ConfigError(f"no such job: {job!r}; available: {', '.join(JOBS)}")
     module, _, name = JOBS[job].partition(":")
     return getattr(import_module(f"secure_sccvfl.{module}"), name)
+
+
+class PhaseMeter:
+    """Adds up costs by phase; a phase may be entered again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.costs: dict[str, dict[str, float]] = {}
+        self.operations: dict[str, dict[str, int]] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start, before, called = time.perf_counter(), self._now(), Counter(self._session.operations)
+        try:
+            yield
+        finally:
+            cost = self.costs.setdefault(name, {"seconds": 0.0, "rounds": 0, "bytes": 0, "dealer_bytes": 0})
+            cost["seconds"] += time.perf_counter() - start
+            for key, value in self._now().items():
+                cost[key] += value - before[key]
+            known = Counter(self.operations.get(name, {})) + (Counter(self._session.operations) - called)
+            self.operations[name] = dict(sorted(known.items()))
+
+    def _now(self) -> dict[str, int]:
+        cost = self._session.total_cost
+        return {"rounds": cost.rounds, "bytes": cost.sent, "dealer_bytes": cost.dealer}

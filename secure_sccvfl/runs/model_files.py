@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.seam import AlignKind
+from protocols.alignment.interface import AlignKind
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
@@ -28,15 +28,15 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareEncoders, make_aware
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
-from secure_sccvfl.policy.entries import AwareEntry
+from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
-from secure_sccvfl.runs.paths import ModelError, digest_of, read_model
+from secure_sccvfl.runs.files import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import Shared
 
-ENCODER = "secure_sccvfl.research.paper.encoder:MlpEncoder"
-NETWORKS = "secure_sccvfl.research.paper.masked_generator:restored"
+ENCODER = "secure_sccvfl.research.paper.networks:MlpEncoder"
+NETWORKS = "secure_sccvfl.research.paper.generators:restored"
 """How encoders and generators of mode `split` are read; other models do not import them."""
 
 
@@ -65,12 +65,11 @@ class PartyModel:
     """What one party keeps of a model. `weight` and `bias` are the unscaled head: CrypTen tensors.
 
     aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
-    protected attribute; empty where generators follow from what was released. policy: version and date of approval
-    of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
-    without mediators and proxies, shared too. predictions: how many people it may answer for, as all parties
-    approved before training; None in models of earlier versions, which have the default. charged: the key under which
-    every ledger has the charge of a private head; empty for a model that is not private. module: what the head is, if
-    it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty.
+    protected attribute; empty where generators follow from what was released. policy: version and date of approval of
+    the card that it was trained under; empty without a card. predictions: how many people it may answer for, as all
+    parties approved before training; None in models of earlier versions, which have the default. charged: the key
+    under which every ledger has the charge of a private head; empty for a model that is not private. module: what the
+    head is, if it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty.
     """
 
     run: str
@@ -93,7 +92,6 @@ class PartyModel:
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
     generator_seed: int = -1
-    control: tuple[Shared, Shared] | None = None
     predictions: int | None = None
     charged: str = ""
     module: HeadSpec | None = None
@@ -123,7 +121,7 @@ class PartyModel:
         seeds = (self.seed, self.drawn_seed)
         fixed = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
         module = None if self.module is None else asdict(self.module)
-        facts = (*fixed, self.control is not None, self.predictions, self.charged, module)
+        facts = (*fixed, False, self.predictions, self.charged, module)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -171,10 +169,7 @@ OPTIONAL: Mapping[str, Any] = {"policy": {}, "generator_seed": -1, "predictions"
 
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
-    heads = {"": (model.weight, model.bias)} | ({} if model.control is None else {"control ": model.control})
-    arrays: dict[str, Any] = {}
-    for name, (weight, bias) in heads.items():
-        arrays |= {f"{name}weight": save_share(weight), f"{name}bias": save_share(bias)}
+    arrays: dict[str, Any] = {"weight": save_share(model.weight), "bias": save_share(model.bias)}
     arrays |= {f"head {name}": save_share(layer) for name, layer in model.layers.items()}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
@@ -220,10 +215,6 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
             "the model is of an earlier version, which did not say what records it was made on: train again"
         )
 
-    def head(*names: str) -> tuple[Shared, Shared]:
-        weight, bias = (restore_share(arrays[name], HEAD_BITS) for name in names)
-        return weight, bias
-
     try:
         generator = GeneratorConfig.of_record(facts["generator"])
     except ValueError as error:
@@ -238,7 +229,6 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         )
         for s in facts["sketches"]
     )
-    weight, bias = head("weight", "bias")
     return PartyModel(
         **{name: facts[key] for key, name in FACTS.items() if key in facts},
         **{name: facts[name] for name in OPTIONAL if name in facts},
@@ -246,14 +236,13 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         held_out=HeldOut(**facts["held_out"]),
         encoder=encoder,
         sketches=sketches,
-        weight=weight,
-        bias=bias,
+        weight=restore_share(arrays["weight"], HEAD_BITS),
+        bias=restore_share(arrays["bias"], HEAD_BITS),
         aware=AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         networks={
             attribute: {name: arrays[f"network {attribute} {name}"] for name in names}
             for attribute, names in facts.get("networks", {}).items()
         },
-        control=head("control weight", "control bias") if "control weight" in arrays else None,
         module=HeadSpec(**facts["module"]) if "module" in facts else None,
         layers={
             name.removeprefix("head "): restore_share(share, HEAD_BITS)

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from protocols.config import DEALER, ConfigError, SessionConfig, node_folder
 from protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, outcome_of, start_logging
-from secure_sccvfl.runs.status.snapshot import Status
-from secure_sccvfl.runs.status.watching import Watching
+from secure_sccvfl.runs.status import Status, Watching
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Credentials
@@ -33,15 +32,32 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 """Libraries read their number of threads from these when they are imported."""
 
 
-class SessionProcess(Protocol):
-    """What a launcher needs of a process that it starts."""
+class SessionProcess:
+    """A process that a launcher starts: its work, with a log, one-line errors and a status page."""
+
+    debug: bool
+    watching: Watching
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        raise NotImplementedError
 
     def run(self, listener: socket.socket | None = None) -> int:
-        """Runs in the process itself, to its end; returns the exit code, which may be PEER_STOPPED."""
-        ...
+        """Runs in the process itself, to its end; returns the exit code, which may be PEER_STOPPED.
+
+        listener: this party's socket, if it already listens. The dealer dials the parties and needs none.
+        """
+        start_logging(self.debug)
+        keep_freed_memory()
+
+        def watched() -> int:
+            with self.watching.of(self.name) as status:
+                return self.work(listener, status)
+
+        return guarded(self.name, watched, debug=self.debug)
+
+    def work(self, listener: socket.socket | None, status: Status) -> int:
+        raise NotImplementedError
 
 
 RESUME = "resume"
@@ -61,7 +77,7 @@ def sessions_of(config: SessionConfig, resume: bool = False) -> list[SessionConf
 
 
 @dataclass(frozen=True)
-class DealerProcess:
+class DealerProcess(SessionProcess):
     """The dealer of the sessions that the file `config` describes, one after the other.
 
     `job`: the one session of this job instead. `resume`: as for the parties.
@@ -79,17 +95,7 @@ class DealerProcess:
     def name(self) -> str:
         return DEALER
 
-    def run(self, listener: socket.socket | None = None) -> int:
-        """Serve the session to its end. The dealer dials the parties, so it needs no listener."""
-        start_logging(self.debug)
-        keep_freed_memory()
-        return guarded(self.name, self._watched, debug=self.debug)
-
-    def _watched(self) -> int:
-        with self.watching.of(self.name) as status:
-            return self._serve(status)
-
-    def _serve(self, status: Status) -> int:
+    def work(self, listener: socket.socket | None, status: Status) -> int:
         from protocols.net.certificates import Credentials
         from protocols.session.node import serve_as_dealer
 
@@ -110,7 +116,7 @@ class DealerProcess:
 
 
 @dataclass(frozen=True)
-class PartyProcess:
+class PartyProcess(SessionProcess):
     """The party at `rank` of the session that the file `config` describes; `out` gets its releases and result.
 
     `listen`: an address instead of the one in the file. `progress`: report on standard output, in lines of JSON,
@@ -132,18 +138,10 @@ class PartyProcess:
     def name(self) -> str:
         return f"party {self.rank}"
 
-    def run(self, listener: socket.socket | None = None) -> int:
-        """Take part in the session to its end. `listener`: this party's socket, if it already listens."""
-        start_logging(self.debug)
-        keep_freed_memory()
-        return guarded(self.name, lambda: self._watched(listener), debug=self.debug)
-
-    def _watched(self, listener: socket.socket | None) -> int:
-        with self.watching.of(self.name) as status:
-            return self.one_session(load_session(self.config), status, listener)
+    def work(self, listener: socket.socket | None, status: Status) -> int:
+        return self.one_session(load_session(self.config), status, listener)
 
     def credentials(self, config: SessionConfig) -> Credentials | None:
-        """What proves this party's place, if there is a folder with it."""
         from protocols.net.certificates import Credentials
 
         return None if self.certs is None else Credentials.of(self.certs, node_folder(self.rank, config.dealer))

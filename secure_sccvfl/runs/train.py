@@ -26,14 +26,13 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
-from secure_sccvfl.discovery.cached_releases import CachedReleases, CachedStatistics, RecordedStatistics
+from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.caps import raise_cap
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
-from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
+from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import (
     LEDGER,
     agree_on_run,
@@ -41,11 +40,11 @@ from secure_sccvfl.releases.ledgers import (
     finished_head,
     keep_copy,
     open_budget,
+    raise_cap,
     spent_figures,
 )
 from secure_sccvfl.releases.record_key import record_key
-from secure_sccvfl.runs.alignment import aligned_part, placed, split_records
-from secure_sccvfl.runs.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
+from secure_sccvfl.runs.alignment import RecordsJob, aligned_part, placed, split_records
 from secure_sccvfl.runs.cached_tables import (
     WHOLE,
     About,
@@ -56,15 +55,13 @@ from secure_sccvfl.runs.cached_tables import (
     tables_record,
 )
 from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.runs.costs import PhaseMeter
-from secure_sccvfl.runs.description import describe
-from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe, sessions_of
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
-from secure_sccvfl.runs.paths import CARD, DESCRIPTION
 from secure_sccvfl.training.modes import gradient_mode
-from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.base import PartyContext, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedModule
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
@@ -81,12 +78,11 @@ _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 
 
-class TrainJob:
+class TrainJob(RecordsJob):
     """Job "train"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options, self.certificates = RunOptions.of(config.options), config.certificates
-        self.data = self.options.load(rank, len(config.parties))
+        super().__init__(config, rank)
         gradient_mode(self.options.training.mode).check(self.options, self.data.schema)
         self.card, self.own = self.options.policy(self.data.schema), ""
         self.aware = declared(self.card) if self.options.training.mode == "aware" else None
@@ -95,19 +91,10 @@ class TrainJob:
             check_support(self.card, self.data.part(rows).parties)
 
     @staticmethod
-    def public_plan(config: SessionConfig) -> ReleasePlan:
-        """What it opens, from public things alone."""
-        options = RunOptions.of(config.options)
-        return mode_plan(options.schema(len(config.parties)), options)
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        return mode_plan(schema, options)
 
-    def plan(self) -> ReleasePlan:
-        return mode_plan(self.data.schema, self.options)
-
-    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        with refusals_in_one_line():
-            return self._run(session, progress)
-
-    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, folder = self.options, session.folder
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
@@ -281,7 +268,6 @@ class TrainJob:
 
     @property
     def joins(self) -> bool:
-        """Whether validation records are trained with."""
         return self.options.train_config().joins
 
     def _digests(self, parts: Mapping[str, RecordSet], trained_with: RecordSet) -> dict[str, str]:
@@ -294,21 +280,19 @@ class TrainJob:
         self, session: Session, train: Part, charger: Charger, tables: CachedReleases | None, file: TableFile
     ) -> Statistics:
         """Statistics of s: opened under MPC and kept, or those that were kept before."""
-        schema, presence = self.data.schema, train.presence
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
-        if tables is None:
-            return RecordedStatistics(statistics, charger, file.keep, presence)
-        if presence is not None:
-            presence.told(tables.common)
-        return CachedStatistics(statistics, tables)
+        schema, membership = self.data.schema, train.membership
+        if tables is not None and membership is not None:
+            membership.set_count(tables.common)
+        where = file.keep if tables is None else None
+        given = session, schema.bins, schema.group_holders, train.rows, charger, membership
+        return SecureStatistics(*given, keep=where, cached=tables)
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
-        """What the result says about data and settings."""
         options, data, schema = self.options, self.data, self.data.schema
         rows = {name: len(getattr(data.split, name)) for name in PARTS}
         if self.joins:
             rows |= {"train": len(data.split.joined), "validation": 0}
-        if problem.train.presence is not None:  # a noisy number is known, and what the split leaves of all records
+        if problem.train.membership is not None:  # a noisy number is known, and what the split leaves of all records
             rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
         return {
             "engine": "crypten",
@@ -338,7 +322,6 @@ class TrainJob:
         """Save this party's part of the model. charged: the key of its head's charge."""
         module = model.head if isinstance(model.head, SharedModule) else None
         weight, bias = engine.unscaled(model.head) if module is None else no_weights(module.outputs)
-        control = None if model.control is None else engine.unscaled(model.control)
         session.flush()  # with a folder or without: all parties send alike
         options = self.options
         party_model = PartyModel(
@@ -367,7 +350,6 @@ class TrainJob:
             sketches=model.sketches,
             weight=weight,
             bias=bias,
-            control=control,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},

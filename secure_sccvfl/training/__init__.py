@@ -1,10 +1,9 @@
 """Training of a consistent model: one trainer, one engine interface, and an engine in plaintext and under MPC.
 
 From the lowest: `modules` (heads that are CrypTen modules), `grid` (public rules of second-order training), `engine`
-(the interface), `config` (settings), `schedule` (numbers of steps), `leak` (recovery of s from representations),
-`plain` (the plaintext engine), `shared`, `secure_measures`, `secure_steps` and `secure` (the engine under MPC),
-`model` (what a run is given, keeps and returns), `trainer` (the method), `aware` (the same for a model that uses s),
-and `modes` (what a run of each gradient mode opens, charges and trains).
+(the interface), `config` (settings and numbers of steps), `plain` (the plaintext engine), `shared`, `secure_steps`
+and `secure` (the engine under MPC), `model` (what a run is given, keeps and returns), `trainer` (the method, also for
+a model that uses s), and `modes` (what a run of each gradient mode opens, charges and trains).
 """
 
 from __future__ import annotations

@@ -1,23 +1,30 @@
-"""Settings of the method, and the rule that picks a lambda."""
+"""Settings of the method, the numbers of steps that follow from them, and the public facts of a private head.
+
+Nothing is opened to stop early. The objective is convex, so a fixed number of second-order steps reaches its optimum.
+A schedule is a list of segments; between two of them the state may be kept, or the curvature computed again at the
+present weights.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.models.encoders import EncoderKind
+from secure_sccvfl.models.aware import aware_columns, aware_radius
+from secure_sccvfl.models.encoders import plain_columns, public_radius
 from secure_sccvfl.models.generators import FITTED, GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import charged_statistics
-from secure_sccvfl.releases.mechanisms import CARD_SHARE, SHARE
-from secure_sccvfl.training.engine import Target
-from secure_sccvfl.training.grid import LARGEST_WEIGHT
+from secure_sccvfl.releases.mechanisms import CARD_SHARE, SHARE, HeadNoise, HeadPlan
+from secure_sccvfl.training.grid import LARGEST_WEIGHT, PRIVATE_SAMPLED, sampled_rows
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
@@ -34,10 +41,8 @@ class TrainConfig:
     """Settings of the sealed method; reports use the defaults.
 
     Rule for lambda: the one of the grid nearest to `take_lambda`, by ratio. It is a price in log loss for a squared
-    shift of the logit, so one value serves many data sets, and no validation record is asked. Without it, the rule is
-    the smallest lambda at which, on validation and under the run's own generator, the root-mean-square gap is at most
-    `gap_target` of the logit's spread, or the share of decisions that flip is at most `flip_target`; the largest if
-    none. With evaluation `noisy` nothing about validation records is opened.
+    shift of the logit, so one value serves many data sets, and no validation record is asked. With evaluation `noisy`
+    nothing about validation records is opened.
 
     A linear head takes `grid_steps` second-order steps, all lambdas at once. After `sharpened` of them the curvature
     of classes is taken at the heads. On German, COMPAS and census data logits are then within .002 of the optimum;
@@ -56,19 +61,13 @@ class TrainConfig:
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
-    `guard`: weight of the proxy penalty. `leak`: measure how well s is recovered from encodings of validation records
-    (`training.leak`; needs exact evaluation), over groups of at least `min_group` records. `control`: train a head
-    without mediators and proxies next to the others, where steps are of second order and columns belong to one
-    feature each (encoder `plain`).
+    `guard`: weight of the proxy penalty.
     """
 
-    encoder: EncoderKind = "plain"
     head: str = LINEAR
     hidden: int = HIDDEN
     lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
-    take_lambda: float | None = 3.0
-    gap_target: float = 0.07
-    flip_target: float | None = None
+    take_lambda: float = 3.0
     guard: float = 0.1
     ridge: float = 5e-3
     refreshes: int = 0
@@ -78,9 +77,6 @@ class TrainConfig:
     sharpened: int = 4
     keep_every: int = 10
     evaluation: EvaluationKind = "exact"
-    leak: bool = False
-    min_group: int = 20
-    control: bool = False
     consistency_from: ConsistencySource = "tables"
     private: bool = False
     alternatives: bool = False
@@ -95,20 +91,14 @@ class TrainConfig:
             raise ValueError(
                 f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the proxy penalty, got {self.lambdas}"
             )
-        if not 0 < self.gap_target <= 1 or self.guard < 0 or self.ridge <= 0:
-            raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
-        if self.flip_target is not None and not 0 < self.flip_target <= 1:
-            raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
-        if self.take_lambda is not None and self.take_lambda < 0:
-            raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
+        if min(self.guard, self.take_lambda) < 0 or self.ridge <= 0:
+            raise ValueError(f"bad take_lambda {self.take_lambda}, guard {self.guard} or ridge {self.ridge}")
         counts = (self.steps, self.grid_steps, self.sharpened, self.keep_every)
         if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
             raise ValueError(
                 "steps, grid_steps, sharpened and keep_every must be at least 1, "
                 "refreshes and late_refreshes not negative"
             )
-        if self.leak and self.evaluation != "exact":
-            raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
         if self.consistency_from not in get_args(ConsistencySource):
@@ -126,52 +116,25 @@ class TrainConfig:
             )
         if self.consistency_from != "records":
             raise ValueError(f"head {self.head} has consistency over records: leave out consistency_from")
-        if self.evaluation != "exact":
-            raise ValueError(f"head {self.head} needs evaluation exact, not {self.evaluation}")
 
     def _check_private(self) -> None:
-        if self.take_lambda is None:
-            raise ValueError("a private head has a fixed lambda: gap_target and flip_target would choose on records")
-        if self.encoder != "plain":
-            raise ValueError(f"a private head needs encoder plain, not {self.encoder}, which is fitted to records")
         if self.generator.kind in FITTED:
             raise ValueError(f"generator {self.generator.kind} is fitted to records: a private head needs another")
-        if self.leak:
-            raise ValueError("leak is measured by an adversary fitted to s of training records: leave it out")
-        if self.control:
-            raise ValueError("a control head would be a second model of the same records: leave it out")
         if not 0 <= self.head_share < 1:
             raise ValueError(f"head_share must lie between 0 and 1, got {self.head_share}")
 
     @property
     def module(self) -> HeadSpec | None:
-        """The module that is the head; None for a linear one."""
         return None if self.head == LINEAR else HeadSpec(self.head, self.hidden)
 
     @property
     def draws(self) -> int:
-        """Most counterfactuals of each record and attribute."""
         return self.generator.draws if self.module is None else min(self.generator.draws, MODULE_DRAWS)
 
     @property
-    def target(self) -> Target:
-        """The rule for lambda where none is named."""
-        return Target("gap", self.gap_target) if self.flip_target is None else Target("flips", self.flip_target)
-
-    @property
-    def taken(self) -> float | None:
-        """The lambda of the grid that is taken, unless a target decides."""
-        if self.take_lambda is None:
-            return None
+    def taken(self) -> float:
         wanted = math.log(max(self.take_lambda, 1e-6))
         return min(self.lambdas, key=lambda lam: abs(math.log(max(lam, 1e-6)) - wanted))
-
-    @property
-    def trained(self) -> tuple[float, ...]:
-        """The part of the grid that is trained: all, or up to the one that is taken if no other can be shown."""
-        if self.evaluation == "exact" or self.taken is None or self.private:
-            return self.lambdas
-        return self.lambdas[: self.lambdas.index(self.taken) + 1]
 
     @property
     def exact_records(self) -> bool:
@@ -184,7 +147,6 @@ class TrainConfig:
         return self.consistency_from == "records" and self.private
 
     def only(self, lam: float) -> TrainConfig:
-        """The same with a grid of this one lambda."""
         return replace(self, lambdas=(lam,))
 
     def as_alternatives(self) -> TrainConfig:
@@ -196,18 +158,15 @@ class TrainConfig:
 
     @property
     def second_order(self) -> bool:
-        """Whether all lambdas are trained at once, by second-order steps."""
         return self.head == LINEAR
 
     @property
     def steps_per_lambda(self) -> int:
-        """Steps of a head at one lambda."""
         return self.grid_steps if self.second_order else self.steps
 
     @property
     def total_steps(self) -> int:
-        """Steps of the whole grid, one after another."""
-        return self.grid_steps if self.second_order else self.steps * len(self.trained)
+        return self.grid_steps if self.second_order else self.steps * len(self.lambdas)
 
     @property
     def joins(self) -> bool:
@@ -221,7 +180,6 @@ class TrainConfig:
         return self.private and not self.discovery.holds_out and not opened
 
     def training_rows(self, split: Split) -> np.ndarray:
-        """The records that the model is trained with."""
         return split.joined if self.joins else split.train
 
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
@@ -248,3 +206,89 @@ class TrainConfig:
 
 SCC = TrainConfig()
 """Recipe `scc`, the default."""
+
+
+FINE_STEPS = 3
+"""Steps at the end of private training whose sigmoid is precise."""
+PRECISE_STEPS = 2
+"""Additional steps of a private head. On German with lambda 3 (seeds 700 to 739) the longest mean gradient is then
+2^-23.7, with two steps less 2^-19.8, and it must be at most 2^-20."""
+MORE_STEPS, FLAT_RIDGE, STIFF_LAMBDA = 6, 0.005, 3.0
+"""Additional steps where the curvature is computed on a part of the rows, where a lambda is above STIFF_LAMBDA, or
+where the weights may be far from their optimum when the curvature is computed: the ridge is below FLAT_RIDGE of the
+number of records, or below the square of the longest row."""
+PRIVATE_TURN, PRIVATE_RATE = 3, 1.65
+"""After so many steps of private training the curvature is computed at the weights. Steps before that are so much
+longer than those along the inverse of its bound: curvature is smaller away from zero, and much smaller where labels
+are rare."""
+PRIVATE_LEAST = 2.0**-4
+"""Smallest curvature in scaled columns that inverses of private heads invert; less where the ridge is smaller."""
+WARM_STEPS, WARM_RATE = 2, 1.5
+"""First-order steps before each late release of tables, and their rate times the number of columns; below 2."""
+
+
+class Segment(NamedTuple):
+    """Steps without interruption. recompute: compute the curvature at the weights first. fine: precise sigmoid."""
+
+    steps: int
+    recompute: bool = False
+    fine: bool = False
+
+
+def second_order_schedule(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[Segment]:
+    """The second-order steps left after `taken`. A resumed run recomputes the curvature where it continues."""
+    turn = config.grid_steps if task == "regression" else min(config.sharpened, config.grid_steps)
+    yield from _segments(config.grid_steps, turn, config.keep_every, taken)
+
+
+def _segments(steps: int, turn: int, most: int, taken: int = 0) -> Iterator[Segment]:
+    """Segments of at most `most` steps; the curvature is computed after `turn` of them."""
+    recomputed = False
+    while taken < steps:
+        count = min(most, (turn if taken < turn else steps) - taken)
+        yield Segment(count, taken >= turn and not recomputed)
+        recomputed, taken = taken >= turn, taken + count
+
+
+def private_schedule(
+    config: TrainConfig, noise: HeadNoise, rows: int, records: int, stiffest: float, further: int
+) -> list[Segment]:
+    """All steps of private heads. rows, records: of the training part. stiffest: the largest lambda."""
+    steps = config.grid_steps + PRECISE_STEPS + further
+    sampled = not sampled_rows(rows, PRIVATE_SAMPLED).all()
+    if sampled or stiffest > STIFF_LAMBDA or noise.ridge < max(FLAT_RIDGE * records, noise.radius**2):
+        steps += MORE_STEPS
+    last = max(PRIVATE_TURN + 1, steps - FINE_STEPS)
+    return [*_segments(last, PRIVATE_TURN, last), Segment(FINE_STEPS, fine=True)]
+
+
+def head_plan(
+    config: TrainConfig,
+    layouts: Iterable[Layout],
+    task: Task,
+    outputs: int,
+    *,
+    aware: tuple[Roles, int] | None = None,
+    units: int = 0,
+    tabled: Collection[str] = (),
+) -> HeadPlan | None:
+    """What the price of a run's heads follows from; None for a model that is not private.
+
+    layouts: of all parties. aware: the roles and the number of groups, of a model that uses s. units: columns that
+    each party adds to its plain ones (mode `dp`), of a joint length of at most 1. tabled: the columns whose tables of
+    s are released, if not all.
+    """
+    if not config.private:
+        return None
+    known = list(layouts)
+    columns = sum(plain_columns(block) for layout in known for block in layout.blocks)
+    radii = [public_radius(layout) for layout in known]
+    if aware is not None:
+        radii = [aware_radius(layout, aware[0]) for layout in known]
+        columns = sum(aware_columns(layout, *aware) for layout in known)
+    if units:
+        radii = [float(np.hypot(radius, 1.0)) for radius in radii]
+        columns += units * len(known)
+    lambdas = (config.taken,) if config.alternatives else config.lambdas
+    share = config.share(tabled)
+    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram)

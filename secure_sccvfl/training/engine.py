@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.operations.sigmoid import CAPPED_BOUND
 from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
@@ -68,28 +68,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Target:
-    """When a head is consistent enough: a measure of held-out records under the run's counterfactuals, and its limit.
-
-    gap: root-mean-square gap per spread of the logit. flips: share of decisions that change.
-    """
-
-    measure: Literal["gap", "flips"] = "gap"
-    most: float = 0.07
-
-    def __post_init__(self) -> None:
-        if self.measure not in ("gap", "flips"):
-            raise ValueError(f"unknown measure {self.measure!r}; use gap or flips")
-        if not 0 < self.most <= 1:
-            raise ValueError(f"the target of {self.measure} must be above 0 and at most 1, got {self.most}")
-
-
-@dataclass(frozen=True)
 class Measures:
     """The declared scalars of a batch; nothing per record.
 
-    Mean loss, root of the summed variance of the logits, root-mean-square gap and flip rate under counterfactuals,
-    the latter where that was asked for.
+    Mean loss, root of the summed variance of the logits, root-mean-square gap under counterfactuals. flips: only in
+    reports of earlier versions.
     """
 
     loss: float
@@ -101,11 +84,6 @@ class Measures:
     def relative_gap(self) -> float:
         """Root-mean-square gap per spread of the logit."""
         return self.gap_rms / max(self.spread, 1e-9)
-
-    def meets(self, target: Target) -> bool:
-        """Whether the head that was measured is consistent enough."""
-        found = self.relative_gap if target.measure == "gap" else self.flips
-        return found is not None and found <= target.most
 
 
 class Engine(Protocol):
@@ -137,12 +115,12 @@ class Engine(Protocol):
         label: AtHolder,
         ridge: Blocks,
         outputs: int = 1,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
         classes: bool = False,
     ) -> Any:
         """Encodings, label and per-column ridge of the owners as a batch for this many logits.
 
-        `presence`: the rows that count, if not all do. `classes`: the label is a class; private heads need to know.
+        `membership`: the rows that count, if not all do. `classes`: the label is a class; private heads need to know.
         """
         ...
 
@@ -154,12 +132,12 @@ class Engine(Protocol):
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> Any:
         """The penalty of one protected attribute: displacements [draw][hypothesised group], selected by s.
 
         `attribute`: number of the protected attribute. `moving`: of every party, which columns may change; all if it
-        is not given. `presence`: as for `bind`.
+        is not given. `membership`: as for `bind`.
         """
         ...
 
@@ -179,7 +157,7 @@ class Engine(Protocol):
         deltas: Sequence[Iterable[Iterable[Blocks]]],
         groups: Sequence[AtHolder],
         moving: Mapping[int, np.ndarray],
-        presence: Presence | None,
+        membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
         """The summed Gram matrices of all selected counterfactuals over all columns, with noise, opened to all.
@@ -202,8 +180,8 @@ class Engine(Protocol):
         """How many columns a head has, of all parties, without the bias; public."""
         ...
 
-    def copied(self, head: Any, copies: int, control: bool = False) -> Any:
-        """The weights of a grid, side by side and at rest: so many copies of one, and zero weights for a control."""
+    def copied(self, head: Any, copies: int) -> Any:
+        """The weights of a grid, side by side and at rest: so many copies of one."""
         ...
 
     def first_order(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
@@ -262,40 +240,14 @@ class Engine(Protocol):
         """
         ...
 
-    def measure(
-        self, heads: Sequence[Any], batch: Any, penalty: Any | None, flips: bool = False
-    ) -> tuple[Measures, ...]:
-        """Opens the scalars of `Measures` for each head; the flip rate only if asked for."""
-        ...
-
-    def choose(self, heads: Sequence[Any], batch: Any, penalty: Any, target: Target) -> Any:
-        """The first head that meets the target, or the last if none does. Opens nothing, not even which one it is."""
+    def measure(self, heads: Sequence[Any], batch: Any, penalty: Any | None) -> tuple[Measures, ...]:
+        """Opens the scalars of `Measures` for each head."""
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
         """Which temperature of a rising list gives this batch the lowest loss; opens only the choice.
 
         The loss is convex in 1 / temperature, so the choice is the first temperature after which it rises.
-        """
-        ...
-
-    def with_best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
-        """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
-        ...
-
-    def fit_adversary(self, optimizer: Any, targets: AtHolder, outputs: int, attribute: int) -> Any:
-        """The head that fits targets of the holder of s by least squares, to the rows of the optimizer.
-
-        The optimizer is one of a grid that guesses, was prepared last, and is not sharpened yet.
-        """
-        ...
-
-    def recovered(
-        self, head: Any, batch: Any, groups: AtHolder, attribute: int, count: int, floor: int
-    ) -> tuple[float, ...]:
-        """How many groups of a batch an adversary guesses right; opens the four figures of `Leak.of`.
-
-        `count`: of groups. `floor`: fewest records of one that counts alone.
         """
         ...
 

@@ -70,9 +70,6 @@ class Grid:
 
     `curvature` is that of the loss. Of several classes each has a head for every lambda.
     sharpens: the curvature is taken at the heads after some steps, so that the first inverse may be rough.
-    guesses: one more matrix, without penalties, is inverted for an adversary (`training.leak`).
-    without: columns, over all parties, that one more head does not use. It is the last one, has no penalty,
-    and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
     own: every head has its own matrix, as private heads do: they must be precise. Otherwise near lambdas share one.
     least: smallest curvature in scaled columns that is inverted.
     """
@@ -83,8 +80,6 @@ class Grid:
     rate: float = 1.2
     momentum: float = 0.25
     sharpens: bool = False
-    guesses: bool = False
-    without: tuple[int, ...] | None = None
     own: bool = False
     least: float = LEAST
 
@@ -97,56 +92,32 @@ class Grid:
             raise ValueError("need a positive curvature, a rate between 0 and 2, and a momentum of 0 or more below 1")
 
     def __len__(self) -> int:
-        return len(self.heads)
-
-    @property
-    def _control(self) -> tuple[tuple[float, float], ...]:
-        return () if self.without is None else ((0.0, 0.0),)
+        return len(self.lambdas)
 
     @property
     def heads(self) -> tuple[tuple[float, float], ...]:
         """Lambda and weight of the proxy penalty of each head."""
-        return (*zip(self.lambdas, self.guards, strict=True), *self._control)
+        return tuple(zip(self.lambdas, self.guards, strict=True))
 
     @property
     def inverted(self) -> tuple[tuple[float, float], ...]:
         """Lambda and weight of the proxy penalty of each matrix that is inverted, from the largest lambda down."""
-        return (*self._shared, *(((0.0, 0.0),) * self.guesses), *self._control)
-
-    @property
-    def _shared(self) -> tuple[tuple[float, float], ...]:
-        """Those of the heads that use all columns."""
         if self.own:
-            return tuple(zip(self.lambdas, self.guards, strict=True))
-        found: list[tuple[float, float]] = []
-        for lam, guard in sorted(zip(self.lambdas, self.guards, strict=True), reverse=True):
-            if found and lam * NEAR >= found[-1][0]:
-                found[-1] = (found[-1][0], max(found[-1][1], guard))
+            return self.heads
+        matrices: list[tuple[float, float]] = []
+        for lam, guard in sorted(self.heads, reverse=True):
+            if matrices and lam * NEAR >= matrices[-1][0]:
+                matrices[-1] = (matrices[-1][0], max(matrices[-1][1], guard))
             else:
-                found.append((lam, guard))
-        return tuple(found)
+                matrices.append((lam, guard))
+        return tuple(matrices)
 
     @property
     def places(self) -> tuple[int, ...]:
         """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
-        least = [lam for lam, _ in self._shared]
         if self.own:
-            return (*range(len(least)), *(len(least) + self.guesses for _ in self._control))
-        found = [max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas]
-        return (*found, *(len(least) + self.guesses for _ in self._control))
-
-    @property
-    def guessing(self) -> int:
-        """The number of the adversary's matrix in `inverted`."""
-        if not self.guesses:
-            raise ValueError("this grid has no matrix for an adversary")
-        return len(self._shared)
-
-    def used(self, columns: int) -> np.ndarray:
-        """1 for each pair of columns that the last head uses; `columns` includes the bias."""
-        kept = np.ones(columns, np.int64)
-        kept[list(self.without or ())] = 0
-        return np.outer(kept, kept)
+            return tuple(range(len(self)))
+        return tuple(max(at for at, (most, _) in enumerate(self.inverted) if lam <= most) for lam in self.lambdas)
 
     @property
     def weight(self) -> float:

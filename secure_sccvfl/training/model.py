@@ -13,8 +13,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party
 from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
+from secure_sccvfl.discovery.residuals import Conditional
 from secure_sccvfl.models.aware import AwareEncoders, hypotheses
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.models.generators import Generator
@@ -36,9 +36,8 @@ class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
-    trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
-    chosen under MPC. control: a head without mediators and proxies, for comparison. own: what a gradient mode keeps
-    as well, at this party; the noisy Gram matrix of records' counterfactuals.
+    trained so far; in the end those of the trials, or of the lambda that is taken. own: what a gradient mode keeps as
+    well, at this party; the noisy Gram matrix of records' counterfactuals.
     refreshes: how many releases of the tables are behind it, late ones included. records: a noisy number of training
     records, where the exact one is secret.
     """
@@ -51,8 +50,6 @@ class State:
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     heads: tuple[Any, ...] = ()
-    choice: Any = None
-    control: Any = None
     own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     records: int = 0
 
@@ -88,8 +85,8 @@ class Problem:
 class Model:
     """A trained consortium model: local parts per party, the head's handle, and how it was made.
 
-    lam is None if it was chosen under MPC; the temperature is then part of the head. aware: the encoders of a model
-    that uses s, which then has to be given to it.
+    lam: None for a model of an earlier version, which chose it under MPC. aware: the encoders of a model that uses s,
+    which then has to be given to it.
     """
 
     engine: Engine
@@ -103,12 +100,10 @@ class Model:
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
     frontier: tuple[tuple[float, Any], ...] = ()
-    """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
+    """Every lambda with its head, not calibrated; empty with noisy evaluation."""
     aware: AwareEncoders | None = None
-    control: Any = None
-    """A head without mediators and proxies, trained with the others for comparison."""
     validity: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By protected attribute: the sums of V_id, V_supp and sizes of changes, and the leak, where they were opened."""
+    """By protected attribute: the sums of V_id, V_supp and sizes of changes, where they were opened."""
 
     @property
     def roles(self) -> Roles:
@@ -125,11 +120,9 @@ class Model:
         return self.engine.logits(self.head, rows) / self.temperature
 
 
-def with_leaks(
-    validity: Mapping[str, Mapping[str, Any]], leak: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """The validity terms of each attribute with its leak, None where it was not measured."""
-    return {name: {**terms, "leak": leak.get(name)} for name, terms in validity.items()}
+def with_leak(validity: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The validity terms of each attribute in the form of reports: `leak` was measured by earlier versions."""
+    return {name: {**terms, "leak": None} for name, terms in validity.items()}
 
 
 def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:

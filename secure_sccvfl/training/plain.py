@@ -15,7 +15,7 @@ import torch
 from scipy.linalg import block_diag
 from scipy.special import expit
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
 from protocols.ring import FRACTION_BITS
 from protocols.steps.second_order import FLATTEST, SETTLED
@@ -25,7 +25,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
-from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,
@@ -37,13 +37,12 @@ from secure_sccvfl.training.grid import (
     sampled_rows,
     scales,
 )
-from secure_sccvfl.training.leak import group_weights
 from secure_sccvfl.training.modules import Arrays, HeadSpec, decays, with_weights
 
 
-def _check_counted(presence: Presence | None) -> None:
+def _check_counted(membership: MembershipMask | None) -> None:
     """In plaintext records are joined before they come here."""
-    if presence is not None:
+    if membership is not None:
         raise ValueError("the plaintext engine counts every row")
 
 
@@ -69,8 +68,6 @@ def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Batch:
-    """`outputs`: how many logits a head has."""
-
     rows: np.ndarray
     label: np.ndarray
     ridge: np.ndarray
@@ -184,11 +181,8 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = Fals
 
 
 def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
-    """The inverse of each matrix of curvatures."""
-    both, used = np.outer(factor, factor), np.ones(curved.shape)
-    used[-1] = grid.used(curved.shape[1])
-    found: np.ndarray = used * both * inverses(grid, both * curved * used)
-    return found
+    both = np.outer(factor, factor)
+    return both * inverses(grid, both * curved)
 
 
 @dataclass(frozen=True)
@@ -254,7 +248,6 @@ def _module_slopes(logits: np.ndarray, residual: np.ndarray, weights: Sequence[f
 
 
 def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
-    """One full-batch step with momentum."""
     step, count = optimizer.step, optimizer.count
     tensors = head.tensors(gradients=True)
     logits = head.in_torch(torch.from_numpy(optimizer.rows), tensors)
@@ -272,7 +265,6 @@ def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
 
 
 def _grid_step(head: Head, optimizer: GridOptimizer) -> Head:
-    """One step of every head of a grid."""
     grid, whole = optimizer.grid, np.vstack([head.weight, head.bias])
     gradient = _gradient(head, optimizer)
     moved = np.einsum("gij,jg->ig", optimizer.inverse[list(grid.places)], gradient)
@@ -330,12 +322,12 @@ class PlainEngine:
         label: AtHolder,
         ridge: Blocks,
         outputs: int = 1,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
         classes: bool = False,
     ) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
-        _check_counted(presence)
+        _check_counted(membership)
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge), outputs)
 
     def counterfactuals(
@@ -344,11 +336,11 @@ class PlainEngine:
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
-        _check_counted(presence)
+        _check_counted(membership)
         draws = [_of_own_group(by_group, groups) for by_group in deltas]
         if not draws:
             raise ValueError("no draw of counterfactuals")
@@ -372,10 +364,10 @@ class PlainEngine:
         deltas: Sequence[Iterable[Iterable[Blocks]]],
         groups: Sequence[AtHolder],
         moving: Mapping[int, np.ndarray],
-        presence: Presence | None,
+        membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
-        selected = [self.counterfactuals(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
+        selected = [self.counterfactuals(*pair, membership=membership) for pair in zip(deltas, groups, strict=True)]
         total = np.sum([draw.T @ draw for one in selected for draw in one.draws], axis=0)
         reached, noise = np.flatnonzero(_side_by_side(moving)), charge()
         drawn = stream(noise.seed, "noise of the Gram matrix").normal(0, noise.sigma, (len(reached),) * 2)
@@ -392,9 +384,8 @@ class PlainEngine:
     def width(self, head: Head) -> int:
         return len(head.weight)
 
-    def copied(self, head: Head, copies: int, control: bool = False) -> Head:
-        weight = np.pad(np.tile(head.weight, copies), ((0, 0), (0, int(control))))
-        bias = np.pad(np.tile(head.bias, copies), (0, int(control)))
+    def copied(self, head: Head, copies: int) -> Head:
+        weight, bias = np.tile(head.weight, copies), np.tile(head.bias, copies)
         return Head(weight, bias, np.zeros_like(weight), np.zeros_like(bias), head.task)
 
     def first_order(
@@ -453,15 +444,13 @@ class PlainEngine:
         grid = replace(optimizer.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
         places = np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
-        used = [steep[:, places == number] for number in range(len(grid.inverted))]
-        means = [of.mean(axis=1) + FLATTEST if of.size else np.full(len(rows), FLATTEST) for of in used]
+        means = [steep[:, places == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
         fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)
         inverse = _inverse(grid, optimizer.factor, optimizer.held + fitted)
         return replace(optimizer, number=self._prepared, grid=grid, inverse=inverse)
 
     @staticmethod
     def _steepness(head: Head, optimizer: GridOptimizer, chosen: np.ndarray) -> np.ndarray:
-        """Curvature of the loss of every head at these records."""
         batch = replace(optimizer.batch, rows=optimizer.batch.rows[chosen], label=optimizer.batch.label[chosen])
         if optimizer.noise is None:
             chance = expit(head(batch.rows))
@@ -517,64 +506,27 @@ class PlainEngine:
             raise FloatingPointError(UNSETTLED)
 
     def measure(
-        self, heads: Sequence[Head | ModuleHead], batch: Batch, penalty: Penalty | None, flips: bool = False
+        self, heads: Sequence[Head | ModuleHead], batch: Batch, penalty: Penalty | None
     ) -> tuple[Measures, ...]:
-        return tuple(self._measure(head, batch, penalty, flips) for head in heads)
-
-    @staticmethod
-    def _measure(head: Head | ModuleHead, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
-        logits = head(batch.rows)
-        shifts = [np.zeros_like(logits)]
-        if isinstance(head, ModuleHead):
-            if penalty is not None:
-                shifts = [head(batch.rows + draw) - logits for draw in penalty.draws]
-            gap_rms = float(np.sqrt(np.mean([(shift**2).sum(axis=1) for shift in shifts])))
-        else:
-            gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
-            gap_rms = float(np.sqrt(max(0.0, np.einsum("io,ij,jo->", head.weight, gram, head.weight))))
-            if flips and penalty is not None:
-                shifts = [draw @ head.weight for draw in penalty.draws]
-        spread = float(np.sqrt(logits.var(axis=0).sum()))
-        flipped = None
-        if flips:
-            shown = decisions(logits, head.task)
-            flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
-        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)
-
-    def choose(self, heads: Sequence[Head], batch: Batch, penalty: Penalty, target: Target) -> Head:
-        seen = self.measure(heads, batch, penalty, target.measure == "flips")
-        return next((head for head, one in zip(heads, seen, strict=True) if one.meets(target)), heads[-1])
+        measures = []
+        for head in heads:
+            logits = head(batch.rows)
+            if isinstance(head, ModuleHead):
+                draws = () if penalty is None else penalty.draws
+                gaps = [((head(batch.rows + draw) - logits) ** 2).sum(axis=1) for draw in draws]
+                squared = float(np.mean(gaps)) if gaps else 0.0
+            else:
+                gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
+                squared = max(0.0, float(np.einsum("io,ij,jo->", head.weight, gram, head.weight)))
+            spread = float(np.sqrt(logits.var(axis=0).sum()))
+            measures.append(Measures(log_loss(logits, batch.label, head.task), spread, squared**0.5))
+        return tuple(measures)
 
     def best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         logits = head(batch.rows)
         losses = [log_loss(logits / t, batch.label, head.task) for t in temperatures]
         rising = [i for i, (a, b) in enumerate(pairwise(losses)) if b >= a]
         return rising[0] if rising else len(losses) - 1
-
-    def with_best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
-        temperature = temperatures[self.best_temperature(head, batch, temperatures)]
-        return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
-
-    def fit_adversary(self, optimizer: GridOptimizer, targets: AtHolder, outputs: int, attribute: int) -> Head:
-        self._check_last(optimizer)
-        if targets is None:
-            raise ValueError("the plaintext engine needs s")
-        rows, grid = optimizer.batch.rows, optimizer.grid
-        whole = np.column_stack([rows, np.ones(len(rows))])
-        slopes = grid.curvature / len(rows) * (whole.T @ targets.reshape(len(rows), outputs))
-        found = optimizer.inverse[grid.guessing] @ slopes
-        still = np.zeros_like(found)
-        return Head(found[:-1], found[-1], still[:-1], still[-1], "regression")
-
-    def recovered(
-        self, head: Head, batch: Batch, groups: AtHolder, attribute: int, count: int, floor: int
-    ) -> tuple[float, ...]:
-        if groups is None:
-            raise ValueError("the plaintext engine needs s")
-        right = decisions(head(batch.rows), "binary" if count == 2 else "multiclass") == groups
-        weights, largest, counted = group_weights(groups, count, floor)
-        balanced, recovered = (weights[:, groups] * right).sum(axis=1).tolist()
-        return balanced, recovered, largest, float(counted)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

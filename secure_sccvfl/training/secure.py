@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.errors import ProtocolError
 from protocols.records.releases import Receipt
 from protocols.ring import FRACTION_BITS, WIDE_BITS
@@ -36,8 +36,8 @@ from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases import catalogue as releases
 from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
-from secure_sccvfl.training import secure_measures, secure_steps
-from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training import secure_steps
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.secure_steps import ROOT_BITS, SCALE_BITS, consistency, times
@@ -117,7 +117,7 @@ class SecureEngine:
         label: AtHolder,
         ridge: Blocks,
         outputs: int = 1,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
         classes: bool = False,
     ) -> SharedBatch:
         rank = self.session.rank
@@ -125,8 +125,8 @@ class SecureEngine:
         rows = int(own.tensor.size(0)) if isinstance(own, SharedRows) else len(own)
         if not isinstance(own, SharedRows):
             self._learn_widths(own.shape[1])
-        if presence is not None:
-            own = present_rows(self.session, self.widths, own, presence)
+        if membership is not None:
+            own = present_rows(self.session, self.widths, own, membership)
         shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
         if classes:
             return SharedBatch(own, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
@@ -151,13 +151,13 @@ class SecureEngine:
         groups: AtHolder,
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
-        presence: Presence | None = None,
+        membership: MembershipMask | None = None,
     ) -> SharedPenalty:
         found = self.selected(deltas, groups, attribute, moving)
         total = sum(int(chosen.size(0)) for chosen in found.draws)
-        if presence is not None:
-            found = replace(found, draws=tuple(presence.kept(self.session, one) for one in found.draws))
-            total = len(found.draws) * presence.count
+        if membership is not None:
+            found = replace(found, draws=tuple(membership.masked(self.session, one) for one in found.draws))
+            total = len(found.draws) * membership.count
         with self.session.measure("gram of edits"):
             mean = (crypten.cat(list(found.draws)).gram() / total).rescale(MATRIX_BITS, sliced=True)
         return SharedPenalty(found, over_all_columns(self.session, mean, found.columns, sum(self.widths)))
@@ -203,7 +203,7 @@ class SecureEngine:
         deltas: Sequence[Iterable[Iterable[Blocks]]],
         groups: Sequence[AtHolder],
         moving: Mapping[int, np.ndarray],
-        presence: Presence | None,
+        membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
         """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
@@ -215,7 +215,7 @@ class SecureEngine:
         chosen: list[Shared] = []
         for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
             found = self.selected(made, codes, attribute, moving)
-            chosen += [draw if presence is None else presence.kept(self.session, draw) for draw in found.draws]
+            chosen += [draw if membership is None else membership.masked(self.session, draw) for draw in found.draws]
         with self.session.measure("gram of edits"):
             summed = crypten.cat(chosen).gram()
             paid, count = charge(), summed.size(0)
@@ -236,11 +236,9 @@ class SecureEngine:
     def width(self, head: SharedHead) -> int:
         return int(head.weights.weight.size(0))
 
-    def copied(self, head: SharedHead, copies: int, control: bool = False) -> SharedHead:
+    def copied(self, head: SharedHead, copies: int) -> SharedHead:
         """No round: shares are repeated."""
         weight, bias = head.weights.weight.repeat(1, copies), head.weights.bias.repeat(copies)
-        if control:
-            weight, bias = weight.pad((0, 1)), bias.pad((0, 1))
         still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
         weights = Weights(weight, bias, still, flat, head.weights.zero)
         return SharedHead(weights, head.scale, head.task, head.optimizer)
@@ -269,7 +267,7 @@ class SecureEngine:
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
     ) -> SharedModuleOptimizer:
         """One round for each counterfactual of a record and each guard: their rows are masked."""
-        if batch.presence is not None or isinstance(batch.own, SharedRows):
+        if batch.membership is not None or isinstance(batch.own, SharedRows):
             raise ProtocolError("a module needs rows that all count, and encodings that their owners know")
         self._forget(*self._kept_masks)
         self._kept_masks = ()
@@ -308,8 +306,8 @@ class SecureEngine:
             for own in penalty.directions:
                 direction = self._side_by_side(own * scale * np.sqrt(step.guard), SCALE_BITS)
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
-        if batch.presence is not None:  # sums over records are divided by another number than that of records
-            pull = (pull * batch.presence.ratio(self.session)).rescale(HEAD_BITS)
+        if batch.membership is not None:  # sums over records are divided by another number than that of records
+            pull = (pull * batch.membership.ratio(self.session)).rescale(HEAD_BITS)
         if penalty is not None and step.lam > 0:
             pull = pull + consistency(penalty.gram, self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS))
         return pull
@@ -359,8 +357,8 @@ class SecureEngine:
         def of_heads(here: slice) -> Callable[[Shared], Shared]:
             label = every[:, here]
             if optimizer.private is not None:
-                return lambda logits: secure_measures.residual_of_private(logits, label, task, fine)
-            return lambda logits: secure_measures.residual_of(logits, label, task)
+                return lambda logits: secure_steps.residual_of_private(logits, label, task, fine)
+            return lambda logits: secure_steps.residual_of(logits, label, task)
 
         return of_heads
 
@@ -437,47 +435,30 @@ class SecureEngine:
         if int(found[0]) != 0:
             raise ProtocolError(UNSETTLED)
 
-    def measure(
-        self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
-    ) -> tuple[Measures, ...]:
+    def measure(self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
-        if batch.presence is not None:
+        if batch.membership is not None:
             raise ProtocolError("means over records whose number is secret are not opened exactly")
         count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
-            gap, shifts = self._gap(heads, batch, penalty)
-            loss = secure_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
-            spread = secure_measures.variance(logits)
-            flipped, among = self._flips(heads, logits, penalty if flips else None, shifts)
-            rate = (flipped.exact() / among).rescale(WIDE_BITS, sliced=True)
-            figures = crypten.stack([loss, spread, gap, rate], dim=1)
-            seen = self._opened(figures, releases.VALIDATION_SUMMARY)
-        rows = np.maximum(seen, 0.0).tolist()
-        return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
+            gap = self._gap(heads, batch, penalty)
+            loss = secure_steps.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
+            spread = secure_steps.variance(logits)
+            unused = self.session.public(np.zeros(count), WIDE_BITS)  # the release has four numbers for each head
+            opened = self._opened(crypten.stack([loss, spread, gap, unused], dim=1), releases.VALIDATION_SUMMARY)
+        rows = np.maximum(opened, 0.0).tolist()
+        return tuple(Measures(mean, square**0.5, gap**0.5) for mean, square, gap, _ in rows)
 
-    def choose(
-        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty, target: Target
-    ) -> SharedHead:
-        """About 20 rounds, seven of them for the rule, and one for each head. Ring elements: as of `measure`."""
-        with self.session.measure("choice of lambda"):
-            logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
-            met = self._meets(heads, logits, penalty, target, batch.presence)
-            whole = [crypten.cat([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
-            kept = choice.first_of(whole, met)
-        return self.plain_head(kept[:-1], kept[-1], heads[0].task)
-
-    def _gap(
-        self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None
-    ) -> tuple[Shared, list[Shared] | None]:
-        """The mean squared gap of each head, WIDE_BITS; of modules also the shifts of their logits."""
+    def _gap(self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None) -> Shared:
+        """The mean squared gap of each head, WIDE_BITS."""
         count = len(heads)
         if not isinstance(heads[0], SharedModule):
-            return secure_measures.gap_squared(self.session, penalty, self._weights(heads), count), None
+            return secure_steps.gap_squared(self.session, penalty, self._weights(heads), count)
         shifts = [] if penalty is None else self._module_shifts(heads, batch.own, penalty.chosen)
         if not shifts:
-            return self.session.public(np.zeros(count), WIDE_BITS), shifts
-        return secure_measures.mean_square(shifts, count), shifts
+            return self.session.public(np.zeros(count), WIDE_BITS)
+        return secure_steps.mean_square(shifts, count)
 
     def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS; the rounds of logits, for all draws together."""
@@ -490,67 +471,14 @@ class SecureEngine:
         first = logits[:rows]
         return [logits[at : at + rows] - first for at in range(rows, logits.size(0), rows)]
 
-    def _meets(
-        self,
-        heads: Sequence[SharedHead],
-        logits: Shared,
-        penalty: SharedPenalty,
-        target: Target,
-        presence: Presence | None,
-    ) -> Shared:
-        """The bits that say whether each head meets the target."""
-        if target.measure == "gap":
-            gap = secure_measures.gap_squared(self.session, penalty, self._weights(heads), len(heads))
-            both = secure_measures.gap_and_spread(self.session, gap, logits, presence)
-            return choice.meets(*both, target.most)
-        flipped, among = self._flips(heads, logits, penalty)
-        return 1 - (secure_measures.room_for_flips(self.session, flipped, among, target.most, presence) < 0)
-
     def best_temperature(
         self, trained: SharedHead | SharedModule, batch: SharedBatch, temperatures: Sequence[float]
     ) -> int:
         with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures)
-            found = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
-        return int(found[0]) if len(found) else len(temperatures) - 1
-
-    def with_best_temperature(
-        self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]
-    ) -> SharedHead:
-        """The rounds of `best_temperature` and of a clamp: it does not open whether logits are in range."""
-        with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures, clamped=trained.task != "regression")
-            inverse = choice.inverse_temperature(rising, temperatures, SCALE_BITS)
-            weight, bias = self.unscaled(trained)
-            kept = (crypten.cat([weight, bias[None]]) * inverse[:, None]).rescale(HEAD_BITS)
-        return self.plain_head(kept[:-1], kept[-1], trained.task)
-
-    def _rising(
-        self,
-        trained: SharedHead | SharedModule,
-        batch: SharedBatch,
-        temperatures: Sequence[float],
-        clamped: bool = False,
-    ) -> Shared:
-        """The bits that say whether the loss rises from each temperature to the next."""
-        logits, task = self._logits([trained], batch), trained.task
-        return secure_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
-
-    def fit_adversary(self, optimizer: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
-        """Four rounds (protocols/steps/second_order.py)."""
-        self._check_last(optimizer)
-        batch, holder = optimizer.batch, self.group_holders[attribute]
-        with self.session.measure("leak"):
-            shares = share_label(self.session, targets, holder, (batch.rows, outputs), RESIDUAL_BITS)
-            return secure_steps.least_squares(optimizer, shares)
-
-    def recovered(
-        self, trained: SharedHead, batch: SharedBatch, groups: AtHolder, attribute: int, count: int, floor: int
-    ) -> tuple[float, ...]:
-        with self.session.measure("leak"):
-            holder, logits = self.group_holders[attribute], self._logits([trained], batch)
-            figures = secure_measures.recovered(self.session, logits, groups, holder, count, floor)
-            return tuple(self._opened(figures, releases.LEAK).tolist())
+            logits, task = self._logits([trained], batch), trained.task
+            rising = secure_steps.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND)
+            first = np.flatnonzero(self._opened(rising, releases.TEMPERATURE_CHOICE))
+        return int(first[0]) if len(first) else len(temperatures) - 1
 
     def logits(self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -635,7 +563,7 @@ class SecureEngine:
         words = own.tensor
         if scale is not None:
             words = head.scaled_columns(words, self._side_by_side(scale, SCALE_BITS))
-        return (words if own.presence is None else with_bias(self.session, own, words)).pinned()
+        return (words if own.membership is None else with_bias(self.session, own, words)).pinned()
 
     def _logits_of(self, heads: Heads, rows: Shared) -> Shared:
         """Of all heads side by side, which are of one kind."""
@@ -655,16 +583,6 @@ class SecureEngine:
             scale = self._side_by_side(trained.scale, SCALE_BITS)
             trained.plain_weight = times(trained.weights.weight, scale)
         return trained.plain_weight
-
-    def _flips(
-        self, heads: Heads, logits: Shared, penalty: SharedPenalty | None, shifts: list[Shared] | None = None
-    ) -> tuple[Shared, int]:
-        """shifts: of the logits, where they are known."""
-        if penalty is None:
-            shifts = []
-        elif shifts is None:
-            shifts = self._shifts(heads, penalty.chosen)
-        return secure_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
 
     def _forget(self, *pinned: Shared) -> None:
         for one in pinned:

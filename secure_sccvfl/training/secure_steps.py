@@ -31,10 +31,19 @@ import torch
 from protocols.dealing.tuples import Request
 from protocols.errors import RangeError
 from protocols.operations.sigmoid import FINE_BOUND
-from protocols.ring import FRACTION_BITS
+from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from protocols.steps import second_order
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS, Pace, Weights, check_reach, scaled_columns
+from protocols.steps.head import (
+    HEAD_BITS,
+    LOGIT_BITS,
+    LOGIT_BOUND,
+    RESIDUAL_BITS,
+    Pace,
+    Weights,
+    check_reach,
+    scaled_columns,
+)
 from protocols.steps.second_order import (
     INVERSE_LIMIT,
     MATRIX_BITS,
@@ -46,10 +55,10 @@ from protocols.steps.second_order import (
     Scales,
     Shared,
     Slope,
+    bounded_slope,
 )
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.releases.mechanisms import HeadNoise
-from secure_sccvfl.training import secure_measures
 from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,
     SAMPLED,
@@ -108,11 +117,11 @@ def first_order_step(
     velocity = momentum * velocity - rate * (X^T r / records + H w), weight += velocity.
     """
     batch, columns = optimizer.batch, weights.weight.size(0)
-    counts = batch.presence is not None
+    counts = batch.membership is not None
     both = optimizer.both @ (weights.whole if counts else weights.weight)
     logits = both[: batch.rows] if counts else both[: batch.rows] + weights.bias
     pull = both[batch.rows : batch.rows + columns].with_fraction(2 * HEAD_BITS)
-    residual = secure_measures.residual_of(logits, batch.label, task)
+    residual = residual_of(logits, batch.label, task)
     sums = optimizer.rows.t() @ residual
     session.flush()
     slope, gradients = (sums[columns], sums[:columns]) if counts else (residual.sum(0), sums)
@@ -143,8 +152,7 @@ def _plan(grid: Grid, columns: int) -> Plan:
         grid.inverted,
         grid.places,
         *(grid.curvature, grid.span(columns), grid.doublings(columns), grid.rate, grid.momentum),
-        *(grid.sharp_doublings(columns), grid.guessing if grid.guesses else None),
-        None if grid.without is None else grid.used(columns)[np.triu_indices(columns)],
+        grid.sharp_doublings(columns),
     )
 
 
@@ -217,8 +225,8 @@ def prepared(
     vectors = _vectors(session, widths, scale, ridge, () if penalty is None else penalty.directions, of_bias)
     # Sums are over the records, and divided by another number where that of records is secret. Then the penalties are
     # too, except those of a private head, whose objective is a sum with a public number of records.
-    if batch.presence is not None and noise is None:
-        vectors = replace(vectors, weight=batch.presence.ratio(session))
+    if batch.membership is not None and noise is None:
+        vectors = replace(vectors, weight=batch.membership.ratio(session))
     with session.measure("mask encodings"):
         bound = None if noise is None else second_order.SHORT_ROWS
         rows = _with_ones(session, batch, scale, vectors.scale, widths, bound)
@@ -250,7 +258,7 @@ def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) 
     batch, private, heads = grid.batch, grid.private, before.whole
     most = SAMPLED if private is None else PRIVATE_SAMPLED
     sample, chosen = grid.rows.sampled(most), torch.from_numpy(sampled_rows(batch.rows, most))
-    plan = grid.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM if private is None else 0.0)
+    plan = grid.plan.refined(SHARP_RATE, SHARP_MOMENTUM if private is None else 0.0)
     slopes: second_order.Slopes = second_order.slopes_of
     if private is not None:
         slopes = second_order.slopes_of_bounded if batch.codes is None else second_order.slopes_of_capped
@@ -263,12 +271,11 @@ def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) 
         steep = steep[chosen] if together else steep
         fitted, sums = second_order.curvature_at(sample, steep, plan, seen, slope if together else None)
         gradients = None if sums is None else _gradients(grid, sums, pulls, 0)
-        curved = grid.curved.of_heads(grid.plan)
         share = batch.count * sample.size(0) / batch.rows
-        made = second_order.sharpened(session, curved, fitted, share, plan, gradients)
+        made = second_order.refined(session, grid.curved, fitted, share, plan, gradients)
     parts = tuple((part, list[Request]()) for part, _ in grid.parts)
     begun = None if made.gradient is None else (before, made.gradient, logits)
-    return replace(grid, number=number, plan=plan, stack=made.stack, parts=parts, curved=curved, begun=begun)
+    return replace(grid, number=number, plan=plan, stack=made.stack, parts=parts, begun=begun)
 
 
 def labels_of(batch: SharedBatch, heads: int, private: bool) -> Shared:
@@ -287,7 +294,7 @@ def gradient_at(
     """The gradient of the mean objective of some weights of a grid, from number `start` on, and their logits."""
     logits, pulls = second_order.look(grid.rows, grid.stack, heads, start)
     sums = grid.rows.t() @ residual(logits)
-    return _gradients(grid, sums, pulls, start).found(grid.plan), logits
+    return _gradients(grid, sums, pulls, start).mean(grid.plan), logits
 
 
 def _gradients(grid: SharedGrid, sums: Shared, pulls: Shared, start: int) -> Gradients:
@@ -329,12 +336,6 @@ def second_order_steps(
     return weights, crypten.cat(seen, dim=1), Slope(gradient, along, grid.plan.rate)
 
 
-def least_squares(grid: SharedGrid, targets: Shared) -> SharedHead:
-    """The head that fits shared targets by least squares, in the columns of the grid."""
-    found = second_order.solved(grid.rows, grid.stack, targets, grid.batch.count, grid.plan)
-    return SharedHead(Weights.of(found, found * 0), grid.scale, "regression", grid.columns)
-
-
 def separate(trained: SharedHead, plain: Shared, outputs: int) -> tuple[SharedHead, ...]:
     """The weights of each lambda. `plain`: weights for unscaled columns, of all of them."""
     last, end = trained.last_logits, trained.slope
@@ -354,7 +355,6 @@ def separate(trained: SharedHead, plain: Shared, outputs: int) -> tuple[SharedHe
 
 
 def first_module(session: Session, spec: HeadSpec, columns: int, outputs: int, task: Task, seed: int) -> SharedModule:
-    """The module at its public first weights."""
     start = spec.first_weights(columns, outputs, seed)
     weights = {name: session.public(value, HEAD_BITS) for name, value in start.items()}
     still = {name: session.public(np.zeros(value.shape), HEAD_BITS) for name, value in start.items()}
@@ -376,13 +376,11 @@ def moved_rows(session: Session, whole: Shared, chosen: SharedDraws) -> list[Sha
     found = []
     for draw in chosen.draws:
         wide = session.public(np.zeros((draw.size(0), whole.size(1))))
-        wide[:, torch.from_numpy(chosen.columns)] = draw
-        found.append((whole + wide).pinned())
+        found.append((whole + wide.index_add(1, torch.from_numpy(chosen.columns), draw)).pinned())
     return found
 
 
 def module_step(session: Session, module: SharedModule, optimizer: SharedModuleOptimizer) -> SharedModule:
-    """One full-batch step with momentum."""
     step, count = optimizer.step, optimizer.batch.rows
     used = {name: one.shallow_copy() for name, one in module.weights.items()}
     for one in used.values():
@@ -420,3 +418,82 @@ def _slopes(session: Session, logits: Shared, optimizer: SharedModuleOptimizer, 
         residual = residual - pull
     bits = _GRADIENT_BITS if wide.size(0) <= _FEW_ROWS else FRACTION_BITS
     return crypten.cat([one.rescale(bits) for one in (residual, *pulls)])
+
+
+_TEMPERED_ROWS = 1 << 14
+"""How many logits are tried at several temperatures at a time."""
+
+
+def variance(logits: Shared) -> Shared:
+    """Variance of the logits (rows x heads x outputs) of each head, summed over outputs, WIDE_BITS."""
+    rows = logits.size(0)
+    middle = logits.sum(0) / rows
+    return (logits - middle).exact().square().sum((0, 2)) / rows
+
+
+def residual_of_private(logits: Shared, label: Shared, task: Task, fine: bool) -> Shared:
+    """The slope of the loss of a private head in each logit, RESIDUAL_BITS; logits have LOGIT_BITS.
+
+    label: whole numbers of classes, RESIDUAL_BITS of a regression.
+    """
+    if task == "regression":
+        return bounded_slope(logits, label, fine=fine)
+    return logits.capped_slope(label, fine=fine)
+
+
+def residual_of(logits: Shared, label: Shared, task: Task) -> Shared:
+    """The slope of the loss in each logit, RESIDUAL_BITS as the label; logits have LOGIT_BITS."""
+    if task == "regression":
+        return logits.rescale(RESIDUAL_BITS, sliced=True) - label
+    return logits.sigmoid(bound=LOGIT_BOUND) - label
+
+
+def gap_squared(session: Session, penalty: SharedPenalty | None, weight: Shared, heads: int) -> Shared:
+    """Mean squared shift of the logits of each head under counterfactuals, WIDE_BITS: w^T G w; 0 without any."""
+    if penalty is None:
+        return session.public(np.zeros(heads), WIDE_BITS)
+    if penalty.masked_gram is None:
+        penalty.masked_gram = penalty.gram.pinned()
+    pulled = (penalty.masked_gram @ weight).rescale(HEAD_BITS, sliced=True)
+    return (pulled * weight).rescale(WIDE_BITS).reshape(weight.size(0), heads, -1).sum((0, 2))
+
+
+def mean_square(shifts: Sequence[Shared], heads: int) -> Shared:
+    """Mean squared shift of the logits of each head, over records and draws; WIDE_BITS. shifts: rows x heads."""
+    rows = len(shifts) * shifts[0].size(0)
+    every = crypten.cat(list(shifts))
+    return every.exact().square().reshape(rows, heads, -1).sum((0, 2)) / rows
+
+
+def loss_sums(session: Session, logits: Shared, label: Shared, task: Task, bound: float) -> Shared:
+    """Summed loss, WIDE_BITS, of each of several sets of logits with FRACTION_BITS. The label has RESIDUAL_BITS."""
+    if task == "regression":
+        return (logits - label.rescale(FRACTION_BITS, sliced=True)).exact().square().sum((1, 2))
+    even = session.log_cosh(logits, bound)
+    return (even - ((label - 0.5) * logits).rescale(WIDE_BITS)).sum((1, 2))
+
+
+def mean_losses(session: Session, logits: Shared, label: Shared, task: Task, bound: float) -> Shared:
+    """Mean loss, WIDE_BITS, of each head; logits are rows x heads x outputs."""
+    return loss_sums(session, logits.permute(1, 0, 2), label, task, bound) / logits.size(0)
+
+
+def losses_at(
+    session: Session, logits: Shared, label: Shared, task: Task, temperatures: Sequence[float], bound: float
+) -> Shared:
+    """Summed loss, WIDE_BITS, of the logits (rows x outputs) over each temperature."""
+    inverse = torch.tensor([round(2**FRACTION_BITS / t) for t in temperatures])[:, None, None]
+    each = max(1, _TEMPERED_ROWS // logits.size(0))
+    parts = []
+    for start in range(0, len(temperatures), each):
+        tempered = logits[None] * inverse[start : start + each] / (1 << FRACTION_BITS)
+        parts.append(loss_sums(session, tempered, label, task, bound))
+    return crypten.cat(parts)
+
+
+def rising(
+    session: Session, logits: Shared, label: Shared, task: Task, temperatures: Sequence[float], bound: float
+) -> Shared:
+    """The bits that say whether the loss rises from each temperature to the next. `bound`: of the logits."""
+    losses = losses_at(session, logits, label, task, temperatures, 2 * bound)
+    return losses[:-1] - losses[1:] < 0

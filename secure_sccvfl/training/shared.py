@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.dealing.tuples import Request
 from protocols.ring import FRACTION_BITS, INPUT_LIMIT
 from protocols.session.runtime import Session, crypten
@@ -34,15 +34,15 @@ _TOGETHER = 1 << 20
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedRows:
-    """Encodings of all parties that s has selected, or presence; no party knows its own part of them.
+    """Encodings of all parties that s has selected, or membership; no party knows its own part of them.
 
-    reach: the largest magnitude in each own column over all that could be selected. presence: the rows that count,
+    reach: the largest magnitude in each own column over all that could be selected. membership: the rows that count,
     if not all do; the others are zero.
     """
 
     tensor: Shared
     reach: np.ndarray
-    presence: Presence | None = None
+    membership: MembershipMask | None = None
 
 
 @dataclass(repr=False, eq=False)
@@ -65,14 +65,13 @@ class SharedBatch:
         return int(self.label.size(0))
 
     @property
-    def presence(self) -> Presence | None:
-        """Which rows count; None where all do."""
-        return self.own.presence if isinstance(self.own, SharedRows) else None
+    def membership(self) -> MembershipMask | None:
+        return self.own.membership if isinstance(self.own, SharedRows) else None
 
     @property
     def count(self) -> int:
         """What sums over the rows are divided by."""
-        return self.rows if self.presence is None else self.presence.count
+        return self.rows if self.membership is None else self.membership.count
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -230,20 +229,20 @@ def side_by_side(
 
 
 def present_rows(
-    session: Session, widths: Sequence[int], rows: np.ndarray | SharedRows, presence: Presence
+    session: Session, widths: Sequence[int], rows: np.ndarray | SharedRows, membership: MembershipMask
 ) -> SharedRows:
-    """Encodings that are zero where not all parties have a record; the rounds of `Presence.kept`."""
+    """Encodings that are zero where not all parties have a record; the rounds of `MembershipMask.masked`."""
     if not isinstance(rows, SharedRows):
         rows = SharedRows(side_by_side(session, widths, rows), np.abs(rows).max(axis=0, initial=0.0))
-    return SharedRows(presence.kept(session, rows.tensor), rows.reach, presence)
+    return SharedRows(membership.masked(session, rows.tensor), rows.reach, membership)
 
 
 def with_bias(session: Session, rows: SharedRows, tensor: Shared) -> Shared:
     """These rows, and a last column: 1 where a row counts."""
-    if rows.presence is None:
+    if rows.membership is None:
         ones = session.public(np.ones((tensor.size(0), 1)))
     else:
-        ones = rows.presence.marks(session)[:, None]
+        ones = rows.membership.tensor(session)[:, None]
     return crypten.cat([tensor, ones], dim=1)
 
 
@@ -283,7 +282,7 @@ def selected(
 
     Roles and the public dictionary say which columns may change. Only these are selected and enter the Gram matrix;
     all others are 0 by construction, which each owner checks of its own. One round for each owner of such columns and
-    2^21 ring elements (protocols/operations/selection.py), for several draws together.
+    2^21 ring elements (protocols/operations/group_table.py), for several draws together.
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
@@ -308,7 +307,6 @@ def selected(
 def _select(
     session: Session, counts: Sequence[int], holder: int, choices: Sequence[np.ndarray], groups: AtHolder
 ) -> list[Shared]:
-    """The selected displacements of several draws."""
     count, each = choices[0].shape[1], len(choices[0])
     chosen = None
     if session.rank == holder:
@@ -336,7 +334,6 @@ def _only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:
 
 def over_all_columns(session: Session, square: Shared, columns: np.ndarray, width: int) -> Shared:
     """A matrix over some columns as one over all, 0 elsewhere."""
-    whole = session.public(np.zeros((width, width)), session.fraction(square))
-    places = torch.from_numpy(columns)
-    whole[places[:, None], places[None]] = square
-    return whole
+    index, bits = torch.from_numpy(columns), session.fraction(square)
+    rows = session.public(np.zeros((len(columns), width)), bits).index_add(1, index, square)
+    return session.public(np.zeros((width, width)), bits).index_add(0, index, rows)

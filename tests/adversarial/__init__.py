@@ -12,11 +12,10 @@ Attacks that once worked, and what holds them off now:
 | another head for the charge of an interrupted run | `test_resumed_heads` |
 | made-up figures, made-up noise | `test_forged_figures`, `test_planned_figures` |
 | a new budget by another Unicode form, id rule or ledger | `test_same_people` |
-| which single party holds a record, by elements that come twice | `test_repeated_elements` |
+| which single party holds a record, by elements that come twice | `test_alignment_attacks` |
 | settings that approval does not show | `test_plan_shows` |
 | decisions about records that the receiver does not hold | `test_claimed_presence` |
 | sizes of messages | `test_message_sizes` |
-| places that are written otherwise | `test_place_names` |
 
 Changes to the code that tests once overlooked are in `tests/mutants/mutations.toml`.
 """

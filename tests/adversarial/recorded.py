@@ -14,7 +14,7 @@ from protocols.session.tensors import current
 from secure_sccvfl.audit.finished_run import FinishedRun
 from secure_sccvfl.runs.local.relay import Relay
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training import secure_measures
+from secure_sccvfl.training import secure_steps
 from tests.support import harness
 
 PARTIES = 3
@@ -31,7 +31,7 @@ class OpeningJob(TrainJob):
 
 def open_gradients(patch: pytest.MonkeyPatch) -> None:
     """Every residual is opened to all parties."""
-    sound = secure_measures.residual_of_private
+    sound = secure_steps.residual_of_private
 
     def opening(*arguments: Any) -> Any:
         residual, session = sound(*arguments), current()
@@ -39,7 +39,7 @@ def open_gradients(patch: pytest.MonkeyPatch) -> None:
             session.open(residual.with_fraction(0), session.declared("gradients"))
         return residual
 
-    patch.setattr(secure_measures, "residual_of_private", opening)
+    patch.setattr(secure_steps, "residual_of_private", opening)
 
 
 def no_masks(patch: pytest.MonkeyPatch) -> None:

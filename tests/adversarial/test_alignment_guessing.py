@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment import exact
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment import pre_aligned
+from protocols.alignment.interface import AlignmentError
 from protocols.dealing.randomness import Draw
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
@@ -52,7 +52,7 @@ def view(runs: int = 1) -> list[tuple[str, np.ndarray]]:
 
     def job(session: Session) -> None:
         with pytest.raises(AlignmentError, match="party 1 holds other records"):
-            exact.ExactAlignment(session).align(LISTS[session.rank])
+            pre_aligned.PreAligned(session).align(LISTS[session.rank])
 
     for _ in range(runs):
         plan = ReleasePlan(ALIGNMENT.releases(Facts({0: {}, 1: {}})))
@@ -65,7 +65,7 @@ def found(seen: list[tuple[str, np.ndarray]]) -> int | None:
     words = b"".join(array.tobytes() for _, array in seen)
     for guess in range(EXTRA - 500, EXTRA + 500):
         listed = list(map(str, sorted([*BOTH, guess])))
-        hashed = np.packbits(exact._hashed(listed)).tobytes()
+        hashed = np.packbits(pre_aligned._hashed(listed)).tobytes()
         if hashed in words or hashed[:8] in words:
             return guess
     return None
@@ -73,7 +73,7 @@ def found(seen: list[tuple[str, np.ndarray]]) -> int | None:
 
 def agreement(seen: list[tuple[str, np.ndarray]]) -> tuple[int, int]:
     """How many bits that party 1 sent in the first product are those of its hash, and how many there are."""
-    true = exact._hashed(LISTS[1])
+    true = pre_aligned._hashed(LISTS[1])
     first = [array for step, array in seen if step == "bit product" and array.size == 16]
     bits = np.array([np.unpackbits(array) for array in first])
     return int((bits == true).sum()), bits.size
@@ -99,6 +99,8 @@ def test_without_masks_the_record_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_different_lists_have_different_hashes() -> None:
     """A hash of all ids and their lengths: no two of these lists are alike, and none is cut short."""
     lists = [LISTS[0], LISTS[1], LISTS[0][::-1], ["".join(LISTS[0])], [], [""]]
-    hashes = [exact._hashed(ids).tobytes() for ids in lists]
+    hashes = [pre_aligned._hashed(ids).tobytes() for ids in lists]
     assert len(set(hashes)) == len(lists) and all(len(bits) == 128 for bits in hashes)
-    assert hashlib.sha256(np.zeros(1, ">u8").tobytes()).digest()[:16] == np.packbits(exact._hashed([])).tobytes()
+    assert (
+        hashlib.sha256(np.zeros(1, ">u8").tobytes()).digest()[:16] == np.packbits(pre_aligned._hashed([])).tobytes()
+    )

@@ -16,8 +16,9 @@ import pytest
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model, save_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.two_parties import (
@@ -87,8 +88,11 @@ def ledgers(home: Path) -> list[Any]:
     return [ledger_lines(home, rank, name) for rank in range(2) for name in (LEDGER, EVALUATIONS)]
 
 
-@pytest.mark.parametrize("kind", [PredictJob, EvaluateJob])
-@pytest.mark.parametrize("how", ["as it is", "no ledger", "no charge", "the charge of a table", "one party's part"])
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [(PredictJob, how) for how in ("as it is", "no ledger", "no charge", "the charge of a table", "one party's part")]
+    + [(EvaluateJob, how) for how in ("as it is", "no charge")],
+)
 def test_a_model_without_its_charge_is_refused(trained: Path, tmp_path: Path, kind: Any, how: str) -> None:
     home = shutil.copytree(trained, tmp_path / "own")
     (table,) = [line["key"] for line in ledger_lines(home, 0) if line.get("key", "").endswith("sketch-0")]

@@ -16,8 +16,8 @@ from protocols.operations.noise import NoiseKind
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.modes.options import RunOptions

@@ -1,6 +1,6 @@
 """align = hidden: a receiver of predictions that says "I have a record at every place".
 
-Before, presence was a product of what each party said of itself, so the receiver got the decision of every record
+Before, membership was a product of what each party said of itself, so the receiver got the decision of every record
 that the others brought. Now the dealer makes the bits from the tags that it matched.
 """
 
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment.seam import Aligned
 from protocols.dealing import matching
+from protocols.dealing.matching import Aligned
 from protocols.session.runtime import Session
-from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import OPTIONS, people, run_two, write, write_data
 
@@ -26,7 +26,7 @@ RECEIVER = 0
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A model, and new records: the receiver holds 10 of the 60 that the other party holds."""
-    home = tmp_path_factory.mktemp("presence")
+    home = tmp_path_factory.mktemp("membership")
     path = write_data(home, people(700, seed=4))
     options = {"dataset": str(path), "card": str(home / "card.toml"), "align": "hidden"}
     run_two(TrainJob, home / "run", {**OPTIONS, **options})
@@ -92,9 +92,9 @@ def test_a_dealer_that_took_the_receivers_word_would_give_it_all(
     def trusting(lists: Any, bounds: Any, draw: Any) -> Any:
         found = honest(lists, bounds, draw)
         held = np.zeros(found[0].size, np.int64)
-        held[found[1].places] = 1
+        held[found[1].rows] = 1
         bits = sum(one.shares for one in found)
-        found[0] = matching.Matched(found[0].size, found[0].places, found[0].shares + held - bits)
+        found[0] = matching.Aligned(found[0].size, found[0].rows, found[0].shares + held - bits)
         return found
 
     monkeypatch.setattr(matching, "matched", trusting)
@@ -105,13 +105,13 @@ def shift_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares are not authenticated: the receiver adds 1 to its share of every bit that must be 0."""
     asked = matching.ask
 
-    def shifted(transport: Any, tags: Any) -> matching.Matched:
+    def shifted(transport: Any, tags: Any) -> matching.Aligned:
         found = asked(transport, tags)
         if transport.node != RECEIVER:
             return found
         elsewhere = np.ones(found.size, np.int64)
-        elsewhere[found.places] = 0
-        return matching.Matched(found.size, found.places, found.shares + elsewhere)
+        elsewhere[found.rows] = 0
+        return matching.Aligned(found.size, found.rows, found.shares + elsewhere)
 
     monkeypatch.setattr(matching, "ask", shifted)
 

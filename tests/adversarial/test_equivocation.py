@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.party import Heard
+from protocols.dealing.party import BroadcastTags
 from protocols.dealing.randomness import Stream, fresh_key
 from protocols.net.transport import Transport
 from protocols.operations import arithmetic, group_table
@@ -188,7 +188,7 @@ def product_with(victims: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.chance(1e-12)
 def test_without_the_comparison_the_error_is_another_partys_secret_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """The opened product is off by party 2's share of the mask of y: a word below 2^20 with probability 2^-43."""
-    monkeypatch.setattr(Heard, "add", lambda self, said: None)
+    monkeypatch.setattr(BroadcastTags, "add", lambda self, received: None)
     off = product_with((2,))
     assert abs(int(off[0])) > 1 << 20 and not off[1:].any()
 
@@ -231,10 +231,10 @@ def test_an_owner_that_lies_about_its_block_reads_s_through_the_noise() -> None:
     assert int(run_session(job)[0][0].argmax()) == codes[7]
 
 
-def pair(parties: int) -> tuple[Heard, Heard]:
+def pair(parties: int) -> tuple[BroadcastTags, BroadcastTags]:
     keys = {rank: fresh_key() for rank in range(1, parties)}
-    own = Heard({rank: Stream(key, "heard") for rank, key in keys.items()})
-    return own, Heard({0: Stream(keys[1], "heard"), 2: Stream(fresh_key(), "heard")})
+    own = BroadcastTags({rank: Stream(key, "heard") for rank, key in keys.items()})
+    return own, BroadcastTags({0: Stream(keys[1], "heard"), 2: Stream(fresh_key(), "heard")})
 
 
 @pytest.mark.chance(1e-12)

@@ -14,40 +14,17 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import own_part
-from secure_sccvfl.runs.paths import digest_of, read_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.files import digest_of, read_model
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import local_config, run_session
-from tests.support.own_data import heart_rows, write_own
+from tests.support.own_data import heart_rows, jobs_of, run_jobs, write_own
+from tests.support.two_parties import opened
 
-PARTIES = 3
 SHORT = {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]}
 
 
-def config_of(options):
-    config, listeners = local_config(PARTIES, options=options)
-    for listener in listeners:
-        listener.close()
-    return config
-
-
-def run_jobs(make, folder, options):
-    """One job at every party, as threads with real sockets, each with its own folder."""
-    config = config_of(options)
-    jobs = [make(config, rank) for rank in range(PARTIES)]
-    return run_session(
-        lambda session: jobs[session.rank].run(session, lambda *step: None),
-        PARTIES,
-        jobs[0].plan(),
-        folder=folder,
-        deadline=60.0,
-    )
-
-
-def opened(folder):
-    """Names of what a session opened, by its log."""
-    log = folder / "party-0" / "releases.jsonl"
-    return [json.loads(line)["release"] for line in log.read_text().splitlines()] if log.exists() else []
+def evaluate(folder, options):
+    return run_jobs(jobs_of(EvaluateJob, options), folder, deadline=60.0)
 
 
 def ledgers(folder):
@@ -61,9 +38,9 @@ def consortium(tmp_path_factory):
     home = tmp_path_factory.mktemp("own")
     data = write_own(home, heart_rows())
     run = home / "run"
-    run_jobs(TrainJob, run, {"dataset": str(data), **SHORT})
+    run_jobs(jobs_of(TrainJob, {"dataset": str(data), **SHORT}), run)
     options = {"dataset": str(data), "model": str(run)}
-    return home, data, run, options, run_jobs(EvaluateJob, home / "first", options)
+    return home, data, run, options, evaluate(home / "first", options)
 
 
 def test_two_hundred_other_seeds_open_nothing(consortium):
@@ -72,7 +49,7 @@ def test_two_hundred_other_seeds_open_nothing(consortium):
     before = ledgers(home)
     for seed in range(1, 201):
         with pytest.raises(ConfigError, match="trained with seed = 0"):
-            EvaluateJob(config_of({**options, "seed": seed}), seed % PARTIES)
+            jobs_of(EvaluateJob, {**options, "seed": seed})
     assert ledgers(home) == before
 
 
@@ -81,7 +58,7 @@ def test_what_all_evaluations_together_tell_of_a_record_is_what_one_tells(consor
     home, _, _, options, first = consortium
     before = ledgers(home)
     for number in range(3):
-        again = run_jobs(EvaluateJob, home / f"again-{number}", options)
+        again = evaluate(home / f"again-{number}", options)
         spent = {"cost": None, "crypten_operations": None}
         assert [r | spent for r in again] == [r | spent for r in first]
         assert opened(home / f"again-{number}") == []
@@ -115,7 +92,7 @@ def test_other_settings_are_refused_in_one_line(consortium, changed, message):
     home, _, _, options, _ = consortium
     before = ledgers(home)
     with pytest.raises(ConfigError, match=message) as refused:
-        EvaluateJob(config_of({**options, **changed}), 0)
+        jobs_of(EvaluateJob, {**options, **changed})
     assert "\n" not in str(refused.value)
     assert ledgers(home) == before
 
@@ -130,7 +107,7 @@ def test_a_withdrawn_record_is_not_evaluated_around(consortium, tmp_path, withdr
     path = write_own(tmp_path, less)
     before = ledgers(tmp_path)
     with pytest.raises(ExceptionGroup) as refused:
-        run_jobs(EvaluateJob, tmp_path / "evaluation", {**options, "dataset": str(path)})
+        evaluate(tmp_path / "evaluation", {**options, "dataset": str(path)})
     assert "the records are not those" in str(refused.value.exceptions)
     assert opened(tmp_path / "evaluation") == []
     assert ledgers(tmp_path) == before
@@ -160,7 +137,7 @@ def test_a_forged_model_file_is_refused(consortium, tmp_path, who):
         (forged / f"party-{rank}" / "model" / "evaluation.json").unlink()
     before = ledgers(home)
     with pytest.raises(ExceptionGroup) as refused:
-        run_jobs(EvaluateJob, tmp_path / "evaluation", {**options, "model": str(forged)})
+        evaluate(tmp_path / "evaluation", {**options, "model": str(forged)})
     expected = "the parts of the model differ" if who == (0,) else "the records are not those"
     assert expected in str(refused.value.exceptions)
     assert opened(tmp_path / "evaluation") == []
@@ -179,7 +156,7 @@ def test_one_record_less_does_not_reset_the_training_budget(one_record_less):
     folder, path = one_record_less
     before = ledgers(folder)
     with pytest.raises(ExceptionGroup) as refused:
-        run_jobs(TrainJob, folder / "run", {"dataset": str(path), **SHORT})
+        run_jobs(jobs_of(TrainJob, {"dataset": str(path), **SHORT}), folder / "run")
     assert "release nothing more about these records" in str(refused.value.exceptions)
     assert not any(name.startswith("sketch") for name in opened(folder / "run"))
     assert ledgers(folder) == before
@@ -191,8 +168,8 @@ def test_one_record_less_does_not_reset_the_test_budget(consortium, one_record_l
     folder, path = one_record_less
     for ledger in folder.glob("sccvfl-ledgers/party-*/ledger.jsonl*"):
         ledger.unlink()  # so that training is allowed here
-    run_jobs(TrainJob, folder / "run", {"dataset": str(path), **SHORT})
-    again = run_jobs(EvaluateJob, folder / "evaluation", {"dataset": str(path), "model": str(folder / "run")})
+    run_jobs(jobs_of(TrainJob, {"dataset": str(path), **SHORT}), folder / "run")
+    again = evaluate(folder / "evaluation", {"dataset": str(path), "model": str(folder / "run")})
     spent = [told[0]["evaluation"]["epsilon_rdp"] for told in (first, again)]
     alone = epsilon_of(Budget.open(folder / "sccvfl-ledgers/party-0/evaluation.jsonl", 4.0, 1e-5).events[:1], 1e-5)
     assert spent[0] == pytest.approx(alone)

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from secure_sccvfl.runs.scoring import evaluation_record as er
-from secure_sccvfl.runs.scoring import jobs
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs import evaluate as er
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import LONG
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
@@ -82,7 +81,7 @@ def test_figures_that_a_fault_kept_from_being_written_are_taken_over(
 ) -> None:
     """Party 1 paid for them and released them; it died before they were on its record."""
     home, options, _ = consortium
-    honest, written = jobs.record, threading.Event()
+    honest, written = er.record, threading.Event()
 
     def faulty(folder: Path, about: str, figures: dict[str, Any]) -> None:
         if "party-1" in folder.parts:
@@ -91,10 +90,10 @@ def test_figures_that_a_fault_kept_from_being_written_are_taken_over(
         honest(folder, about, figures)
         written.set()
 
-    monkeypatch.setattr(jobs, "record", faulty)
+    monkeypatch.setattr(er, "record", faulty)
     with pytest.raises(ExceptionGroup):
         evaluate(home, options, "two", "stopped")
-    monkeypatch.setattr(jobs, "record", honest)
+    monkeypatch.setattr(er, "record", honest)
     assert [key.startswith(er.BEGUN) for key in json.loads(records(home, "two", 1).read_text())] == [True]
     before = ledger_lines(home, 1, LEDGER)
     results = evaluate(home, options, "two", "again")

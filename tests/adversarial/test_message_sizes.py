@@ -15,7 +15,8 @@ import pytest
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session import runtime
 from protocols.session.runtime import Session
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import run_session
 from tests.support.two_parties import BANK, CLINIC, OPTIONS, People, people, run_two, write, write_data, write_two

@@ -20,7 +20,7 @@ from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.prepared import train_plainly
+from secure_sccvfl.evaluation.methods import train_plainly
 from secure_sccvfl.releases.mechanisms import GramNoise
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes.options import RunOptions
@@ -40,10 +40,10 @@ def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     seen: list[Any] = []
     honest = PlainEngine.noisy_gram
 
-    def noisy_gram(self: Any, deltas: Any, groups: Any, moving: Any, presence: Any, charge: Any) -> np.ndarray:
+    def noisy_gram(self: Any, deltas: Any, groups: Any, moving: Any, membership: Any, charge: Any) -> np.ndarray:
         drawn: list[GramNoise] = []
         paid = lambda: drawn.append(charge()) or drawn[0]  # type: ignore[func-returns-value]  # noqa: E731
-        found = honest(self, deltas, groups, moving, presence, paid)
+        found = honest(self, deltas, groups, moving, membership, paid)
         edits = [[np.hstack([b[rank] for rank in sorted(b)]) for b in draw] for draw in deltas[0]]
         seen.append((np.array(edits), found, drawn[0].sigma))
         return found

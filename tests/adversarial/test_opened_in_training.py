@@ -22,8 +22,8 @@ from secure_sccvfl.models.encoders import public_encoder
 from secure_sccvfl.models.generators import FITTED, GENERATORS, GeneratorConfig, make_generator
 from secure_sccvfl.models.table_gram import table_gram
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.runs import evaluate as scoring
 from secure_sccvfl.runs.model_files import PartyModel
-from secure_sccvfl.runs.scoring import jobs as scoring
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.trainer import Trainer
@@ -128,7 +128,7 @@ def test_a_value_that_follows_from_records_would_be_noticed(paid: Path, monkeypa
     honest = Trainer.proxy_directions
 
     def guards(self: Trainer, roles: Roles) -> Any:
-        mean = {p.rank: float(p.known.inputs.mean()) for p in self.train.parties}
+        mean = {p.rank: float(p.with_record.inputs.mean()) for p in self.train.parties}
         return [{rank: block + 1e-2 * mean[rank] for rank, block in one.items()} for one in honest(self, roles)]
 
     monkeypatch.setattr(Trainer, "proxy_directions", guards)

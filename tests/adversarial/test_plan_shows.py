@@ -14,10 +14,9 @@ import pytest
 
 from launch import run_party
 from protocols.config import SessionConfig
-from secure_sccvfl.runs.member import plan_text
-from secure_sccvfl.runs.member.approvals import ApprovalError, check_approvals
-from secure_sccvfl.runs.member.plan import make_plan
-from secure_sccvfl.runs.member.plan_text import plan_lines
+from secure_sccvfl.runs.member import outlook
+from secure_sccvfl.runs.member.outlook import plan_lines
+from secure_sccvfl.runs.member.plan import ApprovalError, check_approvals, make_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.two_parties import ADDRESSES, DESCRIPTION, people, write_data
 
@@ -70,7 +69,7 @@ def test_so_is_every_setting_of_the_session(config: SessionConfig, change: dict[
 def test_no_setting_is_without_a_line(config: SessionConfig) -> None:
     """A field of a session file that is added later must be shown too."""
     apart = {"parties", "name", "job", "jobs", "names", "certificates", "options"}
-    assert {f.name for f in fields(SessionConfig)} == apart | set(plan_text.SETTINGS)
+    assert {f.name for f in fields(SessionConfig)} == apart | set(outlook.SETTINGS)
 
 
 def test_the_id_rule_is_a_line(config: SessionConfig, tmp_path: Path) -> None:
@@ -84,7 +83,7 @@ def test_without_the_lines_a_change_of_noise_shows_nowhere(
     config: SessionConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: only the digest differs."""
-    monkeypatch.setattr(plan_text, "_settings", lambda plan: iter(()))
+    monkeypatch.setattr(outlook, "_settings", lambda plan: iter(()))
     assert lines(config) == lines(config, noise="dealer") == lines(config, min_group=1)
 
 

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.account import read_account
 from accounting.accountant import epsilon_of
-from accounting.budget import Budget
+from accounting.budget import Budget, read_account
+from accounting.calibration import HeadBudget
 from accounting.events import Event
-from accounting.ledger import FileSets, read_ledger
-from accounting.objective import HeadBudget
 from accounting.records import RecordSet
 from protocols.errors import ProtocolError
 from secure_sccvfl.releases import charging
@@ -122,13 +120,12 @@ def charged_and_drawn(
     found = []
     for rank in range(2):
         path = home / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl"
-        account = read_account(read_ledger(path)[0], FileSets.beside(path))
+        account = read_account(path)
         found.append(([e for e in account.events if e.name.startswith("head")], drawn[str(rank)]))
     return found
 
 
-@pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties"])
-@pytest.mark.parametrize("times", [1.0, 2.5])
+@pytest.mark.parametrize(("kind", "times"), [("dealer+holder", 1.0), ("dealer", 2.5), ("all-parties", 2.5)])
 def test_what_is_charged_is_what_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, times: float
 ) -> None:

@@ -20,8 +20,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import REFUSED_RECORDS
-from secure_sccvfl.runs.scoring.jobs import PredictJob
-from secure_sccvfl.runs.scoring.metering import Asked
+from secure_sccvfl.runs.predict import Asked, PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import AWARE, BANK, CARD, CLINIC, opened, people, run_two, table, write, write_two
 

@@ -23,7 +23,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.releases import charging
 from secure_sccvfl.runs import train
 from secure_sccvfl.runs.model_files import PartyModel
-from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import secure
 from secure_sccvfl.training.secure import SecureEngine

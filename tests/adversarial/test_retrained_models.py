@@ -2,7 +2,7 @@
 
 A semi-honest receiver once learned s of 177 of 177 records so: tables that were paid for served again, each training
 with another seed of the generators was free, and so were predictions, from which it read the head. The attack is that
-of the registry (`secure_sccvfl.audit.attacks.retraining`).
+of the registry (`secure_sccvfl.audit.attacks.training_data`).
 
 Here is what stops it; predictions still tell the head. (1) A training from cached tables is charged, so there are no
 48 models. (2) If there were, each paid for, a head follows from s through the tables alone.
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_sccvfl.audit.attacks.retraining import Retraining, recovered
+from secure_sccvfl.audit.attacks.training_data import Retraining, recovered
 from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.evaluation.methods import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan

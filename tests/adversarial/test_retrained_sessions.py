@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from protocols.session.saving import combined
-from secure_sccvfl.audit.attacks.retraining import recovered
+from secure_sccvfl.audit.attacks.training_data import recovered
 from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
@@ -36,8 +36,7 @@ from secure_sccvfl.releases import charging
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.runs import train
 from secure_sccvfl.runs.model_files import PartyModel, load_model
-from secure_sccvfl.runs.scoring.jobs import PredictJob
-from secure_sccvfl.runs.scoring.new_records import read_new_records
+from secure_sccvfl.runs.predict import PredictJob, read_new_records
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import spread_of

@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.account import read_account
-from accounting.budget import Budget
+from accounting.budget import Budget, read_account
 from accounting.events import Sensitivity
-from accounting.ledger import FileSets, read_ledger
 from accounting.records import RecordSet
 from protocols.config import SessionConfig
 from protocols.errors import PeerError, ProtocolError
@@ -29,9 +27,9 @@ from secure_sccvfl.releases.ledgers import agree_on_run
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.reports.verify import _unpaid as unpaid
 from secure_sccvfl.runs import discover
+from secure_sccvfl.runs import evaluate as scoring
 from secure_sccvfl.runs.discover import DiscoveryJob
-from secure_sccvfl.runs.scoring import jobs as scoring
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.base import Spread, planned_spread, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
@@ -59,7 +57,7 @@ def rushing(wanted: list[str], attacker: int = ATTACKER) -> Any:
             return summed(self)
         others, spec = self.party.others, Spec("|u1", (32,))
         came = self._transport.exchange("name of the run", {}, {rank: [spec] for rank in others})
-        self.party._heard.add(came)
+        self.party._broadcasts.add(came)
         total = sum((came[rank][0] for rank in others), np.zeros(32, np.uint8))
         own = np.frombuffer(bytes.fromhex(wanted[0]), np.uint8) - total
         self._transport.exchange("name of the run", {rank: [own] for rank in others}, {})
@@ -102,7 +100,7 @@ def test_other_commitments_to_other_parties_are_noticed_with_the_words(monkeypat
         if step == "commitment to the name of the run" and self.rank == ATTACKER:
             send = {peer: [own[0] ^ peer] for peer in self.others}
             came = self.transport.exchange(step, send, theirs)
-            self._heard.add(came)
+            self._broadcasts.add(came)
             return came
         return honest(self, step, own, theirs)
 
@@ -190,64 +188,41 @@ def test_one_ledger_that_knows_a_name_stops_all(tmp_path: Path) -> None:
 # a whole run
 
 
-@pytest.fixture
-def once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any], list[str], Any]:
-    """A consortium that has released its tables once; its options, the name of that run, and its result.
+def problems(home: Path, *runs: str) -> list[str]:
+    """What an audit finds in the release logs of party 1 in these runs, beside the ledger as it is."""
+    ledger = home / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
+    account = read_account(ledger)
+    return list(unpaid(account, [home / run / "party-1" / "releases.jsonl" for run in runs]))
 
-    The attacker told a large figure for the planned noise, so that two runs fit the cap and have equal events.
+
+def test_a_discovery_under_an_old_name_is_refused_before_anything_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control without the checks: a second draw of the same tables is free, and an audit of both runs sees it.
+
+    The attacker reports a large planned noise, so that two runs fit the cap and have equal events.
     """
     monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
     data = write_data(tmp_path, people(300, seed=3))
     options = {"dataset": str(data), "align": "exact", "refreshes": 0}
-    result = run_two(DiscoveryJob, tmp_path / "first", options)
-    return tmp_path, options, [ledger_lines(tmp_path, 1)[-1]["key"].split()[0]], result
-
-
-def test_a_discovery_under_an_old_name_is_refused_before_anything_is_charged(
-    once: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, options, name, _ = once
-    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
-    before = [ledger_lines(home, rank) for rank in range(2)]
+    first = run_two(DiscoveryJob, tmp_path / "first", options)
+    before = [ledger_lines(tmp_path, rank) for rank in range(2)]
+    monkeypatch.setattr(Session, "agree_on_name", rushing([before[1][-1]["key"].split()[0]]))
     with pytest.raises(ExceptionGroup) as stopped:
-        run_two(DiscoveryJob, home / "second", options)
+        run_two(DiscoveryJob, tmp_path / "second", options)
     assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
-    assert [ledger_lines(home, rank) for rank in range(2)] == before
-    assert not any("sketch" in log.read_text() for log in (home / "second").rglob("releases.jsonl"))
+    assert [ledger_lines(tmp_path, rank) for rank in range(2)] == before
+    assert opened(tmp_path / "second") == ["alignment"], "which is not charged"
+    assert problems(tmp_path, "first", "second") == []
 
-
-def test_without_the_checks_fresh_noise_is_free(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: another draw of the same tables, and the honest ledger says what it said before."""
-    home, options, name, first = once
-    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
     without_checks(monkeypatch, discover)
-    before = ledger_lines(home, 1)
-    second = run_two(DiscoveryJob, home / "second", options)
-    assert ledger_lines(home, 1) == before
-    tables = [np.concatenate(list(run[ATTACKER]["own_tables"]["s"].values())) for run in (first, second)]
+    again = run_two(DiscoveryJob, tmp_path / "control", options)
+    assert [ledger_lines(tmp_path, rank) for rank in range(2)] == before
+    tables = [np.concatenate(list(run[ATTACKER]["own_tables"]["s"].values())) for run in (first, again)]
     assert np.abs(tables[0] - tables[1]).max() > 0.01, "the noise is new"
-    assert second[1]["privacy"]["epsilon_rdp"] == first[1]["privacy"]["epsilon_rdp"]
-
-
-def problems(home: Path, *runs: str) -> list[str]:
-    """What an audit finds in the release logs of party 1 in these runs, beside the ledger as it is."""
-    ledger = home / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
-    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
-    return list(unpaid(account, [home / run / "party-1" / "releases.jsonl" for run in runs]))
-
-
-def test_an_audit_of_both_runs_sees_that_one_charge_paid_twice(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logs of a run under an old name fit the ledger if they are looked at alone. So the name is refused."""
-    home, options, name, _ = once
-    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
-    with pytest.raises(ExceptionGroup):
-        run_two(DiscoveryJob, home / "second", options)
-    assert opened(home / "second") == ["alignment"], "which is not charged"
-    assert problems(home, "first", "second") == []
-    without_checks(monkeypatch, discover)
-    run_two(DiscoveryJob, home / "third", options)
-    assert problems(home, "first") == problems(home, "third") == [], "the control: alone, nothing is odd"
-    assert problems(home, "first", "third") == [
+    assert again[1]["privacy"]["epsilon_rdp"] == first[1]["privacy"]["epsilon_rdp"]
+    assert problems(tmp_path, "first") == problems(tmp_path, "control") == [], "alone, nothing is odd"
+    assert problems(tmp_path, "first", "control") == [
         f"release 'sketch-{number} for party {owner}' was made twice for one charge"
         for number in range(2)
         for owner in range(2)

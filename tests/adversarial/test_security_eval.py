@@ -21,12 +21,11 @@ from protocols.records.transcript import LIMIT, Transcript, read_transcript
 from secure_sccvfl.audit.attacks.catalogue import NO_GAIN
 from secure_sccvfl.audit.bounds import audit
 from secure_sccvfl.audit.evaluation import ATTACK, Row, ViewAttacks
-from secure_sccvfl.audit.finished_run import FinishedRun, Target, write_records
+from secure_sccvfl.audit.finished_run import FinishedRun, Target, contents, seen_by_network, write_records
 from secure_sccvfl.audit.inference import Inference, dependence, gain_interval, infer
 from secure_sccvfl.audit.report import assemble, checks, markdown
 from secure_sccvfl.audit.share_probe import columns, drawn, held
-from secure_sccvfl.audit.transcripts import contents, seen_by_network
-from secure_sccvfl.research.split.settings import SplitConfig
+from secure_sccvfl.research.split.mode import SplitConfig
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.support.chance import confirmed
 from tests.support.harness import run_session

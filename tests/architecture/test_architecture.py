@@ -25,7 +25,6 @@ LAYERS = {
         *("data", "releases", "policy", "discovery", "models", "metrics", "training", "config"),
         *(
             "training.modes",
-            "runs.status",
             "runs",
             "audit.attacks",
             "evaluation",
@@ -237,7 +236,7 @@ def test_only_the_runtime_imports_crypten() -> None:
 
 
 def test_only_one_module_imports_the_group() -> None:
-    assert importers("rbcl") == {"protocols/alignment/revealed.py"}
+    assert importers("rbcl") == {"protocols/alignment/psi.py"}
 
 
 def test_only_one_module_samples_noise() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.dealer import TupleSource
-from protocols.dealing.party import Party
-from protocols.net.mesh import Mesh
 from protocols.net.transport import Spec
 from protocols.operations import arithmetic
 from protocols.records.releases import ReleasePlan
@@ -23,11 +19,11 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines, test_grid
-from tests.support import golden, mode_jobs
+from tests.support import golden, mode_jobs, openings
 from tests.support.harness import run_session
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ("arithmetic", "banded", "comparison", "group_table", "selection", "series")
+KERNELS = ("arithmetic", "banded", "comparison", "group_table")
 PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "INPUT_LIMIT", "WIDE_BITS"}
 BENCHMARKS = ("secure_sccvfl", "research", "benchmarks")
 
@@ -45,13 +41,9 @@ def shares_in(source: str) -> Iterator[str]:
             continue
         for name in (alias.name for alias in node.names if alias.name not in PUBLIC):
             whole = f"{node.module}.{name}"
-            kernel = any(whole.startswith(f"protocols.operations.{room}") for room in KERNELS)
-            share = whole.startswith("protocols.ring") or name in (
-                "share_of",
-                "added_words",
-                "tensor_of",
-                "noise_share",
-            )
+            kernel = any(whole.startswith(f"protocols.operations.{module}") for module in KERNELS)
+            kernel |= whole == f"protocols.operations.sigmoid.{name}" and name.islower()
+            share = whole.startswith("protocols.ring") or name in ("share_of", "tensor_of", "noise_share")
             if kernel or share or whole == "protocols.dealing.party.Party":
                 yield whole
 
@@ -67,7 +59,7 @@ def test_no_module_works_on_shares() -> None:
 
 FILES = {
     *("secure_sccvfl/runs/checkpoints.py", "secure_sccvfl/runs/model_files.py"),
-    *("secure_sccvfl/research/split/state.py", "secure_sccvfl/research/split/stopping.py"),
+    *("secure_sccvfl/research/split/mode.py", "secure_sccvfl/research/split/stopping.py"),
 }
 SAVING = {
     "combined": {"secure_sccvfl/audit/finished_run.py"},
@@ -100,6 +92,7 @@ def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
         "class A:\n    def f(self): return self._session.party",
         "def f(session, words): return session.wrap(words, 16)",
         "from protocols.operations.group_table import group_table",
+        "from protocols.operations.sigmoid import evaluate",
     ],
 )
 def test_what_works_on_shares_is_found(source: str) -> None:
@@ -110,62 +103,8 @@ def test_what_works_on_shares_is_found(source: str) -> None:
 # a whole run
 
 
-BELOW = ("protocols/dealing", "protocols/operations", "protocols/net", "tests/support")
-"""Kernels, what they stand on, and the harness."""
-SPIED = {
-    Party: ("open_masked", "open_slices", "collect_all", "take", "publish", "broadcast", "compared"),
-    TupleSource: ("take", "match", "veil"),
-    Mesh: ("exchange",),
-}
-"""Every way of asking the dealer, or sending to another party."""
-
-
-def origin() -> str:
-    """The first frame above the kernels."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and (
-        frame.f_code.co_name == "spying" or any(place in frame.f_code.co_filename for place in BELOW)
-    ):
-        frame = frame.f_back
-    return "?" if frame is None else str(frame.f_code.co_filename)
-
-
-def node_of(caller: Any) -> int:
-    found = (
-        caller if isinstance(caller, Mesh) else caller.transport if isinstance(caller, Party) else caller._transport
-    )
-    return int(found.node)
-
-
-def asked_by(work: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[str, str]]:
-    """Of all openings, exchanges and requests for tuples at party 0: what was called, from which file."""
-    seen: Counter[tuple[str, str]] = Counter()
-
-    def spied(kind: type, name: str) -> Any:
-        honest = getattr(kind, name)
-
-        def spying(self: Any, *given: Any, **options: Any) -> Any:
-            if node_of(self) == 0:
-                seen[name, origin()] += 1
-            return honest(self, *given, **options)
-
-        return spying
-
-    with monkeypatch.context() as patch:
-        for kind, names in SPIED.items():
-            for name in names:
-                patch.setattr(kind, name, spied(kind, name))
-        work()
-    return seen
-
-
-def outside(seen: Counter[tuple[str, str]]) -> list[str]:
-    """What does not come from an operator of a session or its declared releases."""
-    return sorted({f"{name} in {Path(place).name}" for name, place in seen if "protocols/session" not in place})
-
-
 def trained(session: Session) -> None:
-    """Edits, both kinds of descent, the choice of a head, and its logits."""
+    """Counterfactuals, both kinds of optimizer, measures, and logits."""
     problem = engines.Problem((3, 2, 4))
     own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
     batch, penalty = own.inputs(engine)
@@ -174,41 +113,28 @@ def trained(session: Session) -> None:
     heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
     own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
     engine.check_range(heads, batch)
-    kept = engine.choose(heads, batch, penalty, engines.Target("flips", 0.05))
-    engine.logits(engine.with_best_temperature(kept, batch, engines.TEMPERATURES), own.x)
+    engine.measure(heads, batch, penalty)
+    engine.best_temperature(heads[0], batch, engines.TEMPERATURES)
+    engine.logits(heads[0], own.x)
 
 
-def of_session(job: Callable[[Session], Any], plan: ReleasePlan | None = None) -> Callable[[], Any]:
-    return lambda: run_session(job, 3, plan or ReleasePlan(engines.releases(3).values()))
+def seen_in(job: Callable[[Session], Any], plan: ReleasePlan | None = None) -> Counter[tuple[str, str]]:
+    with openings.watched() as seen:
+        run_session(job, 3, plan or ReleasePlan(engines.releases(3).values()))
+    return seen
 
 
-def test_every_opening_of_training_comes_from_a_crypten_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With first-order steps too, which no default run takes."""
-    seen = asked_by(of_session(trained), monkeypatch)
+def test_every_opening_of_training_comes_from_a_crypten_operator() -> None:
+    """With first-order steps too, which no default run takes. test_golden.py checks whole runs."""
+    seen = seen_in(trained)
     assert sum(seen.values()) > 300
-    assert outside(seen) == []
+    assert openings.outside(seen) == []
 
 
-@pytest.mark.parametrize("mode", mode_jobs.JOBS)
-def test_every_opening_of_a_mode_comes_from_a_crypten_operator(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, plan = mode_jobs.JOBS[mode]()
-    seen = asked_by(of_session(job, plan), monkeypatch)
+def test_every_opening_of_mode_aware_comes_from_a_crypten_operator() -> None:
+    seen = seen_in(*mode_jobs.JOBS["aware"]())
     assert sum(seen.values()) > 20
-    assert outside(seen) == []
-
-
-@pytest.mark.parametrize("case", ["german, default", "heart, hidden alignment", "statistics, 3 parties"])
-def test_every_opening_of_a_whole_run_comes_from_a_crypten_operator(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Alignment, discovery, refresh, training, evaluation and prediction, as the jobs of a run call them."""
-    seen = asked_by(lambda: golden.computed(case, tmp_path), monkeypatch)
-    called = Counter(name for name, _ in seen.elements())
-    assert (
-        called["take"] > 50 and called["open_masked"] > 40 and called["collect_all"] >= 7 and called["exchange"] > 90
-    )
-    assert case != "heart, hidden alignment" or (called["match"] >= 3 and called["veil"] == 1)
-    assert outside(seen) == []
+    assert openings.outside(seen) == []
 
 
 @pytest.mark.parametrize(
@@ -221,16 +147,14 @@ def test_every_opening_of_a_whole_run_comes_from_a_crypten_operator(
         (lambda session: session.party.open_slices("x", np.ones(9, np.int64)), {"open_slices"}),
     ],
 )
-def test_an_opening_outside_is_noticed(
-    added: Callable[[Session], Any], noticed: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An operator beside it is not."""
+def test_an_opening_outside_is_noticed(added: Callable[[Session], Any], noticed: set[str]) -> None:
+    """An operator next to it is not."""
 
     def job(session: Session) -> None:
         session.public(np.ones(3)).square()
         added(session)
 
-    found = outside(asked_by(of_session(job), monkeypatch))
+    found = openings.outside(seen_in(job))
     assert {f"{name} in {Path(__file__).name}" for name in noticed} <= set(found)
     assert all(line.endswith(f" in {Path(__file__).name}") for line in found)
 
@@ -244,7 +168,9 @@ def test_an_opening_that_is_added_to_discovery_is_noticed(tmp_path: Path, monkey
         return honest(self, *given)
 
     monkeypatch.setattr(SecureStatistics, "release", release)
-    found = outside(asked_by(lambda: golden.computed("statistics, 2 parties", tmp_path), monkeypatch))
+    with openings.watched() as seen:
+        golden.computed("statistics, 2 parties", tmp_path)
+    found = openings.outside(seen)
     assert {"take in test_crypten_engine.py", "open_masked in test_crypten_engine.py"} <= set(found)
 
 

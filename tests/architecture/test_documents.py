@@ -118,7 +118,7 @@ def test_a_wrong_name_is_noticed(text: str) -> None:
 
 
 def test_names_may_be_short_where_only_one_fits() -> None:
-    assert wrong_names("`attacks/gradients.py`, `test_documents.py`, `secure_sccvfl/audit/`") == []
+    assert wrong_names("`attacks/labels.py`, `test_documents.py`, `secure_sccvfl/audit/`") == []
     assert (
         wrong_names("`test_documents_are_found` in `tests/architecture/test_documents.py`, `test_documents_are...`")
         == []

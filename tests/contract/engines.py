@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from protocols.records.releases import ANY, Release, ReleasePlan
-from secure_sccvfl.training.engine import Step, Target
+from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.harness import in_threads, run_session
@@ -69,15 +69,12 @@ class Problem:
         first = trained
         trained = engine.steps(trained, engine.first_order(batch, penalty, step, self.curvature), steps)
         engine.check_range([first, trained], batch)
-        kept = engine.choose([first, trained], batch, penalty, Target("gap", 0.02))
         found = {
             "measures": engine.measure([trained], batch, penalty)[0],
             "logits": engine.logits(trained, self.x),
-            "chosen": engine.logits(kept, self.x),
         }
         if self.task != "regression":
             found["temperature"] = engine.best_temperature(trained, batch, TEMPERATURES)
-            found["tempered"] = engine.logits(engine.with_best_temperature(trained, batch, TEMPERATURES), self.x)
         return found
 
     def of(self, rank, parties):

@@ -15,20 +15,20 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.evaluation.baselines import aware_predictor
-from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
+from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.evaluation.methods import aware_predictor
 from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
-from secure_sccvfl.policy.entries import USES_S
+from secure_sccvfl.evaluation.scoring import AwarePredictor, evaluate, flat, logits_of
+from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import train
+from secure_sccvfl.training.trainer import AwareTrainer, train
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
 from tests.support.harness import Recorded
@@ -174,11 +174,11 @@ def test_a_model_whose_review_is_overdue_decides_only_under_a_reviewed_card(secu
     """The entry of the model is what counts, unless a card with a later date is given."""
     records = write_records(tmp_path / "new.csv", plain[0].take(np.arange(20)))
     made = {"model": str(secure[0]), "records": records}
-    monkeypatch.setattr("secure_sccvfl.policy.entries.AwareEntry.overdue", lambda self, today: True)
+    monkeypatch.setattr("secure_sccvfl.policy.card.AwareEntry.overdue", lambda self, today: True)
     with pytest.raises(ConfigError, match="was to be reviewed by 2999-01-31"):
         run_jobs(PredictJob, tmp_path / "out", made)
     monkeypatch.setattr(
-        "secure_sccvfl.policy.entries.AwareEntry.overdue", lambda self, today: self.review_due < "2999-06-01"
+        "secure_sccvfl.policy.card.AwareEntry.overdue", lambda self, today: self.review_due < "2999-06-01"
     )
     renewed = tmp_path / "renewed.toml"
     renewed.write_text(write_card(renewed).read_text().replace("2999-01-31", "2999-12-31"))

@@ -16,14 +16,20 @@ from accounting.records import RecordSet
 from protocols.net.certificates import fingerprint
 from protocols.records.chain import unused_name
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
-from secure_sccvfl.releases.caps import draft, read_decision, signed_by, write_decision
-from secure_sccvfl.releases.ledgers import FINISHED_HEADS, spent_figures
+from secure_sccvfl.releases.ledgers import (
+    FINISHED_HEADS,
+    draft_decision,
+    read_decision,
+    signed_by,
+    spent_figures,
+    write_decision,
+)
+from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.paths import ModelError
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import credentials, local_config, node_names, run_session
-from tests.support.own_data import COLUMNS, heart_rows, without, write_own
+from tests.support.harness import credentials, node_names, run_session
+from tests.support.own_data import COLUMNS, heart_rows, jobs_of, run_jobs, without, write_own
 from tests.unit.accounting.test_prices import replay
 
 PARTIES = 3
@@ -34,21 +40,12 @@ PINS = {
 }
 
 
-def make_jobs(options, certificates=None):
-    config, listeners = local_config(PARTIES, options=options, certificates=certificates or {})
-    for listener in listeners:
-        listener.close()
-    return [TrainJob(config, rank) for rank in range(PARTIES)]
-
-
 def train(folder, options, certificates=None):
     """Training at every party, as threads with real sockets, each with its own folder."""
-    jobs = make_jobs(options, certificates)
+    jobs = jobs_of(TrainJob, options, certificates=certificates)
     for log in list(folder.glob("party-*/releases.jsonl")):  # of an earlier session
         log.rename(unused_name(log))
-    return run_session(
-        lambda session: jobs[session.rank].run(session, lambda *step: None), PARTIES, jobs[0].plan(), folder=folder
-    )
+    return run_jobs(jobs, folder)
 
 
 def refused(folder, options, certificates=None):
@@ -116,7 +113,7 @@ def test_another_training_from_kept_tables_opens_nothing_about_s_and_charges_its
 def test_a_model_without_its_charge_in_every_ledger_is_refused_by_all(consortium, tmp_path):
     first, options, _ = consortium
     home = shutil.copytree(first, tmp_path / "own")
-    jobs = make_jobs(options)
+    jobs = jobs_of(TrainJob, options)
     models = [load_model(home / "paid" / f"party-{k}" / "model", jobs[k].data.party.layout) for k in range(PARTIES)]
 
     def lacking(models):
@@ -167,7 +164,7 @@ def test_kept_tables_are_those_of_the_model_and_private(consortium):
     home, options, _ = consortium
     found = files(home)
     assert len(found) == PARTIES and {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
-    model = load_model(home / "paid" / "party-0" / "model", make_jobs(options)[0].data.party.layout)
+    model = load_model(home / "paid" / "party-0" / "model", jobs_of(TrainJob, options)[0].data.party.layout)
     kept = load_releases(found[0])
     for name, table in model.sketches[0].tables.items():
         both = [kept.releases[f"sketch-{k}"].parts[0][name] for k in range(2)]
@@ -226,8 +223,8 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
 
 def signed(home, name, **changes):
     """A decision about the consortium's ledger with the signatures of all."""
-    raised = draft(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
-    raised = replace(raised, decision=replace(raised.decision, **changes))
+    raised = draft_decision(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
+    raised = replace(raised, **changes)
     for rank in range(PARTIES):
         raised = signed_by(raised, credentials(rank, PARTIES), f"party-{rank}")
     write_decision(home / name, raised)
@@ -240,7 +237,7 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     good = signed(home, "cap.toml")
     raised = read_decision(good)
     forged = {
-        "changed.toml": replace(raised, decision=replace(raised.decision, after=50.0)),
+        "changed.toml": replace(raised, after=50.0),
         "lacking.toml": replace(raised, signed={k: v for k, v in raised.signed.items() if k != "party-2"}),
         "swapped.toml": replace(raised, signed={**raised.signed, "party-2": raised.signed["party-1"]}),
         "more.toml": replace(

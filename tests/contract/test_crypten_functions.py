@@ -9,6 +9,7 @@ no power of two), whatever the masks are: all tolerances are bounds, so no case 
 from __future__ import annotations
 
 import itertools
+import pickle
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,9 +21,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
-from protocols.errors import Unavailable
+from protocols.errors import ProtocolError, RangeError, Unavailable, UndeclaredRelease
 from protocols.records.releases import ReleasePlan
 from protocols.session import binding
 from protocols.session.binding_tensors import METHODS
@@ -81,11 +81,6 @@ class Trial:
 
 NEAR: dict[str, Any] = {"gradient": 0.02}
 HEAVY: dict[str, Any] = {"layouts": ("plain", "slice")}
-LONG: dict[str, Any] = {"layouts": ("plain",), "fractions": (16,)}
-
-
-def shared_like(public: torch.Tensor) -> Any:
-    return crypten.mpc.MPCTensor(public.float())
 
 
 def joined(how: str, *parts: Any, dim: int = 0) -> Any:
@@ -93,16 +88,6 @@ def joined(how: str, *parts: Any, dim: int = 0) -> Any:
     if all(torch.is_tensor(part) for part in parts):
         return getattr(torch, how)([part.double() for part in parts], dim=dim)
     return getattr(crypten, how)(list(parts), dim=dim)
-
-
-def item_set(index: Any, value: Any) -> Callable[..., Any]:
-    """x[index] = value, or the other operand if value is None."""
-
-    def call(x: Any, *others: Any) -> Any:
-        x[index] = others[0] if value is None else value
-        return x
-
-    return call
 
 
 def compared(call: Callable[[Any, Any], Any]) -> list[Case]:
@@ -139,9 +124,7 @@ def capped(x: torch.Tensor) -> torch.Tensor:
     return sign * 0.75 * torch.sigmoid(sign * 1.5 * x + torch.log(torch.tensor(2.0)))
 
 
-ROOT = {"within": (0.25, 64.0), "absolute": 5e-3, "relative": 0.02, **HEAVY}
-SOFT = {"within": (-2.0, 2.0), **HEAVY}
-LOSS = {"within": (-2.0, 2.0), "absolute": 0.15, **LONG}
+ROOT = {"within": (0.25, 64.0), "relative": 0.02, "gradient": 0.05, **HEAVY}
 INTEGERS = {"fractions": (0, 16)}
 
 TABLE: dict[str, list[Case]] = {
@@ -177,15 +160,6 @@ TABLE: dict[str, list[Case]] = {
         *(Case(partial(lambda y, x: x / y, y), units=3) for y in (2.5, torch.tensor(2.5), REALS, WHOLES)),
         Case(lambda x, y: x / y, None, PAIR, (0.5, 4.0), absolute=0.02, relative=0.02, gradient=0.05, **HEAVY),
     ],
-    "pow": [
-        *(
-            Case(
-                partial(lambda p, x: x**p, p), None, within=(-2.0, 2.0), units=4 * p * 2 ** (p - 1) + 1, gradient=0.05
-            )
-            for p in (0, 1, 2, 3, 5, 6)
-        ),
-        Case(lambda x: x.pow(-2), within=(0.5, 4.0), absolute=0.02, relative=0.02, **HEAVY),
-    ],
     "mean": [Case(lambda x: x.mean(), units=2, **NEAR), Case(lambda x: x.mean(1), units=2, **NEAR)],
     "sum": [
         Case(lambda x: x.sum(), **NEAR),
@@ -194,53 +168,15 @@ TABLE: dict[str, list[Case]] = {
     ],
     # four factors of at most 4: two products off by a unit each, times 16 and 16, and one more
     "prod": [Case(lambda x: x.prod(1), units=40)],
-    "cumsum": [Case(lambda x: x.cumsum(1), **NEAR)],
+    "cumsum": [Case(lambda x: x.cumsum(1))],
     # approximations
     "exp": [Case(lambda x: x.exp(), None, within=(-2.0, 2.0), absolute=2e-3, relative=0.03, gradient=0.06, **HEAVY)],
-    "log": [Case(lambda x: x.log(), None, within=(0.25, 64.0), absolute=0.03, relative=0.02, gradient=0.05, **HEAVY)],
     "reciprocal": [
-        Case(lambda x: x.reciprocal(), **{**ROOT, "absolute": 2e-3}, gradient=0.05),
-        Case(lambda x: 3 / -x, **{**ROOT, "absolute": 6e-3}, gradient=0.05),
+        Case(lambda x: x.reciprocal(), absolute=2e-3, **ROOT),
+        Case(lambda x: 3 / -x, absolute=6e-3, **ROOT),
     ],
-    "polynomial": [
-        # powers up to 3 of at most 2, then coefficients of at most 1
-        Case(
-            lambda x: x.polynomial([0.5, -0.25, 1.0]),
-            lambda x: 0.5 * x - 0.25 * x**2 + x**3,
-            within=(-2.0, 2.0),
-            units=24,
-        )
-    ],
-    "inv_sqrt": [Case(lambda x: x.inv_sqrt(), lambda x: x.rsqrt(), **ROOT)],
-    "sqrt": [Case(lambda x: x.sqrt(), **ROOT, gradient=0.05)],
     "sigmoid": [Case(lambda x: x.sigmoid(), within=(-20.0, 20.0), absolute=5e-4, gradient=0.01, **HEAVY)],
     "tanh": [Case(lambda x: x.tanh(), within=(-20.0, 20.0), absolute=5e-4, gradient=0.01, **HEAVY)],
-    "softmax": [Case(lambda x: x.softmax(1), absolute=0.06, gradient=0.1, **SOFT)],
-    "log_softmax": [Case(lambda x: x.log_softmax(1), absolute=0.1, gradient=0.1, **SOFT)],
-    "binary_cross_entropy": [
-        Case(
-            lambda x: x.sigmoid().binary_cross_entropy(shared_like(ONE_HOT)),
-            lambda x: F.binary_cross_entropy(x.sigmoid(), ONE_HOT.double()),
-            gradient=0.05,
-            **LOSS,
-        )
-    ],
-    "binary_cross_entropy_with_logits": [
-        Case(
-            lambda x: x.binary_cross_entropy_with_logits(shared_like(ONE_HOT)),
-            lambda x: F.binary_cross_entropy_with_logits(x, ONE_HOT.double()),
-            gradient=0.02,
-            **LOSS,
-        )
-    ],
-    "cross_entropy": [
-        Case(
-            lambda x: x.cross_entropy(shared_like(ONE_HOT)),
-            lambda x: F.cross_entropy(x, ONE_HOT.double()),
-            gradient=0.1,
-            **LOSS,
-        )
-    ],
     # comparisons and choices
     "eq": compared(lambda x, y: x == y),
     "ne": compared(lambda x, y: x != y),
@@ -256,17 +192,15 @@ TABLE: dict[str, list[Case]] = {
         Case(lambda x, y: x.where(x > 0, y), lambda x, y: torch.where(x > 0, x, y), PAIR, units=2),
     ],
     "max": [
-        Case(lambda x: (x + ORDER * 16).max(), **HEAVY, **NEAR),
-        Case(lambda x: (x + ORDER * 16).max(1)[0], **HEAVY, **NEAR),
+        Case(lambda x: (x + ORDER * 16).max(), **HEAVY),
+        Case(lambda x: (x + ORDER * 16).max(1)[0], **HEAVY),
         Case(lambda x: x.max(1)[0], **HEAVY),
     ],
-    "min": [Case(lambda x: (x + ORDER * 16).min(), **HEAVY, **NEAR), Case(lambda x: x.min(1)[0], **HEAVY)],
     "argmax": [
         Case(lambda x: (x + ORDER * 16).argmax(), lambda x: ORDER.eq(ORDER.max()).double(), **HEAVY),
         Case(lambda x: (x + ORDER * 16).argmax(1, one_hot=False), lambda x: ORDER.argmax(1).double(), **HEAVY),
         Case(lambda x: (x * x.argmax(1)).sum(1), lambda x: x.max(1)[0], **HEAVY),  # ties fall anywhere
     ],
-    "argmin": [Case(lambda x: (x + ORDER * 16).argmin(1), lambda x: F.one_hot(ORDER.argmin(1), 4).double(), **HEAVY)],
     "weighted_index": [
         Case(lambda x: (x * 0 + ONE_HOT).weighted_index(1), lambda x: ONE_HOT.double()),
         Case(lambda x: x.weighted_index(1).sum(1), lambda x: torch.ones(3, dtype=torch.float64), within=(1.0, 4.0)),
@@ -274,30 +208,22 @@ TABLE: dict[str, list[Case]] = {
     ],
     # shapes
     "__getitem__": [
-        *(
-            Case(partial(lambda at, x: x[at], at), **NEAR)
-            for at in (1, (slice(1, None), slice(None, None, 2)), INDEX)
-        ),
-        Case(lambda x: x[torch.tensor([0, 0, 2])], **NEAR),
-        Case(lambda x: x[..., 1]),
-        Case(lambda x: x[FLAGS[:3]]),
+        Case(partial(lambda at, x: x[at], at))
+        for at in (1, (slice(1, None), slice(None, None, 2)), INDEX, [0, 0, 2], (..., 1), FLAGS[:3])
     ],
     "cat": [
-        Case(lambda x, y: joined("cat", x, y), shapes=PAIR, **NEAR),
+        Case(lambda x, y: joined("cat", x, y), shapes=PAIR),
         Case(lambda x, y: torch.cat([x, y], dim=1), shapes=PAIR),
     ],
     "stack": [
-        Case(lambda x, y: joined("stack", x, y), shapes=PAIR, **NEAR),
+        Case(lambda x, y: joined("stack", x, y), shapes=PAIR),
         Case(lambda x, y: joined("stack", x, y, dim=-1), shapes=PAIR),
     ],
     "clone": [Case(lambda x: x.clone(), **NEAR), Case(lambda w: w.clone().add_(1), lambda w: None, in_place=True)],
     "expand": [Case(lambda x: x.expand(2, 3, 4))],
     "split": [Case(lambda x: x.split(3, dim=1)[1], lambda x: x[:, 3:])],
-    "unbind": [Case(lambda x: x.unbind(1)[2], lambda x: x[:, 2])],
-    "index_select": [Case(lambda x: x.index_select(0, INDEX))],
     "index_add": [Case(lambda x, y: x.index_add(0, INDEX, y), shapes=((3, 4), (2, 4)))],
     "flatten": [Case(lambda x: x.flatten(), **NEAR)],
-    "flip": [Case(lambda x: x.flip(1), **NEAR)],
     "narrow": [Case(lambda x: x.narrow(1, 1, 2), **NEAR)],
     "permute": [Case(lambda x: x.permute((2, 0, 1)), shapes=((2, 3, 4),), **NEAR)],
     "repeat": [Case(lambda x: x.repeat(2, 1))],
@@ -308,11 +234,7 @@ TABLE: dict[str, list[Case]] = {
     "transpose": [Case(lambda x: x.transpose(0, 1), **NEAR)],
     "unsqueeze": [Case(lambda x: x.unsqueeze(1), **NEAR)],
     "view": [Case(lambda x: x.view(2, 6), layouts=("plain", "view", "slice"), **NEAR)],
-    "pad": [
-        Case(lambda x: x.pad((1, 2)), lambda x: F.pad(x, (1, 2)), **NEAR),
-        Case(lambda x: x.pad((1, 0, 0, 2), value=0.5), lambda x: F.pad(x, (1, 0, 0, 2), value=0.5)),
-        Case(lambda x, v: x.pad((1, 1), value=v), lambda x, v: F.pad(x, (1, 1), value=v.item()), ((3, 4), ())),
-    ],
+    "pad": [Case(lambda x: x.pad((1, 2)), lambda x: torch.nn.functional.pad(x, (1, 2)))],
     # in place: w is written
     "add_": [
         Case(lambda w, y: w.add_(y), shapes=PAIR, units=1, in_place=True),
@@ -320,31 +242,13 @@ TABLE: dict[str, list[Case]] = {
         Case(lambda w: w.add_(REALS), in_place=True),
         Case(lambda w: w.__iadd__(0.5), in_place=True),
     ],
-    "sub_": [Case(lambda w, y: w.sub_(y), shapes=PAIR, units=1, in_place=True)],
-    "neg_": [Case(lambda w: w.neg_(), in_place=True)],
     "mul_": [
         Case(lambda w, y: w.mul_(y), shapes=PAIR, units=2, in_place=True),
         Case(lambda w: w.mul_(2.5), units=1, in_place=True),
     ],
-    "square_": [Case(lambda w: w.square_(), units=1, in_place=True)],
-    "div_": [
-        Case(lambda w: w.div_(4), units=1, in_place=True),
-        Case(lambda w: w.div_(REALS), units=3, in_place=True),
-    ],
     "copy_": [
         Case(lambda w, y: w.copy_(y), shapes=PAIR, units=1, in_place=True),
         Case(lambda w, y: w.set(y), lambda w, y: w.copy_(y), PAIR, units=1, in_place=True),
-    ],
-    "detach_": [Case(lambda x: x.detach_(), lambda x: x)],
-    "__setitem__": [
-        Case(item_set(1, None), shapes=((3, 4), (4,)), units=1, in_place=True),
-        Case(item_set((slice(None), slice(1, 3)), None), shapes=((3, 4), (3, 2)), units=1, in_place=True),
-        *(Case(item_set(at, y), in_place=True) for at, y in ((slice(1, None), 2), (0, REALS), ((0, 1), 0.25))),
-        Case(
-            lambda w: w.__setitem__(slice(1, None), w[:-1]),
-            lambda w: w.__setitem__(slice(1, None), w[:-1].clone()),
-            in_place=True,
-        ),
     ],
     # added by this package
     "rescale": [
@@ -405,7 +309,7 @@ TABLE: dict[str, list[Case]] = {
     "capped_slope": [Case(lambda x: x.capped_slope(x > 0, fine=False), capped, absolute=5e-4, fractions=(32,))],
 }
 ELSEWHERE = {"group_sums", "selected"}
-"""These take blocks of owners: tests/contract/test_tensor_operators.py and test_secret_choice.py."""
+"""These take blocks of owners: tests/contract/test_tensor_operators.py."""
 
 
 def trials(name: str, case: Case, parties: int) -> Iterator[Trial]:
@@ -561,11 +465,7 @@ def test_every_other_function_raises() -> None:
                 getattr(value, name)
             tried.append(name)
         for way in (
-            lambda: value.to("cuda"),
-            lambda: value.to(torch.float32),
-            lambda: value.to(crypten.mpc.binary),
-            lambda: value.cuda(),
-            lambda: value.pad((1, 1), mode="reflect"),
+            lambda: value.__setitem__(0, 1.0),
             lambda: crypten.mpc.primitives.BinarySharedTensor(torch.ones(2)),
             lambda: crypten.cryptensor(torch.ones(2), ptype=crypten.mpc.binary),
             lambda: value._tensor.conv1d(value._tensor),
@@ -600,3 +500,119 @@ def test_the_document_lists_the_functions() -> None:
     assert documented("written in place") == binding.IN_PLACE
     assert documented("without gradients") == binding.without_gradient()
     assert documented("of the package") == set(binding.UNAVAILABLE)
+
+
+# shared memory, owners, copies, gradients, settings
+
+SERIES = 5e-4
+"""Largest error of a sigmoid."""
+
+
+def M(value: Any, **options: Any) -> Any:
+    return crypten.cryptensor(torch.as_tensor(value), **options)
+
+
+def opened(session: Session, value: Any) -> np.ndarray:
+    plain = session.open(value, results(session.parties, range(5))[value.dim()])
+    assert plain is not None
+    return plain.numpy()
+
+
+def run(job: Any, parties: int) -> None:
+    run_session(job, parties, plan=ReleasePlan(results(parties, range(5)).values()))
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_views_and_their_base_agree(parties: int) -> None:
+    """Values with 32, 16 and 0 fractional bits, written through views and slices."""
+
+    def job(session: Session) -> None:
+        y = M(torch.zeros(4))
+        y.view(2, 2).add_(M(torch.zeros(2, 2)).sigmoid())
+        assert np.abs(opened(session, y) - 0.5).max() <= SERIES + ULP
+        y = M(torch.zeros(4)).sigmoid()
+        y.view(2, 2).mul_(2.5)
+        assert np.abs(opened(session, y) - 1.25).max() <= 2.5 * SERIES + 3 * ULP
+        y = M(torch.ones(4)) > 0
+        with pytest.raises(ProtocolError, match="integers cannot take fractions in place"):
+            y.view(2, 2).add_(0.5)
+        y.view(2, 2)[0].mul_(3)
+        assert opened(session, y).tolist() == [3, 3, 1, 1]
+        with pytest.raises(RuntimeError):
+            M(torch.zeros(1)).expand(3).add_(1)  # three elements at one address
+
+    run(job, parties)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_only_the_owner_gives_values(parties: int) -> None:
+    def job(session: Session) -> None:
+        mine = session.rank == 1
+        for kind in (M, crypten.mpc.MPCTensor):
+            value = kind(torch.tensor([1.5, -2.0]) if mine else torch.tensor([float("nan"), 1e300]), src=1)
+            assert opened(session, value).tolist() == [1.5, -2.0]
+        assert opened(session, M([1, 2**24 + 1])).tolist() == [1, 2**24 + 1]  # a float would round it
+        with pytest.raises(UndeclaredRelease):
+            M(torch.tensor([1.5]), src=1, broadcast_size=True)
+        for src in (None, "0", 1.0, 7):
+            with pytest.raises(AssertionError, match="source party does not exist"):
+                M(torch.tensor([1, 2]), src=src)
+
+    run(job, parties)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_copies_of_tensors_are_refused_and_clones_are_not(parties: int) -> None:
+    def job(session: Session) -> None:
+        value = M([1.0, 2.0])
+        with pytest.raises(UndeclaredRelease, match="pickling"):
+            pickle.dumps(value)
+        twin = value.clone()
+        twin.add_(1.0)
+        assert opened(session, value).tolist() == [1, 2] and opened(session, twin).tolist() == [2, 3]
+
+    run(job, parties)
+
+
+def test_integers_that_would_wrap_raise() -> None:
+    def job(session: Session) -> None:
+        value = M([1.0])
+        for bad in (torch.tensor([1 << 50]), torch.tensor([-(1 << 63)]), 1 << 50):
+            with pytest.raises(RangeError, match="too large"):
+                value + bad
+
+    run(job, 2)
+
+
+def test_gradients_are_not_lost_in_silence() -> None:
+    def job(session: Session) -> None:
+        x = M([1.0, 2.0, 3.0])
+        with pytest.raises(ProtocolError, match="no gradient depends"):
+            x.sum().backward()
+        x.requires_grad = True
+        with pytest.raises(RuntimeError, match="in-place"):
+            x.add_(1.0)
+        for way in (lambda: x[0], lambda: crypten.stack([x, x])):
+            with pytest.raises(Unavailable, match="with gradients"):
+                way()
+
+    run(job, 2)
+
+
+def test_what_is_not_available_says_so() -> None:
+    def job(session: Session) -> None:
+        cfg = crypten.config.cfg
+        for name in binding.UNAVAILABLE:
+            with pytest.raises(Unavailable, match=f"^crypten.{name} is not available on a session$"):
+                getattr(crypten, name)()
+        for way in (
+            lambda: setattr(cfg.debug, "validation_mode", True),
+            lambda: cfg.__setitem__("debug.validation_mode", True),
+            lambda: cfg.temp_override({"debug.validation_mode": True}).__enter__(),
+            lambda: crypten.mpc.get_default_provider(),
+        ):
+            with pytest.raises(Unavailable, match=r"is not available on a session$"):
+                way()
+        assert not cfg.debug.validation_mode
+
+    run(job, 2)

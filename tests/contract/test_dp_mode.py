@@ -19,7 +19,7 @@ from protocols.dealing import tuples
 from protocols.errors import ProtocolError, RangeError
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
-from secure_sccvfl.audit.attacks.gradients import labels_from_dp
+from secure_sccvfl.audit.attacks.labels import labels_from_dp
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event

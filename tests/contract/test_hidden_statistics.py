@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from accounting.budget import Budget
-from protocols.alignment.seam import AlignmentError
+from protocols.alignment.interface import AlignmentError
 from protocols.dealing import tuples
 from protocols.operations import noise
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from tests.support.discovery import WIDTH, Consortium
@@ -47,7 +47,7 @@ def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> No
         again = statistics.release(GroupSums("sketch-1", consortium.sensitivity), own, held_codes, counts).tables
         with pytest.raises(DataError, match="conditional scores need the exact number of records"):
             consortium.release(session, statistics, ResidualDependence("residuals", WIDTH))
-        return first, again, statistics._presence.count  # type: ignore[union-attr]
+        return first, again, statistics._membership.count  # type: ignore[union-attr]
 
     everybody = has.all(axis=1)
     for rank, (first, again, count) in enumerate(consortium.run(job, held=has)):
@@ -75,9 +75,9 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
         except AlignmentError as error:
             charged.append([charge.event.name for charge in budget.charges])
             return str(error)
-        presence = statistics._presence
-        assert presence is not None
-        found.append((presence.count, statistics.deviation(consortium.sensitivity)))
+        membership = statistics._membership
+        assert membership is not None
+        found.append((membership.count, statistics.deviation(consortium.sensitivity)))
         return ""
 
     has = held(consortium, 0.6)

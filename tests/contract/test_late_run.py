@@ -12,14 +12,14 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.reports.collect import refreshes_of
 from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.config import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.schedule import WARM_STEPS
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
 from tests.support.harness import Recorded

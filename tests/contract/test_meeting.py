@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import json
 import logging
 import socket
 import struct
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +24,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import CONNECT_BY_HAND, ConfigError, SessionConfig, code_parts
 from protocols.dealing.party import agree_on_keys
-from protocols.errors import PeerError, reason_for_peers
+from protocols.errors import PeerError, PeerStopped, ProtocolError, reason_for_peers
 from protocols.net import certificates, rendezvous
 from protocols.net.certificates import Credentials, check_own_clock
 from protocols.net.link import Activity
-from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchanged, settings_by_key, told
+from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchange_settings, listen, mismatch, settings_by_key
 from protocols.session.node import connect, refuse
 from tests.support.harness import credentials, in_threads, local_config
 
@@ -38,7 +42,7 @@ TWO = ("a.example:7000", "b.example:7000")
 def test_the_keys_that_differ_are_named_with_both_values() -> None:
     ours = SessionConfig(TWO, options={"seed": 0, "dataset": "loans.toml"})
     theirs = replace(ours, deadline=5.0, options={"seed": 1, "mode": "split"})
-    text = str(told("party 1", "has another configuration", settings_by_key(ours), settings_by_key(theirs)))
+    text = str(mismatch("party 1", "has another configuration", settings_by_key(ours), settings_by_key(theirs)))
     assert "deadline is 5.0 there and 60.0 here" in text and "options.seed is 1 there and 0 here" in text
     assert text.count(" there and ") == 3 and "and 1 more" in text and text.endswith("(step: connect)")
 
@@ -46,19 +50,19 @@ def test_the_keys_that_differ_are_named_with_both_values() -> None:
 def test_long_values_are_cut_and_differences_beyond_the_cut_are_seen() -> None:
     ours, theirs = (SessionConfig(TWO, options={"note": "x" * 5000 + end}) for end in "ab")
     assert settings_by_key(ours) != settings_by_key(theirs)
-    text = str(told("party 1", "differs", settings_by_key(ours), settings_by_key(theirs)))
+    text = str(mismatch("party 1", "differs", settings_by_key(ours), settings_by_key(theirs)))
     assert "options.note" in text and len(text) < 400
 
 
 def test_what_a_peer_says_is_cut_and_printable() -> None:
-    text = str(told("party 1", "differs", {"job": "a"}, {"job": "b\x1b[2J\n" + "y" * 9000}))
+    text = str(mismatch("party 1", "differs", {"job": "a"}, {"job": "b\x1b[2J\n" + "y" * 9000}))
     assert text.isprintable() and len(text) < 400
 
 
 def test_other_code_is_named_by_package_or_version() -> None:
     own = code_parts()
     other = {**own, "sources of protocols": "0" * 64, "torch": "1.0"}
-    text = str(told("party 1", "runs another version of the code", own, other))
+    text = str(mismatch("party 1", "runs another version of the code", own, other))
     assert "other sources of protocols" in text and f"torch is 1.0 there and {own['torch']} here" in text
     assert "0" * 64 not in text
 
@@ -79,7 +83,7 @@ def test_a_list_that_cannot_be_read_is_none(sent: bytes) -> None:
     with here, there:
         there.sendall(sent)
         there.shutdown(socket.SHUT_WR)
-        assert exchanged(here, {"job": "train"}) is None
+        assert exchange_settings(here, {"job": "train"}) is None
         assert json.loads(there.recv(1 << 16)[4:]) == {"job": "train"}
 
 
@@ -126,7 +130,7 @@ def test_a_process_with_a_wrong_clock_does_not_begin_to_connect(monkeypatch: pyt
 # One that cannot take part, and those who wait.
 
 
-def place(config: SessionConfig, listeners: list[Any], node: int) -> str:
+def take_part(config: SessionConfig, listeners: list[Any], node: int) -> str:
     """What a process receives that wants to take part."""
     try:
         transport = connect(config, node, credentials(node, 2), listeners[node] if node < 2 else None)
@@ -147,7 +151,7 @@ def test_one_that_cannot_take_part_tells_all_others_at_once(bad: int) -> None:
     others = [node for node in range(3) if node != bad]
     reason = "its data, or other files that it was given, cannot be used (InputError)"
     telling = partial(refuse, config, bad, credentials(bad, 2), reason, listeners[bad])
-    met, *heard = in_threads([telling, *(partial(place, config, listeners, node) for node in others)])
+    met, *heard = in_threads([telling, *(partial(take_part, config, listeners, node) for node in others)])
     assert sorted(met) == sorted(config.node_name(node) for node in others)
     assert all(f"{config.node_name(bad)}: stopped: {reason} (step: " in line for line in heard), heard
 
@@ -155,7 +159,7 @@ def test_one_that_cannot_take_part_tells_all_others_at_once(bad: int) -> None:
 def test_two_that_cannot_take_part_do_not_wait_for_each_other() -> None:
     config, listeners = local_config(2)
     telling = [partial(refuse, config, n, credentials(n, 2), "no", listeners[n]) for n in range(2)]
-    met = in_threads([*telling, partial(place, config, listeners, 2)])
+    met = in_threads([*telling, partial(take_part, config, listeners, 2)])
     assert "dealer" in met[0] and "dealer" in met[1]
 
 
@@ -167,9 +171,9 @@ def test_one_that_comes_later_hears_that_two_others_differ(caplog: pytest.LogCap
     def late() -> str:
         while sum("tells the others as they come" in record.getMessage() for record in caplog.records) < 2:
             time.sleep(0.01)
-        return place(config, listeners, 0)
+        return take_part(config, listeners, 0)
 
-    met = [partial(place, config, listeners, 1), partial(place, other, listeners, 2)]
+    met = [partial(take_part, config, listeners, 1), partial(take_part, other, listeners, 2)]
     *_, heard = in_threads([*met, late])
     assert "another configuration: idle is " in heard, heard
 
@@ -203,3 +207,97 @@ def test_a_file_with_pinned_certificates_gives_people_ten_minutes(tmp_path: Path
     assert SessionConfig.load(path).connect == 30
     path.write_text(f"parties = {json.dumps(TWO)}\n")
     assert SessionConfig.load(path).connect == 60
+
+
+# Being dialled goes on after an error that passes, and ends when all have met.
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "not reached in time"
+        time.sleep(0.01)
+
+
+class Strained:
+    """A listening socket of a host that at first has no handles left, or whose callers are gone again."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner, self.errors = inner, [errno.EMFILE, errno.ECONNABORTED, errno.ENOBUFS]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def accept(self) -> Any:
+        if self.errors:
+            raise OSError(self.errors.pop(), "passing")
+        return self._inner.accept()
+
+
+def test_a_passing_error_of_accept_does_not_end_the_waiting() -> None:
+    config, listeners = local_config(2, connect=20.0)
+    strained = Strained(listeners[0])
+
+    def node(rank: int) -> bool:
+        listener: Any = strained if rank == 0 else listeners[1] if rank == 1 else None
+        transport = connect(config, rank, credentials(rank, 2), listener)
+        transport.finish()
+        return True
+
+    assert in_threads([partial(node, rank) for rank in range(3)]) == [True] * 3
+    assert not strained.errors
+
+
+def test_an_address_is_free_as_soon_as_all_have_met() -> None:
+    """Sessions follow each other, and a thread may still wait for callers of the last one."""
+    config, listeners = local_config(2, connect=20.0)
+
+    def node(rank: int) -> bool:
+        transport = connect(config, rank, credentials(rank, 2), listeners[rank] if rank < 2 else None)
+        free = rank > 0
+        if rank == 0:
+            with contextlib.suppress(ProtocolError):
+                listen(config.parties[0]).close()
+                free = True
+        transport.finish()
+        return free
+
+    assert in_threads([partial(node, rank) for rank in range(3)]) == [True] * 3
+
+
+@pytest.mark.parametrize("under_way", [False, True], ids=["connected", "handshake under way"])
+def test_a_process_that_gives_up_tells_peers_that_it_has_not_taken_yet(
+    under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise its peers report a closed connection instead of the party that caused the stop."""
+    config, listeners = local_config(2, connect=20.0)
+    dealer = Rendezvous(config, config.dealer, credentials(config.dealer, 2), None)
+    checked, reached = Rendezvous._check, threading.Event()
+
+    def check(self: Rendezvous, sock: Any, expected: int, name: str) -> None:
+        if self is dealer and under_way:
+            reached.set()
+            self.stop.wait(20.0)
+        checked(self, sock, expected, name)
+
+    monkeypatch.setattr(Rendezvous, "_check", check)
+
+    def give_up() -> str:
+        dealer._begin()
+        try:
+            if under_way:
+                assert reached.wait(20.0)
+            else:
+                wait_until(lambda: not dealer.found.empty())
+            dealer._give_up("party 1: stopped: its data")
+        finally:
+            dealer._end()
+        return ""
+
+    def wait_for_all() -> str:
+        with pytest.raises(PeerStopped) as caught:
+            connect(config, 0, credentials(0, 2), listeners[0])
+        return str(caught.value)
+
+    listeners[1].close()
+    assert "party 1: stopped: its data" in in_threads([give_up, wait_for_all])[1]

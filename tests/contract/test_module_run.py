@@ -14,13 +14,14 @@ from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.metrics import evaluate, flat
+from secure_sccvfl.evaluation.scoring import evaluate, flat
 from secure_sccvfl.research.benchmarks import trainings
 from secure_sccvfl.runs.checkpoints import Checkpoints
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from secure_sccvfl.training.schedule import WARM_STEPS
+from secure_sccvfl.training.config import WARM_STEPS
 from tests.contract.test_secure_run import PARTIES, run_jobs
 
 SHORT = {"private_model": False, "head": "mlp", "hidden": 6, "steps": 12}

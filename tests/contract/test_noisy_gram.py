@@ -21,7 +21,7 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.prepared import train_plainly
+from secure_sccvfl.evaluation.methods import train_plainly
 from secure_sccvfl.models.encoders import edit_radius, public_encoder
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles

@@ -1,4 +1,4 @@
-"""Own data are judged too: majority, a model without mediators and flips by chance, in secret and without pooling.
+"""Own data are evaluated too: majority and permutation baseline, under MPC and without pooling.
 
 With the noise switched off, what is opened is what a plain computation on pooled columns gives.
 """
@@ -17,9 +17,9 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables, shuffled
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
+from secure_sccvfl.runs import evaluate as score
+from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
-from secure_sccvfl.runs.scoring import jobs as score
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import local_config, run_session
 from tests.support.own_data import heart_rows, write_own
@@ -30,7 +30,6 @@ SHORT = {
     "fdr": 0.9,
     "lambdas": [3.0],
     "take_lambda": 3.0,
-    "controls": "full",
     "min_group": 5,
     "align": "exact",
 }
@@ -140,7 +139,7 @@ def test_tables_of_shuffled_groups_show_no_dependence_and_keep_sizes():
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_what_one_record_adds_is_at_most_what_is_charged(task):
     """Every sum at its largest at once: the norm is the charged sensitivity, without slack to spare or to lack."""
-    layout = Sums(task, 3, ("own", "null_own"), ("majority", "drop_m"), 4, full=True)
+    layout = Sums(task, 3, ("own", "null_own"), True, 4)
     squares = {"label": 2, "flips null_own": 4, "shift null_own": 4}  # two numbers; two people's edits
     norm = sum(squares.get(name, 1) for name in layout.widths)
     assert layout.sensitivity.added == pytest.approx(norm**0.5, rel=2e-3)
@@ -154,19 +153,19 @@ def test_standard_errors_are_those_of_the_figures():
 
     With 4,000 draws a standard deviation is known to 1.1 %; seven times that is allowed.
     """
-    layout = Sums("binary", 2, ("own", "null_own"), ("majority", "drop_m"), 2)
+    layout = Sums("binary", 2, ("own", "null_own"), True, 2)
     rows, deviation, rng = 2000, 9.0, np.random.default_rng(0)
-    exact = {"right": [1500.0], "cells": [400, 100, 100, 300, 400, 200, 100, 400], "right drop_m": [1400.0]}
+    exact = {"right": [1500.0], "cells": [400, 100, 100, 300, 400, 200, 100, 400]}
     exact |= {"flips own": [300.0], "flips null_own": [200.0]}
     drawn = []
     for _ in range(4000):
         sums = {k: np.array(v, float) + rng.normal(0, deviation, len(v)) for k, v in exact.items()}
         told = figures_of(layout, sums, {"own": 1 / rows, "null_own": 1 / rows}, deviation, rows, 20)
-        majority, dropped = (told["baselines"][name]["acc"] for name in ("majority", "drop_m"))
+        majority = told["baselines"]["majority"]["acc"]
         rate = told["groups"][0]["rates"]["positive_rate"]
-        drawn.append([told["metrics"]["acc"], told["metrics"]["fr_null_own"], dropped, majority])
+        drawn.append([told["metrics"]["acc"], told["metrics"]["fr_null_own"], majority])
         assert rate["low"] < rate["value"] < rate["high"] and rate["high"] - rate["low"] > 2 * rate["noise"]
     errors = layout.standard_errors(deviation, rows)
-    expected = [errors["acc"], errors["flips"], errors["drop_m"], errors["majority"]]
+    expected = [errors["acc"], errors["flips"], errors["majority"]]
     assert np.std(drawn, axis=0) == pytest.approx(expected, rel=0.08)
-    assert np.mean(drawn, axis=0) == pytest.approx([0.75, 0.1, 0.7, 0.55], abs=0.01)
+    assert np.mean(drawn, axis=0) == pytest.approx([0.75, 0.1, 0.55], abs=0.01)

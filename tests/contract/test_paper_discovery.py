@@ -19,10 +19,9 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import Released
+from secure_sccvfl.discovery.statistics import PlainStatistics, Released
 from secure_sccvfl.releases.catalogue import Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.training import RECIPES

@@ -15,9 +15,7 @@ import pytest
 from protocols.session.runtime import Session
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
-from secure_sccvfl.runs.scoring.decisions import UNDECIDED
-from secure_sccvfl.runs.scoring.jobs import PredictJob
-from secure_sccvfl.runs.scoring.new_records import CHANGED, ELSEWHERE, LOST, NO_SCORES
+from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST, NO_SCORES, UNDECIDED, PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.harness import LONG
 from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_two, table, write, write_two
@@ -125,16 +123,16 @@ def test_asking_again_returns_what_is_on_record_and_opens_nothing_new(
     }, "a score has told the decision"
 
 
-def test_asking_again_with_other_columns_is_refused_by_id(each: Consortium) -> None:
+def test_asking_again_with_other_columns_is_refused_by_id(one: Consortium) -> None:
     new = people(10, 2, "n")
-    each.ask(new, new)
-    first = each.told
-    each.ask(with_changed(new, 3, amount=0.987), with_changed(new, 5, edu="b" if new["edu"][5] == "a" else "a"))
-    assert each.why() == {"n3": CHANGED, "n5": ELSEWHERE}
-    assert each.why(1) == {"n5": CHANGED}, "its own people learn that the clinic's columns differ"
-    assert each.told == {name: row for name, row in first.items() if name not in ("n3", "n5")}
-    each.ask(new, new)
-    assert each.told == first and each.why() == {}, "with the first columns the answer is there"
+    one.ask(new, new)
+    first = one.told
+    one.ask(with_changed(new, 3, amount=0.987), with_changed(new, 5, edu="b" if new["edu"][5] == "a" else "a"))
+    assert one.why() == {"n3": CHANGED, "n5": ELSEWHERE}
+    assert one.why(1) == {"n5": CHANGED}, "its own people learn that the clinic's columns differ"
+    assert one.told == {name: row for name, row in first.items() if name not in ("n3", "n5")}
+    one.ask(new, new)
+    assert one.told == first and one.why() == {}, "with the first columns the answer is there"
 
 
 def test_a_receiver_without_its_answers_does_not_get_them_again(one: Consortium) -> None:
@@ -183,57 +181,37 @@ def test_one_party_is_enough_to_refuse_too_many(one: Consortium, monkeypatch: py
     assert opened(one.out) == []
 
 
-@pytest.mark.parametrize("kept", [0, -2], ids=["missing", "cut short"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_log_that_others_have_must_be_there(one: Consortium, rank: int, kept: int) -> None:
+def test_a_log_that_others_have_must_be_there(one: Consortium, rank: int) -> None:
+    """One that is missing is refused by its party: tests/unit/releases/test_prediction_log.py."""
     new = people(6, 7, "n")
     one.ask(some(new, slice(0, 3)), some(new, slice(0, 3)))
     one.ask(some(new, slice(0, 4)), some(new, slice(0, 4)))
     path = one.log(rank)
     lines = [line for line in path.read_text().splitlines() if '"answers"' not in line]
-    if kept:
-        path.write_text("\n".join(lines[:kept]) + "\n")
-    else:
-        path.unlink()
+    path.write_text("\n".join(lines[:-2]) + "\n")
     told = one.refused(new, new)
-    alone = f"{path.name}: missing, and {path.stem}.key is there"
-    assert (f"party {rank} has no complete log of the predictions of this model" if kept else alone) in told
+    assert f"party {rank} has no complete log of the predictions of this model" in told
     assert "bring it back" in told and opened(one.out) == []
-
-
-def test_a_party_notices_alone_that_its_log_is_gone(one: Consortium) -> None:
-    """The receiver says that nobody was ever asked for."""
-    new = people(6, 7, "n")
-    one.ask(new, new)
-    for path in one.log(0).parent.glob("predictions-*"):
-        path.unlink()
-    gone, key = one.log(1), one.log(1).with_suffix(".key")
-    gone.unlink()
-    assert f"{gone.name}: missing" in one.refused(with_changed(new, 3, amount=0.987), new)
-    assert opened(one.out) == []
-    for path in (key, *one.home.glob("sccvfl-ledgers/party-0/predictions-*")):
-        path.unlink()
-    one.ask(with_changed(new, 3, amount=0.987), new)
-    assert len(one.told) == 6, "the control: with the key gone as well, it knows nothing"
 
 
 SPELLINGS = ("q7", "Q7", "q 7", "q\u200b7", "\uff517")
 
 
-def test_one_person_in_many_spellings_is_answered_once(each: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_person_in_many_spellings_is_answered_once(one: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
     """The receiver asks about one person five times in one file, with other columns of its own each time."""
     rows = {name: np.repeat(values, len(SPELLINGS)) for name, values in people(1, 21).items()}
     rows |= {"id": np.array(SPELLINGS), "amount": np.linspace(0, 1, len(SPELLINGS)).round(3)}
-    results = each.ask(rows, rows)
-    assert len(each.told) == 1 and set(each.why().values()) == {CHANGED}
-    assert [one["on_record"] for one in results] == [1, 1]
+    results = one.ask(rows, rows)
+    assert len(one.told) == 1 and set(one.why().values()) == {CHANGED}
+    assert [result["on_record"] for result in results] == [1, 1]
     first = rows["amount"][np.argsort(rows["id"])[0]]
-    each.ask(alike := {**rows, "amount": np.full(len(SPELLINGS), first)}, alike)
-    assert len({row["decision"] for row in each.told.values()}) == 1 and len(each.told) == len(SPELLINGS)
+    one.ask(alike := {**rows, "amount": np.full(len(SPELLINGS), first)}, alike)
+    assert len({row["decision"] for row in one.told.values()}) == 1 and len(one.told) == len(SPELLINGS)
 
     monkeypatch.setattr(record_key, "canonical", str)
-    each.ask(other := {**rows, "id": np.char.replace(rows["id"], "7", "8")}, other)
-    assert len(each.told) == len(SPELLINGS), "the control: without one form of an id they are other people"
+    one.ask(other := {**rows, "id": np.char.replace(rows["id"], "7", "8")}, other)
+    assert len(one.told) == len(SPELLINGS), "the control: without one form of an id they are other people"
 
 
 def test_a_session_file_without_approvals_does_not_raise_the_number(one: Consortium) -> None:
@@ -267,19 +245,19 @@ def test_parties_that_allow_different_numbers_do_not_predict(
 
 
 def test_people_are_on_record_at_every_party_before_a_share_is_sent(
-    each: Consortium, monkeypatch: pytest.MonkeyPatch
+    one: Consortium, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new, plain, seen = people(5, 16, "n"), Session.open_each, []
 
     def watched(session: Session, pairs: Any, *rest: Any, **more: Any) -> Any:
         if pairs[0][1].name == "predictions":
-            lines = [[json.loads(line) for line in text.splitlines()] for text in each.logs()]
+            lines = [[json.loads(line) for line in text.splitlines()] for text in one.logs()]
             seen.append([("asked" in [line["kind"] for line in own], len(own[1]["records"])) for own in lines])
             assert lines[session.rank][-1]["kind"] == "opening"
         return plain(session, pairs, *rest, **more)
 
     monkeypatch.setattr(Session, "open_each", watched)
-    each.ask(new, new)
+    one.ask(new, new)
     assert seen == [[(True, 5), (True, 5)]] * 2
 
 

@@ -12,8 +12,7 @@ from protocols.session.runtime import share_of
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.statistics import Released
+from secure_sccvfl.discovery.statistics import PlainStatistics, Released
 from secure_sccvfl.models.table_gram import TableGram
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.releases.noise import NoNoise
@@ -210,8 +209,8 @@ class Charged:
         return self.noise
 
 
-OPTIONS = {"dataset": "heart", "refreshes": 0, "rule": "fractions", "score": "gap"}
-NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records", "lambdas": [3.0], "leak": False}
+OPTIONS = {"dataset": "heart", "refreshes": 0, "rule": "fractions", "score": "paper"}
+NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records", "lambdas": [3.0]}
 
 
 def plain_head(order, options, label=None, charged=None):
@@ -291,6 +290,6 @@ def test_the_steps_of_a_run_settle_whatever_the_labels_are(case, monkeypatch):
     assert np.abs(np.vstack(weights)).max() > 0.1 and np.isfinite(plain_head(*given)).all()
     # Broken on purpose: after short first steps the curvature is not near that at the optimum.
     monkeypatch.setattr("secure_sccvfl.training.trainer.PRIVATE_RATE", 0.1)
-    monkeypatch.setattr("secure_sccvfl.training.schedule.PRECISE_STEPS", -2)
+    monkeypatch.setattr("secure_sccvfl.training.config.PRECISE_STEPS", -2)
     with pytest.raises(FloatingPointError):
         plain_head(*given)

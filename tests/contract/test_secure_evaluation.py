@@ -11,7 +11,7 @@ from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
-from secure_sccvfl.evaluation.metrics import group_gaps, net_flips, stability, utility
+from secure_sccvfl.evaluation.scoring import group_gaps, net_flips, stability, utility
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies

@@ -5,6 +5,7 @@ import pytest
 
 from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
 from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.session.products import MOST_ROWS, SplitLayout
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.research.split.mode import probes, residual_of
@@ -20,7 +21,7 @@ class Problem:
 
     def __init__(self, widths, editing, attributes, task="binary", outputs=1, size=1.0):
         rng = np.random.default_rng(1)
-        self.layout = split.SplitLayout(ROWS, widths, editing, attributes, outputs)
+        self.layout = SplitLayout(ROWS, widths, editing, attributes, outputs)
         self.task = task
         self.h = [[rng.uniform(0, size, (ROWS, w)) for w in widths] for _ in range(STEPS)]
         self.deltas = [[rng.normal(0, 0.5, (ROWS, self.layout.directions, w)) for w in widths] for _ in range(STEPS)]
@@ -178,11 +179,11 @@ def test_the_dither_is_as_large_as_a_unit_in_the_last_place():
 
 def test_too_many_rows_and_large_activations_are_refused():
     with pytest.raises(RangeError, match="smaller batches"):
-        split.SplitLayout(split.MOST_ROWS + 1, (3, 3), (), ((0, 2),))
+        SplitLayout(MOST_ROWS + 1, (3, 3), (), ((0, 2),))
 
     def job(session):
         """Of an activation, and of how far an edit moves one."""
-        layout, small = split.SplitLayout(2, (1, 1), (0, 1), ((0, 2),)), np.zeros((2, 2, 1))
+        layout, small = SplitLayout(2, (1, 1), (0, 1), ((0, 2),)), np.zeros((2, 2, 1))
         one_hot = {0: np.eye(2, dtype=np.int64)}
         large = np.full((2, 1), split.ACTIVATION_LIMIT + 1)
         for given in ((large, small), (small[:, 0], small + large)):

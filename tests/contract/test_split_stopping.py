@@ -11,7 +11,7 @@ import pytest
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps.head import Weights
 from protocols.steps.split import SPLIT_HEAD_BITS
-from secure_sccvfl.research.split.settings import SplitConfig, split_releases
+from secure_sccvfl.research.split.mode import SplitConfig, split_releases
 from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.gradient_modes import EVERYONE, GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts

@@ -7,9 +7,8 @@ import pytest
 
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.audit.attacks.gradients import labels_from_split, passes_of
-from secure_sccvfl.research.split.mode import SplitTrainer
-from secure_sccvfl.research.split.settings import SplitConfig, split_releases
+from secure_sccvfl.audit.attacks.labels import labels_from_split, passes_of
+from secure_sccvfl.research.split.mode import SplitConfig, SplitTrainer, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.base import Seen
 from secure_sccvfl.training.secure import SecureEngine

@@ -8,11 +8,9 @@ from protocols.steps.clipping import Clipping
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import MOMENT_GRID
-from secure_sccvfl.discovery.gains import HALVES, gains
-from secure_sccvfl.discovery.hsic import Grid, ResidualDependence, dependence
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.residuals import HALVES, Grid, ResidualDependence, dependence, gains
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
+from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.discovery import WIDTH, Consortium
 from tests.support.harness import in_threads
@@ -152,16 +150,6 @@ def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
             means = chosen.T @ exact / sizes
             between = (sizes / group.rows * (means - exact.mean()) ** 2).sum()
             assert gains(found / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
-
-
-def test_the_deviation_grows_with_the_sensitivity_and_all_know_it(run):
-    def script(statistics, own):
-        return [statistics.deviation(factor * own.sensitivity) for factor in (10.0, 20.0)]
-
-    found = run(Consortium(), script, noised=True)
-    for once, twice in found:
-        assert once > 0 and twice == pytest.approx(2 * once)
-    assert found == found[:1] * len(found)
 
 
 def change_bins(own, change):

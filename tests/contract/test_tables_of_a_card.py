@@ -14,11 +14,12 @@ from secure_sccvfl.discovery.cached_releases import load_releases
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.mechanisms import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
+from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
-from tests.contract.test_cached_releases import SHORT, files, ledgers, make_jobs, refused, train
-from tests.support.own_data import heart_rows, write_own
+from tests.contract.test_cached_releases import SHORT, files, ledgers, refused, train
+from tests.support.own_data import heart_rows, jobs_of, write_own
 
 PRIVATE = TrainConfig(private=True, lambdas=(3.0,))
 MEDIATORS = ("chol", "thalach", "slope")
@@ -67,7 +68,7 @@ def test_tables_of_other_columns_are_neither_declared_nor_opened_nor_charged(pai
 
 def test_every_record_that_a_model_is_trained_with_is_charged(paid):
     home, _, options, results = paid
-    split = make_jobs(options)[0].data.split
+    split = jobs_of(TrainJob, options)[0].data.split
     trained = len(split.train) + len(split.validation)
     assert results[0]["rows"] == {"train": trained, "validation": 0, "test": len(split.test)}
     lines = [json.loads(line) for line in ledgers(home)["party-0"].splitlines()]

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:Resource
 
 
 def run(work: Work, parties: int = 3, **settings: Any) -> list[Any]:
-    """`work` at every place, the dealer too, on a fresh transport that is closed afterwards."""
+    """`work` at every node, the dealer too, on a fresh transport that is closed afterwards."""
     config, listeners = local_config(parties, **settings)
 
-    def node(place: int) -> Any:
-        listener = listeners[place] if place < parties else None
-        transport = connect(config, place, credentials(place, parties), listener)
+    def run_node(node: int) -> Any:
+        listener = listeners[node] if node < parties else None
+        transport = connect(config, node, credentials(node, parties), listener)
         try:
             result = work(transport)
             transport.finish()
@@ -35,11 +35,11 @@ def run(work: Work, parties: int = 3, **settings: Any) -> list[Any]:
             transport.abort(type(error).__name__, waited_for(error))
             raise
 
-    return in_threads([functools.partial(node, place) for place in range(parties + 1)])
+    return in_threads([functools.partial(run_node, node) for node in range(parties + 1)])
 
 
 def others(transport: Transport) -> list[int]:
-    return [place for place in range(transport.parties + 1) if place != transport.node]
+    return [node for node in range(transport.parties + 1) if node != transport.node]
 
 
 @pytest.mark.parametrize("parties", [2, 5])
@@ -70,28 +70,20 @@ def test_any_size_without_deadlock(size: int) -> None:
     run(work)
 
 
-def test_messages_of_any_length() -> None:
+def test_messages_of_any_length_and_skipping_to_a_marker() -> None:
     def work(transport: Transport) -> None:
         if transport.node == 0:
             for length in (0, 1, 100_000):
                 transport.send_message(3, "order", b"x" * length)
+            transport.skip_to(3, "marker")
+            assert (transport.exchange("after", {}, {3: [Spec("<f8", (2,))]})[3][0] == 1).all()
         if transport.node == 3:
             lengths = [len(transport.receive_message(0, "order") or b"") for _ in range(3)]
             assert lengths == [0, 1, 100_000]
-
-    run(work)
-
-
-def test_skipping_to_a_marker() -> None:
-    def work(transport: Transport) -> None:
-        if transport.node == 3:
             for number in range(5):
                 transport.exchange(f"tuple {number}", {0: [np.zeros(number + 1)]}, {})
             transport.exchange("marker", {0: []}, {})
             transport.exchange("after", {0: [np.ones(2)]}, {})
-        if transport.node == 0:
-            transport.skip_to(3, "marker")
-            assert (transport.exchange("after", {}, {3: [Spec("<f8", (2,))]})[3][0] == 1).all()
 
     run(work)
 
@@ -139,45 +131,30 @@ def test_a_silent_peer_is_named_after_the_deadline() -> None:
     assert any("seen" in str(error) for error in caught.value.exceptions)
 
 
-def test_a_peer_that_stops_says_why() -> None:
-    told = threading.Event()
+@pytest.mark.parametrize(
+    ("error", "waited"), [(ZeroDivisionError(), ""), (PeerLate("dealer", "tuple 3", "did not answer"), "dealer")]
+)
+def test_a_peer_that_stops_says_why_and_for_whom_it_waited(error: Exception, waited: str) -> None:
+    received: list[PeerStopped] = []
+    over = threading.Event()
 
     def work(transport: Transport) -> None:
         if transport.node == 1:
-            raise ZeroDivisionError
-        if transport.node == 0:
-            try:
-                transport.exchange("wait", {}, {1: [Spec("<i8", (1,))]})
-            finally:
-                told.set()
-        told.wait(LONG)
-
-    with pytest.raises(ExceptionGroup) as caught:
-        run(work)
-    from_zero = [str(error) for error in caught.value.exceptions if "step: wait" in str(error)]
-    assert from_zero and from_zero[0].startswith("party 1: ")
-
-
-def test_a_peer_that_waited_in_vain_says_for_whom() -> None:
-    heard: list[PeerStopped] = []
-    told = threading.Event()
-
-    def work(transport: Transport) -> None:
-        if transport.node == 1:
-            raise PeerLate("dealer", "tuple 3", "did not answer within 1 s")
+            raise error
         if transport.node == 0:
             try:
                 with pytest.raises(PeerStopped) as caught:
                     transport.exchange("wait", {}, {1: [Spec("<i8", (1,))]})
-                heard.append(caught.value)
+                received.append(caught.value)
             finally:
-                told.set()
-        told.wait(LONG)
+                over.set()
+        over.wait(LONG)
 
     with pytest.raises(ExceptionGroup):
         run(work)
-    assert [error.waited_for for error in heard] == ["dealer"]
-    assert waited_for(heard[0]) == "dealer", "those who hear it from this one are told the same"
+    (stop,) = received
+    assert str(stop).startswith(f"party 1: stopped: {type(error).__name__}") and "(step: wait)" in str(stop)
+    assert stop.waited_for == waited_for(stop) == waited, "those who hear it from this one are told the same"
 
 
 def test_counters() -> None:
@@ -206,12 +183,12 @@ def test_different_configurations_never_meet() -> None:
     config, listeners = local_config(2, connect=20.0)  # to dial one that has left takes all of it
     other = type(config)(**{**config.__dict__, "options": {"seed": 1}})
 
-    def node(place: int) -> None:
-        listener = listeners[place] if place < 2 else None
-        connect(other if place == 1 else config, place, credentials(place, 2), listener)
+    def run_node(node: int) -> None:
+        listener = listeners[node] if node < 2 else None
+        connect(other if node == 1 else config, node, credentials(node, 2), listener)
 
     with pytest.raises(ExceptionGroup) as caught:
-        in_threads([functools.partial(node, place) for place in range(3)])
+        in_threads([functools.partial(run_node, node) for node in range(3)])
     assert len(caught.value.exceptions) == 3
     assert any(isinstance(error, ConfigurationMismatch) for error in caught.value.exceptions)
     said = "party 1: has another configuration: options.seed is 1 there and not set here (step: connect)"

@@ -1,7 +1,6 @@
 """A member that is not who, or does not send what, it should: refused by the one it deals with.
 
-The same with real processes is in tests/multiprocess/test_faults.py; here places are threads, and each refusal has a
-test of its own.
+Nodes are threads. tests/multiprocess/test_faults.py has strangers and dead processes.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import pytest
 from protocols.config import SessionConfig, code_digest
 from protocols.errors import PeerError
 from protocols.net.certificates import Credentials
+from protocols.net.link import DATA, Frame
 from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
-from protocols.net.transport import Spec
+from protocols.net.transport import Spec, describe
 from protocols.session.node import connect
 from tests.support.harness import CERTIFICATES, credentials, in_threads, local_config
 
@@ -35,21 +35,21 @@ def meet(
 ) -> list[str]:
     """Two parties and the dealer, one of them with this certificate and this hello; what made each of them stop."""
     config, listeners = local_config(2)
-    own = [credentials(place, 2) if shown is None or place != odd else shown for place in range(3)]
-    meetings = [Rendezvous(config, place, own[place], listener) for place, listener in enumerate([*listeners, None])]
+    own = [credentials(node, 2) if shown is None or node != odd else shown for node in range(3)]
+    meetings = [Rendezvous(config, node, own[node], listener) for node, listener in enumerate([*listeners, None])]
     if hello is not None:
         meetings[odd].hello = hello(config)
     waiting, together = {0, 1, DEALER} - {odd}, threading.Barrier(3)
 
-    def node(place: int) -> str:
+    def run_node(node: int) -> str:
         try:
-            links = meetings[place].run()
+            links = meetings[node].run()
         except PeerError as error:
             together.abort()
-            waiting.discard(place)
+            waiting.discard(node)
             if not waiting:
                 meetings[odd].end = 0.0  # nobody else will call it
-            if place == odd:  # somebody refused it, and it listens no longer: others must not wait for it
+            if node == odd:  # somebody refused it, and it listens no longer: others must not wait for it
                 for other in waiting:
                     meetings[other].end = 0.0
             return str(error)
@@ -59,7 +59,7 @@ def meet(
             link.close()
         return "met"
 
-    return in_threads([partial(node, place) for place in range(3)])
+    return in_threads([partial(run_node, node) for node in range(3)])
 
 
 def test_members_that_say_the_truth_meet() -> None:
@@ -91,7 +91,7 @@ def test_giving_up_waits_for_a_handshake_that_is_about_to_start(monkeypatch: pyt
     assert given_up == ["a reason"]
 
 
-def test_a_certificate_of_another_place() -> None:
+def test_a_certificate_of_another_rank() -> None:
     """Whoever meets it refuses it; the other may find that it has gone by then."""
     told = meet(odd=0, shown=Credentials.of(CERTIFICATES, "party-1"))
     refused = [line == "party 0: its certificate is for party 1 (step: connect)" for line in told[1:]]
@@ -108,7 +108,7 @@ def test_a_certificate_of_another_place() -> None:
         (lambda c: _HELLO.pack(_MAGIC, ODD, 2, c.digest(), bytes(32)), "runs another version of the code"),
         (lambda c: _HELLO.pack(b"sccvfl00", ODD, 2, c.digest(), code_digest()), "does not speak this protocol"),
     ],
-    ids=["place", "parties", "configuration", "code", "protocol"],
+    ids=["rank", "parties", "configuration", "code", "protocol"],
 )
 def test_a_hello_that_does_not_fit(hello: Callable[[SessionConfig], bytes], reason: str) -> None:
     told = meet(hello=hello)
@@ -121,13 +121,13 @@ def between(misbehave: Callable[[Any], None], spec: Spec) -> str:
     config, listeners = local_config(2, frame_limit=1 << 16)
     over = threading.Event()
 
-    def node(place: int) -> str:
-        mesh = connect(config, place, credentials(place, 2), listeners[place] if place < DEALER else None)
+    def run_node(node: int) -> str:
+        mesh = connect(config, node, credentials(node, 2), listeners[node] if node < DEALER else None)
         try:
-            if place == ODD:
+            if node == ODD:
                 mesh.exchange("first", {0: [np.zeros(3)]}, {})
                 misbehave(mesh)
-            if place == 0:
+            if node == 0:
                 mesh.exchange("first", {}, {ODD: [Spec("<f8", (3,))]})
                 mesh.exchange("second", {}, {ODD: [spec]})
             else:
@@ -139,7 +139,7 @@ def between(misbehave: Callable[[Any], None], spec: Spec) -> str:
             mesh.abort("test")
         return "nothing was noticed"
 
-    return str(in_threads([partial(node, place) for place in range(3)])[0])
+    return str(in_threads([partial(run_node, node) for node in range(3)])[0])
 
 
 def numbered(mesh: Any, number: int, array: Any) -> None:
@@ -162,6 +162,30 @@ def test_a_frame_beyond_the_limit_is_refused_even_if_its_shape_was_expected() ->
     huge = np.zeros(1 << 14)
     told = between(lambda mesh: numbered(mesh, 1, huge), Spec.of(huge))
     assert told == "party 1: sent an oversized frame: 131072 bytes, 65536 allowed (step: second)"
+
+
+def cut(mesh: Any, array: Any) -> None:
+    """Half of a frame, and then the end of the connection."""
+    link = mesh._links[0]
+    link.queue(Frame.of(DATA, describe("second", [Spec.of(array)]), [array]))
+    whole = b"".join(bytes(part) for part in link._out)
+    link._out.clear()
+    link._out.append(memoryview(whole[: len(whole) // 2]))
+    link.flush("second")
+    link.sock.close()
+
+
+def too_short(mesh: Any, array: Any) -> None:
+    """The right description over a payload that is too short."""
+    mesh._links[0].queue(Frame.of(DATA, describe("second", [Spec.of(array)]), [array[:-1]]))
+    mesh._links[0].flush("second")
+
+
+@pytest.mark.parametrize("array", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(("fault", "reason"), [(cut, "closed the connection"), (too_short, "bytes instead of")])
+def test_a_frame_that_is_not_whole_is_refused(fault: Any, reason: str, array: Any) -> None:
+    told = between(lambda mesh: fault(mesh, array), Spec.of(array))
+    assert told.startswith(f"party 1: {reason}" if fault is cut else "party 1: sent ") and reason in told
 
 
 def test_only_tls_1_3_and_certificates_on_both_sides() -> None:

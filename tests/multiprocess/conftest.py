@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from secure_sccvfl.reports.run_log import LOG
-from secure_sccvfl.runs.local.forked import prepare
+from secure_sccvfl.runs.local.processes import prepare
 from tests.multiprocess.programs import SHORT, run_mpc
 
 

@@ -151,18 +151,17 @@ def single_commands() -> dict[str, Statement]:
 def programs() -> list[Path]:
     """The files in launch/ that are programs."""
     return [
-        path
-        for path in sorted((ROOT / "launch").glob("*.py"))
-        if re.search(r"^(def main\(|main = )", path.read_text(), re.M)
+        path for path in sorted((ROOT / "launch").glob("*.py")) if re.search(r"^def main\(", path.read_text(), re.M)
     ]
 
 
 def _help_examples() -> Iterator[str]:
-    for path in programs():
-        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or ""
-        for line in about.splitlines():
-            if line.startswith("    ") or line.startswith(("python ", "sccvfl ")):
-                yield _REMARK.sub("", line.strip())
+    for path in sorted((ROOT / "launch").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in (tree, *(node for node in tree.body if isinstance(node, ast.FunctionDef))):
+            for line in (ast.get_docstring(node) or "").splitlines():
+                if line.startswith("    ") or line.startswith(("python ", "sccvfl ")):
+                    yield _REMARK.sub("", line.strip())
 
 
 def _in_pages() -> Iterator[str]:
@@ -201,7 +200,8 @@ def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[s
     assert found is not None, words
     name, arguments = found
     if name == "cli" and arguments and arguments[0] in cli.COMMANDS:
-        name = cli.COMMANDS[arguments[0]][0]
+        module, _, function = cli.COMMANDS[arguments[0]][0].partition(":")
+        name = function or module
     parse = command_line.Parser.parse_args
 
     def stop(self: command_line.Parser, args: Sequence[str] | None = None, namespace: Any = None) -> Any:

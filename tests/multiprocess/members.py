@@ -9,7 +9,7 @@ from typing import Any
 
 from protocols.config import SessionConfig
 from protocols.net.certificates import fingerprint, make_certificates
-from secure_sccvfl.runs.local.forked import ForkedProcess
+from secure_sccvfl.runs.local.processes import ForkedProcess
 from secure_sccvfl.runs.member.member import Member
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess, SessionProcess
 from tests.multiprocess.hosts import free_addresses

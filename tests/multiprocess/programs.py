@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
-from secure_sccvfl.runs.local.forked import ForkedProcess
+from secure_sccvfl.runs.local.processes import ForkedProcess
 from secure_sccvfl.runs.process import THREAD_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,8 @@ from protocols.errors import LedgerError, LocalError
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.runs.audit_log import read_audit
 from secure_sccvfl.runs.discover import DiscoveryJob
+from secure_sccvfl.runs.files import read_audit
 from secure_sccvfl.runs.local.processes import Ending, LocalSession
 from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions

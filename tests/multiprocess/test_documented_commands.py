@@ -33,7 +33,7 @@ import secure_sccvfl as scc
 from launch import cli, policy
 from protocols.config import SessionConfig
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.data.drafts.draft import draft_of
+from secure_sccvfl.data.drafts import draft_of
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.reports.run_log import HEAD, LOG, read_log
@@ -122,7 +122,7 @@ def place_of(block: Block) -> str:
 
 
 def meaning(name: str, options: argparse.Namespace) -> str:
-    """The same for commands that do the same: `sccvfl report RUN` and `python launch/report.py runs/2026-01-01`."""
+    """The same for commands that do the same: `sccvfl privacy RUN` and `python launch/privacy_report.py runs/1`."""
     given = {k: str(v) for k, v in vars(options).items() if k not in ("out", "json", "debug")}
     for key in ("run", "model", "resume", "card", "config", "certs", "seal", "rank"):
         if given.get(key, "None") not in ("None", *SHIPPED):
@@ -478,7 +478,7 @@ def test_toml_blocks(tmp_path: Path, block: Block) -> None:
     [
         ("dance --now", Unclear),
         ("python launch/gone.py", Unclear),
-        ("python launch/audit.py verify RUN --sael 1", AssertionError),
+        ("python launch/privacy_report.py RUN --ouut 1", AssertionError),
         ("python launch/reproduce.py main --seeds ten --out out", AssertionError),
         ("python launch/policy.py diff RUN", AssertionError),
         ("sccvfl dance", AssertionError),
@@ -495,7 +495,7 @@ def test_a_wrong_command_is_found(desk: Desk, text: str, error: type[Exception])
 def test_a_block_that_cannot_be_read_is_found() -> None:
     assert not is_shell(Block("here", "", "all well\n"))
     with pytest.raises(Unclear, match="give it the language sh"):
-        is_shell(Block("here", "", "pyhton launch/audit.py verify RUN\n"))
+        is_shell(Block("here", "", "pyhton launch/privacy_report.py RUN\n"))
     with pytest.raises(Unclear, match="no end"):
         statements(Block("here", "sh", "cat > file <<END\ntext\n"))
 

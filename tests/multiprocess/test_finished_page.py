@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
-from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.page import render
 from secure_sccvfl.reports.results import Checks, Frontier, LabelInference, read, write
 from secure_sccvfl.reports.run_log import record
+from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
 from tests.multiprocess.audited import problems
 from tests.support.browser import CHROMIUM, Browser
 from tests.unit.reports.literal import frontier

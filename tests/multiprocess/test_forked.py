@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import fresh_key
-from secure_sccvfl.runs.local.forked import ForkedProcess, context, prepare
+from secure_sccvfl.runs.local.processes import ForkedProcess, context, prepare
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess
 from tests.multiprocess.programs import ROOT
 from tests.support.harness import CERTIFICATES, LONG, local_config
@@ -25,7 +25,7 @@ STARTER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from secure_sccvfl.runs.local.forked import ForkedProcess
+from secure_sccvfl.runs.local.processes import ForkedProcess
 from secure_sccvfl.runs.process import PartyProcess
 if __name__ == "__main__":
     party = ForkedProcess(PartyProcess(0, Path("absent.toml"), Path("out")), Path("log"), {{}})

@@ -19,13 +19,13 @@ from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
 from protocols.net.certificates import Credentials, sign
 from protocols.records.chain import HashChain, read_chain
-from protocols.session.heads import covered
+from protocols.session.log_digests import covered
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.api.runs import Run
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.reports.collect import make_host_results, seal_results
 from secure_sccvfl.reports.folders import RunFolder
-from secure_sccvfl.reports.making import make_host_results, seal_results
 from secure_sccvfl.reports.results import read
 from secure_sccvfl.reports.run_log import HEAD, LOG, contents
 from secure_sccvfl.reports.signed import (
@@ -40,8 +40,7 @@ from secure_sccvfl.reports.signed import (
 )
 from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, unchecked, verify
 from secure_sccvfl.runs.model_files import load_model, save_model
-from secure_sccvfl.runs.scoring.decisions import UNDECIDED
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, REFUSED
+from secure_sccvfl.runs.predict import ELSEWHERE, REFUSED_FILE, UNDECIDED
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
 from tests.support.harness import LONG
 
@@ -150,10 +149,10 @@ def test_only_the_receiver_has_the_predictions(hosts: Hosts) -> None:
     assert list(told) == sorted(new[0].keys() - {refused}), "the receiver's own, but for one that a party cannot read"
     undecided = {name for name, row in told.items() if row["decision"] == UNDECIDED}
     assert undecided == new[0].keys() - (new[1].keys() & new[2].keys()) and len(undecided) == 4
-    reasons = [read_rows(hosts.out(rank) / "predict" / REFUSED) for rank in (0, 2)]
+    reasons = [read_rows(hosts.out(rank) / "predict" / REFUSED_FILE) for rank in (0, 2)]
     assert [list(found) for found in reasons] == [[refused], [refused]]
     assert [found[refused]["why"] == ELSEWHERE for found in reasons] == [True, False]
-    assert not (hosts.out(1) / "predict" / REFUSED).exists(), "nobody else learns of it"
+    assert not (hosts.out(1) / "predict" / REFUSED_FILE).exists(), "nobody else learns of it"
     assert [e["event"] for e in read_chain(hosts.out(2) / LOG)] == ["finished", "predict"]
 
 
@@ -303,7 +302,7 @@ def test_a_folder_that_is_rewritten_consistently_does_not_fit_the_others_signatu
     seal_results(out, make_host_results(out))
     found = list(check_heads(RunFiles(out)))
     for party in ("party-0", "party-2"):
-        assert any(f"{party} has signed other heads" in line for line in found), found
+        assert any(f"{party} has signed other digests" in line for line in found), found
 
 
 def test_a_consortium_that_was_made_up_is_no_consortium_to_who_knows_the_real_one(

@@ -197,7 +197,7 @@ def test_a_host_whose_clock_is_wrong(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, connect=MEETING)
     try:
         hosts.start("party 0", "party 1", DEALER)
-        hosts.start("party 2", instead=("saboteur.py", "other_clock"))
+        hosts.start("party 2", instead=("wrong_clock.py",))
         endings = hosts.endings()
     finally:
         hosts.close()

@@ -110,3 +110,5 @@ def test_the_console_program() -> None:
     assert wrong.returncode == 2 and "no command 'dance'" in wrong.stderr
     inner = subprocess.run([sccvfl, "certs", "--help"], capture_output=True, text=True, timeout=LONG, check=True)
     assert "--parties" in inner.stdout and "python launch/" in inner.stdout and "exit codes" in inner.stdout
+    cut = subprocess.run(["bash", "-c", f"{sccvfl} options | head -1"], capture_output=True, text=True, timeout=LONG)
+    assert cut.stdout == "[data]\n" and cut.stderr == "", "a reader that closes the pipe is no error"

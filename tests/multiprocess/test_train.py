@@ -16,18 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.account import read_account
-from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
 from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.model_files import load_model, save_model
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE
+from secure_sccvfl.runs.predict import ELSEWHERE
 from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
@@ -104,21 +102,6 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
         assert not any(length in rows for entry in made for length in entry["shape"])
 
 
-def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
-    """On public data and without a private head, whose lambda is fixed."""
-    rule = ("--gap-target", "0.02", "--evaluation", "noisy", "--no-private-model")
-    run_mpc("--dataset", "german", "--out", "run", *SHORT, *rule, "--seeds", "2", cwd=tmp_path)
-    run = tmp_path / "run"
-    report = json.loads((run / "report.json").read_text())
-    assert report["lambda"] is None and report["temperature"] == 1.0
-    assert [(t["lam"], t["validation"]) for t in report["trials"]] == [(8.0, None), (16.0, None)]
-    assert "chosen under MPC" in (run / "report.html").read_text()
-    assert not list(run.glob("party-*/judge-*")) and report["frontier"] is None, "nothing looks at records exactly"
-    assert set(report["baselines"]) == {"majority", "drop_m"}, "these are computed in secret"
-    assert not {"validation summary", "temperature choice"} & {r["name"] for r in report["releases"]}
-    assert not any(verify(run).values())
-
-
 def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     data = pooled("german", 3)
     rows = make_split(data, "iid", 0).test[:40]
@@ -191,8 +174,6 @@ def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
 
 MIDDLE = "training (5 of 9)"
 """A line of a party's log that comes in every run: the first lambda, after its first checkpoint."""
-PRIVATE_MIDDLE = "training (4 of 17)"
-"""The same for private heads, which are charged before and start from zero if they are interrupted."""
 
 
 TRIES = 10
@@ -255,42 +236,11 @@ def refuse_another_seed(run):
     (run / "session.toml").write_text(known)
 
 
-@pytest.mark.slow  # test_dp_mode.py and test_split_training.py hold the same in threads
-@pytest.mark.parametrize(
-    ("mode", "moment", "event"),
-    [
-        ("dp", "dp encoders (4 of 10)", "dp encoders"),
-        ("dp", PRIVATE_MIDDLE, "dp encoders"),
-        ("split", "split training (31 of 50)", "split training"),
-    ],
-)
-def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event, tmp_path):
-    kill_and_resume(tmp_path, moment, "--mode", mode)
-    run = tmp_path / "run"
-    report = json.loads((run / "report.json").read_text())
-    ledger = run / "party-0" / "ledger.jsonl"
-    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
-    paid = [event.name.rpartition("-")[0] for event in account.events]
-    logs = [read_chain(run / "party-0" / name) for name in ("releases.jsonl", "releases-1.jsonl")]
-    shown = [[entry["release"] for entry in log] for log in logs]
-    ended = [e["steps"] for e in read_chain(run / "party-0" / "audit-1.jsonl") if e["event"] == event]
-    if mode == "dp":
-        opened = [names.count("noisy gradient 0") for names in shown]
-        assert ended == [10] and opened[0] >= 3, "as many steps as a run that nobody disturbed"
-        # A step in flight at the kill is charged, perhaps opened, and made anew: at most one, and paid for.
-        assert 10 <= sum(opened) <= paid.count("dp gradient") <= 11
-        if moment.startswith("training"):
-            assert opened == [10, 0] and paid.count("dp gradient") == 10
-    else:
-        assert paid == ["sketch", "sketch"]
-        assert ended == [20 + 30] and shown[1].count("gradient 0") in (20, 30), "the warm-up is not made again"
-    assert report["privacy"]["epsilon_rdp"] <= 8 and len(report["label_inference"]) == 3
-    assert not any(verify(run).values())
-
-
 @pytest.mark.chance(1e-9)
 def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
     """Kill in the middle of training; after resuming the run is whole and each release was paid for once.
+
+    test_hosts.py kills a run with a private head; test_dp_mode.py and test_split_training.py stop other modes.
 
     The model is not private, so that it is known what it must be. There is one lambda, so that its moment comes
     whatever the noise is. Logits of two runs differ by .005: sums of thousands of independent roundings, so .05 is
@@ -315,20 +265,6 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     # Two temperatures may be as good as equal, and each engine may take another one: compare what comes before it.
     assert np.abs(found * report["temperature"] - expected * model.temperature).max() <= 0.05
     assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"
-
-
-def test_a_private_head_that_was_interrupted_is_trained_again_under_the_same_charge(tmp_path):
-    kill_and_resume(tmp_path, PRIVATE_MIDDLE, "--lambdas", "8")
-    run = tmp_path / "run"
-    for rank in range(3):
-        ledger = run / f"party-{rank}" / "ledger.jsonl"
-        charged = [event.name for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).events]
-        assert charged == ["sketch-0", "sketch-1", "head", "head output"], "each is charged once"
-    budget = json.loads((run / "privacy_budget.json").read_text())
-    assert 7.9 < budget["epsilon_rdp"] <= 8
-    assert "resumed" in {entry["event"] for entry in read_chain(run / "party-0" / "audit-1.jsonl")}
-    assert np.abs(logits_of(run, np.arange(100))).max() > 0.1, "a model that was trained"
-    assert not any(verify(run).values())
 
 
 def _processes_in(folder):

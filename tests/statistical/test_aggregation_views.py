@@ -9,49 +9,37 @@ import pytest
 
 from protocols.dealing.party import Party
 from protocols.dealing.randomness import Draw
-from protocols.net.transport import Transport
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.aggregation import aggregate
-from tests.support.chance import alike, uniform
 from tests.support.harness import run_session
+from tests.support.views import Spy, distinguishable
 
 LENGTH = 4000
 TOTAL = Release("total", (0, 1, 2), (ANY,), "test", times=2)
 
 
-class Watched:
-    """Keeps what party 0 receives from party 1 in the round of masked vectors."""
-
-    def __init__(self, transport: Transport, heard: list[np.ndarray]) -> None:
-        self._inner, self._heard = transport, heard
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def exchange(self, step: str, send: Any, receive: Any) -> Any:
-        came = self._inner.exchange(step, send, receive)
-        if step.startswith("release total") and self._inner.node == 0:
-            self._heard.append(came[1][0].copy())
-        return came
-
-
 def views(value: float, absent: int | None = None, times: int = 1) -> list[np.ndarray]:
     """What party 0 receives from party 1, whose vector is `value` throughout; another party adds to the sum."""
-    heard: list[np.ndarray] = []
 
     def job(session: Session) -> None:
         for _ in range(times):
             aggregate(session, np.full(LENGTH, value), 1000.0, TOTAL, present=session.rank != absent)
 
-    run_session(job, 3, ReleasePlan([TOTAL]), wrap=lambda transport: Watched(transport, heard))
-    return heard
+    spy = Spy()
+    run_session(job, 3, ReleasePlan([TOTAL]), wrap=spy.wrap)
+    return [
+        array
+        for (*peers, step), arrays in spy.by_peer.items()
+        if peers == [0, 1] and step.startswith("release total")
+        for array in arrays
+    ]
 
 
 def tells(absent: int | None) -> bool:
     """Whether the views of two vectors can be told apart, or from noise."""
     first, second = (views(value, absent)[0].view(np.uint8) for value in (0.0, 999.0))
-    return not (alike(first, second) and uniform(first) and uniform(second))
+    return distinguishable(first, second)
 
 
 @pytest.mark.chance(1e-9)  # three checks

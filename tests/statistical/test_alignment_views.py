@@ -3,7 +3,7 @@
 Hidden, three parties: what comes to party 0 in two worlds. In one both others hold the first half of its records, in
 the other only one of them holds any, the second half. The union has the same size. Its places must be a random
 choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. Its shares
-of presence must be uniform ring elements. The same of parties 0 and 1 together, whatever party 2 holds.
+of membership must be uniform ring elements. The same of parties 0 and 1 together, whatever party 2 holds.
 
 Revealed: what party 0 compares, next to the order in which it sent its list, reveals nothing about which of its
 records single others hold. The bits that pass through party 1 reveal nothing about where common records are in a
@@ -24,10 +24,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.alignment.hidden import HiddenAlignment, SessionPseudonyms
-from protocols.alignment.revealed import RevealedAlignment, in_all
-from protocols.alignment.seam import UNION, Aligned, releases
+from protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
+from protocols.alignment.interface import UNION, releases
+from protocols.alignment.psi import PrivateSetIntersection, in_all
 from protocols.dealing import matching
+from protocols.dealing.matching import Aligned
 from protocols.dealing.randomness import Draw, Stream
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
@@ -107,7 +108,7 @@ def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
     make = SessionPseudonyms.of
 
     def job(session: Session) -> Aligned:
-        return HiddenAlignment(session).align(WORLDS[world][session.rank])
+        return HiddenIntersection(session).align(WORLDS[world][session.rank])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SessionPseudonyms, "of", tagging)
@@ -135,9 +136,9 @@ def hidden_tells() -> dict[str, bool]:
     assert {len(words) for words in dealt} == {8 * 2 * OWN}
     return {
         "shapes": shapes[0] != shapes[1] or told[0] != told[1],
-        "order": not all(unordered(aligned.places[order]) for _, aligned, order in views),
-        "who is held": not all(unrelated(aligned.places, held) for _, aligned, _ in views),
-        "presence": not (alike(*dealt) and uniform(dealt[0]) and uniform(dealt[1])),
+        "order": not all(unordered(aligned.rows[order]) for _, aligned, order in views),
+        "who is held": not all(unrelated(aligned.rows, held) for _, aligned, _ in views),
+        "membership": not (alike(*dealt) and uniform(dealt[0]) and uniform(dealt[1])),
     }
 
 
@@ -158,9 +159,9 @@ def test_an_order_that_depends_on_who_holds_what_is_noticed(monkeypatch: pytest.
 
     def matched(lists: Any, bounds: Any, draw: Draw) -> Any:
         found = honest(lists, bounds, draw)
-        several = np.bincount(np.concatenate([own.places for own in found]), minlength=found[0].size) > 1
+        several = np.bincount(np.concatenate([own.rows for own in found]), minlength=found[0].size) > 1
         first = np.argsort(np.argsort(~several, kind="stable"))
-        return [replace(own, places=first[own.places]) for own in found]
+        return [replace(own, rows=first[own.rows]) for own in found]
 
     monkeypatch.setattr(matching, "matched", matched)
     told = hidden_tells()
@@ -182,7 +183,7 @@ def deal_without(lacking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_presence_that_is_dealt_in_the_clear_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     deal_without((1, 2), monkeypatch)
-    assert hidden_tells()["presence"]
+    assert hidden_tells()["membership"]
 
 
 PAIR = (IDS, [*IDS[OWN // 4 : OWN // 2], *OTHERS])
@@ -198,13 +199,13 @@ def pair_tells() -> dict[str, bool]:
         lists = [*PAIR, third]
 
         def job(session: Session, lists: Any = lists) -> Aligned:
-            return HiddenAlignment(session).align(lists[session.rank])
+            return HiddenIntersection(session).align(lists[session.rank])
 
         def wrap(transport: Transport, spies: Any = spies) -> Transport:
             return spies[1].wrap(spies[0].wrap(transport))
 
         places = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=wrap)
-        known = dict(zip((*PAIR[0], *PAIR[1]), (*places[0].places, *places[1].places), strict=True))
+        known = dict(zip((*PAIR[0], *PAIR[1]), (*places[0].rows, *places[1].rows), strict=True))
         shapes = [shape for spy in spies for shape in spy.shapes if not shape[0].startswith("tuple")]
         together = in_bytes(shares(spies[0]) + shares(spies[1]))
         held = np.array([name in set(third) for name in known])
@@ -213,7 +214,7 @@ def pair_tells() -> dict[str, bool]:
     return {
         "shapes": found[0][0] != found[1][0],
         "who is held": not all(unrelated(at, held) for _, _, at, held in found),
-        "presence": not (alike(found[0][1], found[1][1]) and all(uniform(words) for _, words, _, _ in found)),
+        "membership": not (alike(found[0][1], found[1][1]) and all(uniform(words) for _, words, _, _ in found)),
     }
 
 
@@ -224,7 +225,7 @@ def test_what_two_of_three_see_together_is_the_same_whatever_the_third_holds() -
 
 def test_presence_without_a_share_of_the_third_is_noticed_by_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
     deal_without((2,), monkeypatch)
-    assert pair_tells()["presence"]
+    assert pair_tells()["membership"]
 
 
 # revealed
@@ -251,7 +252,7 @@ def revealed_tells() -> dict[str, bool]:
     compared: list[Any] = []
     sent: list[np.ndarray] = []
 
-    def around(self: RevealedAlignment, names: Any, sizes: Any) -> Any:
+    def around(self: PrivateSetIntersection, names: Any, sizes: Any) -> Any:
         held, orders = honest(self, names, sizes)
         if list(names) == lists[0]:
             sent.append(orders[0])
@@ -261,11 +262,11 @@ def revealed_tells() -> dict[str, bool]:
         compared.append(lists)
         return in_all(lists)
 
-    lists, honest = revealed_lists(), RevealedAlignment._around
-    job: Callable[[Session], Any] = lambda session: RevealedAlignment(session).align(lists[session.rank])  # noqa: E731
+    lists, honest = revealed_lists(), PrivateSetIntersection._around
+    job: Callable[[Session], Any] = lambda session: PrivateSetIntersection(session).align(lists[session.rank])  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protocols.alignment.revealed.in_all", kept)
-        patch.setattr(RevealedAlignment, "_around", around)
+        patch.setattr("protocols.alignment.psi.in_all", kept)
+        patch.setattr(PrivateSetIntersection, "_around", around)
         run_session(job, 3, ReleasePlan(releases(3, revealed=True)), wrap=wrap)
     own, *others = [[tuple(row) for row in tags.tolist()] for tags in compared[0]]
     held = [np.array([row in set(other) for row in own]) for other in others]

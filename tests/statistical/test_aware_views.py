@@ -14,16 +14,14 @@ import numpy as np
 import pytest
 
 from protocols.dealing import tuples
-from protocols.dealing.party import Party
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, share_of
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines
-from tests.statistical.test_head_views import Spy, uniform_bytes
-from tests.support.chance import alike, uniform
-from tests.support.harness import run_session
+from tests.statistical.test_head_views import uniform_bytes
+from tests.support.views import Spy, distinguishable
 
 HOLDER, OTHERS, ROWS, WIDTHS = 2, (0, 1), 600, (3, 2, 4)
 STEPS = ("selection", "masked matrix", "truncate", "compare")
@@ -32,13 +30,7 @@ Expand = Callable[[tuples.Field, Any, int], Any]
 
 def deciding(world: int) -> tuple[Spy, np.ndarray]:
     """What is seen of decisions in one world, and the sum of the shares of parties 0 and 1 in the selected rows."""
-    spy, shares = Spy(), {}
-    honest = Party.open_masked
-
-    def opening(self: Party, step: str, words: Any, how: Any = "add") -> Any:
-        totals = honest(self, step, words, how)
-        spy.keep(self.rank, step, totals)
-        return totals
+    shares = {}
 
     def job(session: Session) -> None:
         engine, rank = SecureEngine(session, 0, [HOLDER]), session.rank
@@ -50,10 +42,7 @@ def deciding(world: int) -> tuple[Spy, np.ndarray]:
         logits = engine.shared_logits(engine.restored(weight, bias, "binary", WIDTHS), rows)
         SecureEvaluation(session, "binary", 0, HOLDER).decisions(logits)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Party, "open_masked", opening)
-        run_session(job, 3, ReleasePlan(engines.releases(3).values()), wrap=spy.wrap)
-    return spy, shares[0] + shares[1]
+    return Spy().run(job, ReleasePlan(engines.releases(3).values())), shares[0] + shares[1]
 
 
 def tells() -> dict[str, bool]:
@@ -65,9 +54,7 @@ def tells() -> dict[str, bool]:
         words = [sum(array.size for array in spy.kept[rank, step]) for spy, _ in seen for rank in at]
         assert words and min(words) > 320, f"too little was seen of {step}"
         pairs[step] = [[uniform_bytes(spy.kept[rank, step]) for spy, _ in seen] for rank in at]
-    return {
-        name: not all(alike(*two) and uniform(two[0]) and uniform(two[1]) for two in of) for name, of in pairs.items()
-    }
+    return {name: any(distinguishable(*two) for two in of) for name, of in pairs.items()}
 
 
 @pytest.mark.chance(1e-10)  # five kinds, two parties, three checks

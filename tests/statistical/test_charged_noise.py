@@ -32,8 +32,8 @@ from secure_sccvfl.audit.canaries import (
     ResidualsCanary,
     TableCanary,
     charged_kinds,
+    release_often,
 )
-from secure_sccvfl.audit.dp_audit import release_often
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract import test_private_head

@@ -14,15 +14,15 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import weigh
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.chance import confirmed
-from tests.support.discovery import GAP, Study
+from tests.support.discovery import PAPER, Study
 from tests.support.harness import run_session
 
 REPETITIONS = 20
@@ -54,16 +54,11 @@ def test_german_at_epsilon_four(german):
 
 
 def test_compas_persons_at_epsilon_two(compas):
-    assert compas.mean_agreement(2.0) >= 0.95
+    assert compas.mean_agreement(2.0) >= 0.92
 
 
 def test_far_less_budget_is_seen_in_the_scores(german):
     assert german.mean_agreement(0.5) < 0.68
-
-
-def test_five_refreshes_are_worth_one_release_of_the_whole_budget(german):
-    once, often = (german.mean_agreement(4.0, releases=releases) for releases in (1, 5))
-    assert abs(once - often) <= 0.03
 
 
 def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
@@ -84,8 +79,8 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
 @pytest.mark.chance(1e-9)
 @pytest.mark.parametrize("kind", ["dealer", "dealer+holder"])
 def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: NoiseKind):
-    """Simulated agreement is .86 on average with two copies, and below .6 less than once in 200 times: 2.6 deviations
-    after Fisher's transformation. Five fresh runs are all below it less than once in 1e11 times.
+    """Simulated agreement is .86 on average with two noise contributions, and below .6 about once in 90 times: 2.3
+    deviations after Fisher's transformation. Five fresh runs are all below it less than once in 1e9 times.
     """
     data = german.data
     columns = {r: {f.name: f.bins for f in t.features} for r, t in enumerate(data.parties)}
@@ -104,7 +99,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         statistics = SecureStatistics(session, columns, [holder], data.n, charger)
         own = [german.parties[session.rank]]
         sketches = release_tables(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
-        return weigh(sketches, GAP, 0, [own[0].layout.names]).scores
+        return weigh(sketches, PAPER, 0, [own[0].layout.names]).scores
 
     plan = ReleasePlan(SKETCH.releases(Facts(columns, (2,))))
 

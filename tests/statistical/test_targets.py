@@ -10,9 +10,9 @@ from secure_sccvfl.evaluation.frontier import FrontierSeed, joined, run_frontier
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.releases.noise import SpendingPlan
-from secure_sccvfl.research.reproduction import experiments
-from secure_sccvfl.research.reproduction.experiments import SeedRun, run_seed
-from secure_sccvfl.research.reproduction.summary import summarise
+from secure_sccvfl.research import experiments
+from secure_sccvfl.research.experiments import SeedRun, run_seed
+from secure_sccvfl.research.tables import summarise
 from secure_sccvfl.training.config import TrainConfig
 
 SEEDS = range(10)

@@ -13,7 +13,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split, make_split
-from secure_sccvfl.evaluation.metrics import Predictor
+from secure_sccvfl.evaluation.scoring import Predictor
 from secure_sccvfl.models.encoders import plain_encoding
 from secure_sccvfl.training.config import TrainConfig
 

@@ -10,18 +10,17 @@ import numpy as np
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.evidence import weigh
-from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.residuals import ResidualDependence
+from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import GroupSums, Statistic
+from secure_sccvfl.discovery.statistics import GroupSums, PlainStatistics, Statistic
 from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import NoNoise
@@ -31,11 +30,11 @@ WIDTH = 8
 MULTIPLIER = 3.0
 WIDE = replace(RISK_GAINS, title="moments for party P", charge="moments", shape=("*", "groups"))
 """A release of sums that are wider than counts; no run makes it."""
-GAP = DiscoveryConfig(rule="fractions", score="gap")
+PAPER = DiscoveryConfig(rule="fractions", score="paper")
 """A score without ties: others are 0 for every column in which noise explains the difference."""
 
 
-def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
+def membership_shares(session: Session, held: np.ndarray) -> np.ndarray:
     """This party's shares of whether all parties have a record at a row, as the dealer deals them."""
     shares = session.party.zero_share((len(held),))
     return shares + held.all(axis=1) if session.rank == 0 else shares
@@ -119,8 +118,8 @@ class Consortium:
         def work(session: Session) -> Any:
             budget = Budget.in_memory(cap, 1e-5)
             charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), self.records, noise)
-            presence = None if held is None else Presence.of(presence_shares(session, held))
-            statistics = kind(session, self.columns, self.holders, self.rows, charger, presence)
+            membership = None if held is None else MembershipMask.of(membership_shares(session, held))
+            statistics = kind(session, self.columns, self.holders, self.rows, charger, membership)
             return job(session, statistics, budget)
 
         return run_session(work, len(self.columns), plan or self.plan(), **settings)
@@ -156,4 +155,4 @@ class Study:
         return merged
 
     def scores(self, statistics, releases=1):
-        return weigh(self.sketches(statistics, releases), GAP, 0, self.owners).scores
+        return weigh(self.sketches(statistics, releases), PAPER, 0, self.owners).scores

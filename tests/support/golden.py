@@ -48,10 +48,11 @@ from protocols.net.transport import Transport
 from protocols.session import runtime, tensors
 from protocols.session.runtime import MPCTensor, Session, share_of
 from protocols.session.tensors import Late, Parts
-from secure_sccvfl.discovery.hsic import ResidualDependence
+from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
-from secure_sccvfl.runs.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.runs.evaluate import EvaluateJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support import mode_jobs
 from tests.support.discovery import WIDTH, Consortium

@@ -11,7 +11,7 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import benchmark_part
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.methods import Prepared, prepare
 from secure_sccvfl.training.config import TrainConfig
 
 PARTIES = 3

@@ -13,8 +13,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.research.split.mode import SplitTrainer
-from secure_sccvfl.research.split.settings import SplitConfig, split_releases
+from secure_sccvfl.research.split.mode import SplitConfig, SplitTrainer, split_releases
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.modes.dp import DpConfig, Score, dp_releases, train_dp
 from secure_sccvfl.training.secure import SecureEngine

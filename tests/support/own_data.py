@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from tests.support.harness import local_config, run_session
 
 HEART = Path(__file__).resolve().parents[2] / "secure_sccvfl" / "data" / "embedded" / "heart_cleveland303.csv"
 COLUMNS = {
@@ -65,3 +68,24 @@ def without(table: Path, places: Sequence[int]) -> str:
     """A table's text without the records at these places."""
     header, *rows = table.read_text().splitlines()
     return "\n".join([header, *(row for place, row in enumerate(rows) if place not in places)]) + "\n"
+
+
+def jobs_of(
+    make: Any, options: dict[str, Any], parties: int = 3, certificates: dict[str, str] | None = None
+) -> list[Any]:
+    """One job of this kind at every party."""
+    config, listeners = local_config(parties, options=options, certificates=certificates or {})
+    for listener in listeners:
+        listener.close()
+    return [make(config, rank) for rank in range(parties)]
+
+
+def run_jobs(jobs: list[Any], folder: Path, **settings: Any) -> list[dict[str, Any]]:
+    """Run them as threads with real sockets, each with its own folder."""
+    return run_session(
+        lambda session: jobs[session.rank].run(session, lambda *step: None),
+        len(jobs),
+        jobs[0].plan(),
+        folder=folder,
+        **settings,
+    )

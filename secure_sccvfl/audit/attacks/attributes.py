@@ -53,16 +53,16 @@ def _mlp(
 def guesses(
     view: View, seed: int, attackers: Sequence[str] = ATTACKERS, epochs: tuple[int, ...] = EPOCHS
 ) -> dict[str, np.ndarray]:
-    """Attackers' guesses for the records whose secret they do not know; the network once for each count of epochs."""
+    """Guesses for the records whose secret is unknown, by attacker; the network once for each count of epochs."""
     x, codes, test = _standard(view, np.random.default_rng(seed))
-    made = {f"mlp{k}": guess for k, guess in (_mlp(x, codes, test, seed, epochs) if epochs else {}).items()}
+    by_attacker = {f"mlp{k}": guess for k, guess in (_mlp(x, codes, test, seed, epochs) if epochs else {}).items()}
     if "logreg" in attackers:
         linear = LogisticRegression(max_iter=2000, class_weight="balanced").fit(x, codes)
-        made["logreg"] = linear.predict(test)
+        by_attacker["logreg"] = linear.predict(test)
     if "boosting" in attackers:
         boosted = HistGradientBoostingClassifier(max_iter=40, max_depth=3, class_weight="balanced", random_state=seed)
-        made["boosting"] = boosted.fit(x, codes).predict(test)
-    return made
+        by_attacker["boosting"] = boosted.fit(x, codes).predict(test)
+    return by_attacker
 
 
 def attribute_inference(view: View, seed: int) -> list[Rate]:
@@ -86,5 +86,4 @@ def planted(view: View, seed: int) -> list[Rate]:
 
 
 def strongest(rates: list[Rate]) -> Rate:
-    """The attacker with the highest rate."""
     return max(rates, key=lambda r: r.rate)

@@ -7,7 +7,7 @@ positive control, on every view of the kind that it takes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from secure_sccvfl.data.registry import Registry, imported
@@ -29,21 +29,20 @@ def _function(name: str) -> Callable[..., Any]:
 class Attack:
     """An attack is a function of what an adversary holds and a seed. It returns rates, the strongest setting last.
 
-    takes: the kind of view that it needs (`evaluation/views.py` and `audit/model_attacks.py` build them). function,
+    takes: the kind of view that it needs (`evaluation/views.py` and `audit/evaluation.py` build them). function,
     positive: "module:name" of the attack and of its positive control, which runs the attack where the secret is there
     to be found (`found` says where). The control's lower bound must reach `least` of the way from chance to
     certainty; otherwise the attacker is broken.
 
-    title, strength: the attack and what makes it stronger, in reports. guessed: what it guesses, as a heading;
-    secret: the same in a sentence. Tables over seeds name its figures after `stem`:
-    `metric` is one rate of one view, `main` the figure of the main table, `columns` those of the table of attacks.
+    title, strength: the attack and what makes it stronger, in charts. guessed: what it guesses, as a heading; secret:
+    the same in a sentence. Tables over seeds name its figures after `stem`: `metric` is one rate of one view, `main`
+    the figure of the main table, `columns` those of the table of attacks.
 
-    The rest is for `security_eval`. on_transcripts: it runs on everything that each party saw (`evaluation.py`).
-    promise: what must hold for its rate: "no gain" over the guesses of the same adversary without the view, which
-    `paired` returns with its own; "target", at most `limit`; "within its bound", at most what `bound` says of the
-    view and the rate; "shown", nothing. hidden: property of the mode that must be "hidden" for the promise.
-    own_first: its first rate is the control, of own columns. needs: what a run needs for it. paper_only: it is for
-    comparison with the paper's tables.
+    The rest is for `security_eval`. on_transcripts: it runs on everything that each party saw. promise: what must
+    hold for its rate: "no gain" over the guesses of the same adversary without the view, which `paired` returns with
+    its own; "target", at most `limit`; "within its bound", at most what `bound` says of the view and the rate;
+    "shown", nothing. hidden: property of the mode that must be "hidden" for the promise. own_first: its first rate is
+    the control, of own columns. needs: what a run needs for it. paper_only: for comparison with the paper's tables.
     """
 
     takes: str
@@ -52,8 +51,8 @@ class Attack:
     found: str
     least: float
     title: str
-    strength: str
     stem: str
+    strength: str = ""
     metric: str = ""
     main: str = ""
     columns: tuple[str, ...] = ()
@@ -78,8 +77,7 @@ class Attack:
 
     def control(self, view: Any, seed: int) -> list[Rate]:
         """Run the positive control."""
-        rates: list[Rate] = _function(self.positive)(view, seed)
-        return rates
+        return replace(self, function=self.positive).run(view, seed)
 
     def guesses(self, view: Any, seed: int) -> tuple[Any, Any, Any]:
         """Of a paired attack: guesses, those of the same adversary without the view, and the truth."""
@@ -115,11 +113,11 @@ ATTACKS: Registry[Attack] = Registry(
         ),
         "label": Attack(
             takes="gradients",
-            function="gradients:label_inference",
+            function="labels:label_inference",
             title="Guessing the label",
             strength=_TRAINED,
             stem="labels",
-            positive="gradients:opened_gradients",
+            positive="labels:opened_gradients",
             found="gradients of single records are opened",
             least=0.5,
             columns=("labels_example", "labels_batch", "labels_batch_noise1", "labels_chance"),
@@ -131,7 +129,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="columns",
             function="columns:feature_inference",
             title="Guessing columns of another party",
-            strength="what is shown",
             stem="features",
             positive="columns:shown_columns",
             found="the column itself is shown",
@@ -184,11 +181,10 @@ ATTACKS: Registry[Attack] = Registry(
         ),
         "membership": Attack(
             takes="candidates",
-            function="membership:membership_inference",
+            function="training_data:membership_inference",
             title="Telling training records from others by predictions",
-            strength="attacker",
             stem="mia",
-            positive="membership:memorising",
+            positive="training_data:memorising",
             found="a head that fits every label",
             least=0.2,
             columns=("mia_confidence", "mia_per_class", "mia_lira", "mia_chosen", "mia_chance"),
@@ -199,43 +195,40 @@ ATTACKS: Registry[Attack] = Registry(
         ),
         "retraining": Attack(
             takes="retrained heads",
-            function="retraining:retraining_attack",
+            function="training_data:retraining_attack",
             title="Guessing the protected attribute from many trainings",
-            strength="number of trainings",
             stem="retraining",
-            positive="retraining:undefended",
+            positive="training_data:undefended",
             found="a penalty built from records, heads without noise",
             least=0.95,
             columns=("retraining_48_trainings", "retraining_chance"),
             guessed="s of a training record from heads of many trainings (control: from x and released tables)",
             secret="protected attribute, by training again,",
             promise=NO_GAIN,
-            paired="retraining:recovered",
+            paired="training_data:recovered",
             needs="mode sealed, a label with two classes, and a mediator that is edited",
         ),
         "completion": Attack(
             takes="part of a model",
-            function="completion:model_completion",
+            function="labels:model_completion",
             title="Guessing the label by completing a party's part of the model",
-            strength="attacker",
             stem="completion",
             metric="completion_{view}_{way}",
-            positive="completion:trained_on_labels",
+            positive="labels:trained_on_labels",
             found="an encoder that learnt from the labels",
             least=0.2,
             guessed="y of a record from a party's encodings and a few labels (control: from its own columns)",
             secret="label, by a party's encodings,",
             promise=NO_GAIN,
-            paired="completion:completed",
+            paired="labels:completed",
             hidden="labels",
         ),
         "inversion": Attack(
             takes="answers",
-            function="inversion:feature_inversion",
+            function="columns:feature_inversion",
             title="Guessing columns of another party from one answer per person",
-            strength="attacker",
             stem="inversion",
-            positive="inversion:unmetered",
+            positive="columns:unmetered",
             found="as many answers per person as unknowns",
             least=0.9,
             columns=("inversion_equations", "inversion_generative", "inversion_chosen", "inversion_chance"),
@@ -247,7 +240,6 @@ ATTACKS: Registry[Attack] = Registry(
             takes="opened gradients",
             function="columns:gradient_reconstruction",
             title="Guessing columns of another party from opened gradients",
-            strength="what is shown",
             stem="reconstruction",
             positive="columns:summed_gradients",
             found="gradients of the others' first layer are opened as sums over batches",
@@ -259,18 +251,17 @@ ATTACKS: Registry[Attack] = Registry(
         ),
         "property": Attack(
             takes="tables",
-            function="properties:property_inference",
+            function="training_data:property_inference",
             title="Telling by released tables how many records are in a group",
-            strength="number of records that differ",
             stem="property",
-            positive="properties:exact_tables",
+            positive="training_data:exact_tables",
             found="tables without noise",
             least=0.95,
             columns=("property_share_of_1", "property_cells_of_1", "property_chance"),
             guessed="which of two training sets, from released tables (control: what accounting allows)",
             secret="number of records in a group",
             promise=BOUND,
-            bound="properties:allowed_rate",
+            bound="training_data:allowed_rate",
             needs="released tables of counts of known records",
         ),
     },

@@ -36,9 +36,9 @@ def two_class(logits: torch.Tensor) -> torch.Tensor:
 def margins(target: WhiteBox, x: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """By how much the logit of the first decision exceeds the best other one; negative: the decision flipped."""
     logits = two_class(target.logits(x))
-    own = logits.gather(1, label[:, None])[:, 0]
+    first = logits.gather(1, label[:, None])[:, 0]
     others = logits.scatter(1, label[:, None], -torch.inf)
-    return own - others.max(dim=1).values
+    return first - others.max(dim=1).values
 
 
 def _numbers(target: WhiteBox, inputs: np.ndarray) -> torch.Tensor:
@@ -71,10 +71,10 @@ def _move_category(target: WhiteBox, x: torch.Tensor, label: torch.Tensor) -> to
     """The change of one category that lowers each record's margin most; none if no change lowers it."""
     best, lowest = x, margins(target, x, label)
     for block in (b for b in target.features if b.one_hot):
-        for place in range(block.start, block.stop):
+        for column in range(block.start, block.stop):
             moved = x.clone()
             moved[:, block.columns] = 0.0
-            moved[:, place] = 1.0
+            moved[:, column] = 1.0
             margin = margins(target, moved, label)
             better = margin < lowest
             best, lowest = torch.where(better[:, None], moved, best), torch.where(better, margin, lowest)
@@ -93,13 +93,13 @@ def perturb(target: WhiteBox, radius: float, seed: int = 0, restarts: int = REST
         if number:
             moved = x + torch.tensor(rng.uniform(-radius, radius, x.shape))
             start = torch.where(free > 0, moved.clamp(0.0, 1.0) if target.features else moved, x)
-        found = _descend(target, start, x, free, label, radius)
-        tried = [found]
+        result = _descend(target, start, x, free, label, radius)
+        tried = [result]
         if target.features:
             for _ in range(CATEGORY_MOVES):
-                found = _move_category(target, found, label)
-            centre = torch.where(free > 0, x, found)
-            tried += [found, _descend(target, found, centre, free, label, radius)]
+                result = _move_category(target, result, label)
+            centre = torch.where(free > 0, x, result)
+            tried += [result, _descend(target, result, centre, free, label, radius)]
         for moved in tried:
             with torch.no_grad():
                 margin = margins(target, moved, label)
@@ -119,22 +119,19 @@ def subspace_pgd(target: WhiteBox, radius: float, seed: int = 0, restarts: int =
 
 
 def feasible_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
-    """One rate for each radius, over records that can exist."""
     return [subspace_pgd(target, radius, seed) for radius in target.radii]
 
 
 def subspace_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
-    """The paper's attack, one rate for each radius. It starts from the records, so the seed has no effect."""
+    """The paper's attack, one rate for each radius, from the records themselves."""
     relaxed = replace(target, features=())
     return [subspace_pgd(relaxed, radius, seed, restarts=1) for radius in target.radii]
 
 
 def linear_in_mediators(target: WhiteBox, seed: int) -> list[Rate]:
-    """Positive control: a linear model of the mediators alone. Of the records that can be flipped, all must be.
+    """Positive control: a linear model of the mediators alone. All that can be flipped (`_reach`) must be.
 
-    Which these are is known exactly (`_reach`). The border lies between the two neighbouring scores that are closest
-    to the median, so there are records on both sides. Weights that differ keep scores apart: with weights of 1 and -1
-    the median was the highest score of all in some draws, and there was nothing to find.
+    The border lies between the two neighbouring scores closest to the median, so there are records on both sides.
     """
     rng, radius = stream(seed, "pgd control"), max(target.radii)
     weight = np.zeros(target.inputs.shape[1])
@@ -160,6 +157,6 @@ def _reach(target: WhiteBox, weight: np.ndarray, above: np.ndarray, radius: floa
     numbers = np.abs((moved - x) @ weight)
     best = np.zeros(len(x))
     for block in (b for b in target.features if b.one_hot):
-        own = weight[block.start : block.stop]
-        best = np.maximum(best, np.max(towards * own, axis=1) - towards[:, 0] * (x[:, block.columns] @ own))
+        weights = weight[block.start : block.stop]
+        best = np.maximum(best, np.max(towards * weights, axis=1) - towards[:, 0] * (x[:, block.columns] @ weights))
     return np.asarray(numbers + best)

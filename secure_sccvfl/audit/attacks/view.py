@@ -1,8 +1,8 @@
 """What an adversary holds after a run, what an attack reports, and the choice among attackers.
 
-The strongest of several attackers decides. If it were picked on the records that it is tested on, the best of many
-useless attackers would look better than chance. So it is picked on one half and reports its guesses on the other, and
-then the other way round: every record is guessed once, by an attacker that was chosen without it.
+The strongest of several attackers decides. It is picked on one half of the records and reports its guesses on the
+other, and then the other way round: picked on the records that it is tested on, the best of many useless attackers
+would look better than chance.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class View:
 
 @dataclass(frozen=True)
 class Columns:
-    """What a party holds that wants others' columns: its own columns and what it is shown.
+    """A party's own columns and what it is shown (`holder` names it), of records with known targets and of others.
 
-    Both for records whose columns it knows and for others. targets: by name of a column of another party, its codes
-    of the first and of the second. holder: the name of what is shown.
+    targets: by name of a column of another party, its codes of the first and of the second.
     """
 
     holder: str
@@ -62,8 +61,7 @@ class Columns:
 class WhiteBox:
     """A model that the adversary can differentiate, and records to perturb in some columns, up to a radius.
 
-    features: which of these columns are one category, by their places in `inputs`. Without them every column is a
-    number.
+    features: which of these columns are one category, by their indices in `inputs`; without, all are numbers.
     """
 
     holder: str
@@ -76,11 +74,7 @@ class WhiteBox:
 
 @dataclass(frozen=True)
 class Shown:
-    """What opened gradients showed a party of every record (`signals`: one column for each pass), next to its
-    columns.
-
-    targets: by name of a column of another party, its codes.
-    """
+    """A party's columns and what opened gradients showed of every record (`signals`: one column for each pass)."""
 
     holder: str
     own: np.ndarray
@@ -92,9 +86,8 @@ class Shown:
 class Gradients:
     """What a party gets back from a server that returns gradients, and the labels that they may reveal.
 
-    `example`: the gradient of each record (n x d). `sums`: gradients of the party's parameters summed over all
-    records, by name. `jacobian`: the factors of a record's residual in such a sum (n x parameters); the party knows
-    them.
+    example: the gradient of each record (n x d). sums: gradients of its parameters summed over all records, by
+    name. jacobian: the known factors of a record's residual in such a sum (n x parameters).
     """
 
     holder: str
@@ -117,15 +110,11 @@ class Rate:
 
     @classmethod
     def of_counts(cls, attack: str, view: str, hits: int, total: int, chance: float) -> Rate:
-        """Wilson interval of a plain proportion."""
         return cls(attack, view, hits / total, *wilson(hits / total, total), chance)
 
     @classmethod
     def balanced(cls, attack: str, view: str, guess: np.ndarray, truth: np.ndarray, z: float = Z95) -> Rate:
-        """Mean of the per-group hit rates: the expected rate on a balanced test split.
-
-        A `z` other than that of 95 % is for one of several intervals that hold together.
-        """
+        """Mean of the per-group hit rates. A `z` other than that of 95 % is for one of several joint intervals."""
         groups = np.unique(truth)
         hits = np.array([(guess[truth == g] == g).mean() for g in groups])
         sizes = np.array([(truth == g).sum() for g in groups])

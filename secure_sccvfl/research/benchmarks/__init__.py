@@ -1,4 +1,5 @@
 """Benchmarks of `launch/bench.py`: operations, steps, noisy tables, alignments and whole trainings, next to peers.
 
-`measuring` has the loop that runs systems in turn, and the form of a result. The jobs run in sessions of ours.
+`measuring` has the loop that runs systems in turn, and the form of a result. `steps` compares operations and a step,
+`preparation` noisy tables and alignment, `trainings` whole trainings. `stock` and `spu_process` are the peers.
 """

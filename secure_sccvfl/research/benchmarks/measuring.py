@@ -23,8 +23,7 @@ from accounting.tables import page
 from protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
-from secure_sccvfl.runs.local.forked import same_imports
-from secure_sccvfl.runs.local.processes import LocalSession, session_config
+from secure_sccvfl.runs.local.processes import LocalSession, same_imports, session_config
 
 PARTIES = 3
 PEER_SECONDS = 600
@@ -179,13 +178,13 @@ def run_ours(job: str, options: Row, parties: int = PARTIES) -> tuple[list[list[
 
 
 def run_stock(provider: str, repeats: int, what: str, *more: str) -> list[Row]:
-    """The rows of party 0 of stock CrypTen; each of its processes is a new Python (`benchmarks/peers/stock.py`)."""
+    """The rows of party 0 of stock CrypTen; each of its processes is a new Python (`benchmarks/stock.py`)."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
         common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
         common += ["--repeats", str(repeats), "--out", str(out), *more]
         ranks = range(PARTIES + (provider == "TTP"))
-        start = [sys.executable, "-m", "secure_sccvfl.research.benchmarks.peers.stock"]
+        start = [sys.executable, "-m", "secure_sccvfl.research.benchmarks.stock"]
         codes = finished([[*start, "--rank", str(rank), *common] for rank in ranks], {**os.environ, **same_imports()})
         if any(codes) or not out.exists():
             raise ProtocolError(f"stock CrypTen with {provider} failed, exit codes {codes}")

@@ -16,17 +16,23 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
+from secure_sccvfl.evaluation.methods import Fitted, Prepared, edited_rows
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.paper.adversary import Adversary
-from secure_sccvfl.research.paper.generators import TARGET_DRAWS, Generators, read_columns, records_of
-from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms
-from secure_sccvfl.research.paper.networks import SplitNetwork, TrainedNetwork, units_of
+from secure_sccvfl.research.paper.generators import GeneratorTerms
+from secure_sccvfl.research.paper.networks import Adversary, SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.research.paper.roles import Masks, edited_names
 from secure_sccvfl.research.paper.settings import SETTING_NAMES, Edits, PaperSettings, settings_of
-from secure_sccvfl.research.paper.trainer import Editors, EditRows, JointTraining
+from secure_sccvfl.research.paper.trainer import (
+    TARGET_DRAWS,
+    Editors,
+    EditRows,
+    Generators,
+    JointTraining,
+    read_columns,
+    records_of,
+)
 
 Changes = Mapping[str, Any]
 NO_LEAK = GeneratorTerms(eta=0.0)

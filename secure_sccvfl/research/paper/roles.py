@@ -26,9 +26,9 @@ from secure_sccvfl.data.party import part_of
 from secure_sccvfl.discovery.decisions import RoleAssignment, Rule
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import probabilities
-from secure_sccvfl.evaluation.prepared import Prepared
+from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.evaluation.methods import Prepared
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, Noise
 from secure_sccvfl.research.paper.settings import PaperSettings, Partition

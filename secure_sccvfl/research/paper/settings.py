@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.models.generators import GeneratorConfig
-from secure_sccvfl.research.paper.masked_cvae import GeneratorTerms, Reading
+from secure_sccvfl.research.paper.generators import GeneratorTerms, Reading
 from secure_sccvfl.training.config import TrainConfig
 
 SCG_WEIGHT = 0.1

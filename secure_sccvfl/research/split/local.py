@@ -19,7 +19,7 @@ What is not the letter, since somebody would see another's data:
   shifts; with the opened gradient, which holds one of them, that is s again. So generators learn from their own terms
   only.
 - Consistency is squared, not l1: with l1 every record's gradient would move by lambda times a sign, which reveals s.
-- The context c is the same for all records (secure_sccvfl/research/paper/masked_generator.py).
+- The context c is the same for all records (secure_sccvfl/research/paper/generators.py).
 - Early stopping opens a bit of validation records (secure_sccvfl/research/split/stopping.py), so there is
 none where
   evaluation has noise.
@@ -41,16 +41,16 @@ from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.research.paper.adversary import Adversary, reverse
-from secure_sccvfl.research.paper.encoder import (
+from secure_sccvfl.research.paper.generators import MaskedGenerator, group_posterior, soft_targets
+from secure_sccvfl.research.paper.networks import (
+    Adversary,
     LocalTraining,
     MlpEncoder,
     dropout_factors,
     restore_training,
+    reverse,
     training_state,
 )
-from secure_sccvfl.research.paper.masked_generator import MaskedGenerator, soft_targets
-from secure_sccvfl.research.paper.posteriors import group_posterior
 
 LASTING = ("encoder", "adversary")
 """Networks that go on when other generators are taken up: names in `OwnTraining.state` begin so."""

@@ -5,17 +5,17 @@ Every party trains its own encoder with torch. In every step the gradient in its
 it trains alone, and why that reveals nothing of s to it, is in split/local.py. Steps follow a public schedule:
 warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of the sigmoid.
 With a patience, one bit after each step says whether training goes on (split/stopping.py). Late refreshes are spread
-evenly over the steps with consistency. Each releases one more sketch, and what follows from roles and tables is made
-again: generators, counterfactuals, posteriors, dropped columns. Encoders, adversaries and head go on. The result is
-an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
+evenly over the steps with consistency. Each releases one more table per column, and what follows from roles and
+tables is built again: generators, counterfactuals, posteriors, dropped columns. Encoders, adversaries and head go on.
+The result is an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,17 +23,17 @@ import torch
 from protocols.config import ConfigError
 from protocols.dealing.tuples import Request
 from protocols.records.releases import Release
+from protocols.session.products import MOST_ROWS, SplitLayout
 from protocols.session.runtime import crypten
+from protocols.session.saving import restore_share, save_share
 from protocols.steps import head as secret_head
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
 from protocols.steps.split import (
-    MOST_ROWS,
     RESIDUAL_BITS,
     SPLIT_HEAD_BITS,
     Inputs,
     Probes,
     Shared,
-    SplitLayout,
     SplitPace,
     gradient_of,
     inputs_of,
@@ -48,21 +48,175 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.catalogue import EDITING_PARTIES, GRADIENT, plan_of
-from secure_sccvfl.research.paper.encoder import MlpEncoder, code_columns, make_mlp
-from secure_sccvfl.research.paper.masked_generator import MaskedGenerator
-from secure_sccvfl.research.split.local import OwnTraining
-from secure_sccvfl.research.split.settings import SplitConfig, split_config, split_releases
-from secure_sccvfl.research.split.state import SplitState
+from secure_sccvfl.releases.catalogue import EARLY_STOPPING, EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts, plan_of
+from secure_sccvfl.research.paper.generators import MaskedGenerator
+from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
+from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
+from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
 from secure_sccvfl.research.split.stopping import Stopping
-from secure_sccvfl.training.engine import CURVATURE
-from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
-from secure_sccvfl.training.model import Model, with_leaks
+from secure_sccvfl.training.model import Model, with_leak
 from secure_sccvfl.training.modes.base import PartyContext, Seen, Trained, check_sampling, common_releases, facts_of
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, share_label
 from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Settings of `split`; `batch` None is the full batch, or the largest that a step can take.
+
+    `steps`: the most with consistency. `keep_every`: how many of them are between two checkpoints. `columns`: what
+    encoders read of a feature, as in `PaperSettings`. `patience`: steps without a better validation objective after
+    which training stops, counted from the first one; 0: it never stops early. `keep_shown`: keep the gradients of all
+    steps for attacks on the run. They reveal labels and s, so it is for pooled data.
+    """
+
+    hidden: int = 64
+    encoder_rate: float = 0.002
+    decay: float = 5e-3
+    head_rate: float = 0.05
+    momentum: float = 0.9
+    lam: float = 4.0
+    batch: int | None = None
+    warmup: int = 20
+    steps: int = 60
+    keep_every: int = 10
+    draws: int = 4
+    dropout: float = 0.0
+    columns: Columns = "one_hot"
+    patience: int = 0
+    late_refreshes: int = 0
+    keep_shown: bool = True
+    weights: ValidityWeights = field(default_factory=ValidityWeights)
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.warmup, self.steps, self.keep_every, self.draws) < 1:
+            raise ValueError(f"hidden, warmup, steps, keep_every and draws must be at least 1, got {self}")
+        if self.encoder_rate <= 0 or self.head_rate <= 0 or not 0 <= self.momentum < 1 or self.lam < 0:
+            raise ValueError(f"bad rates, momentum or lam in {self}")
+        if not 0 <= self.dropout < 1 or self.patience < 0:
+            raise ValueError(f"dropout must be below 1 and patience not negative, got {self}")
+        if not 0 <= self.late_refreshes < self.steps:
+            raise ValueError(
+                f"steps come before and after every late refresh: {self.steps} steps with consistency are too few "
+                f"for {self.late_refreshes} late_refreshes"
+            )
+
+    @property
+    def most(self) -> int:
+        """Steps of a run that does not stop early."""
+        return self.warmup + self.steps
+
+    @property
+    def refreshed_at(self) -> tuple[int, ...]:
+        """After how many steps with consistency each late refresh comes.
+
+        They are spread evenly over all of these steps; where training may stop early, over as many as the patience.
+        """
+        stretches = self.late_refreshes + 1
+        whole = max(min(self.steps, self.patience or self.steps), stretches)
+        return tuple(number * whole // stretches for number in range(1, stretches))
+
+    @property
+    def kept_at(self) -> tuple[int, ...]:
+        """After how many steps with consistency the range is checked and the state is kept; 0: after the warm-up."""
+        every = range(0, self.steps, self.keep_every)
+        return tuple(sorted({*every, *self.refreshed_at, self.steps}))
+
+
+def split_config(options: RunOptions) -> SplitConfig:
+    """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own.
+
+    Method `paper` has the column of its table: sizes, dropout, rates, warm-up, and epochs with early stopping, whose
+    bits are figures of validation records. The head has the table's rate with momentum: Adam would divide by roots
+    under MPC.
+    """
+    weights = ValidityWeights(
+        options.training.weight_identity, options.training.weight_support, options.training.weight_leak
+    )
+    plain = SplitConfig(
+        steps=options.training.steps,
+        lam=options.training.lambda_,
+        late_refreshes=options.privacy.late_table_releases,
+        keep_shown=options.data.pooled,
+        weights=weights,
+    )
+    if options.training.method != "paper":
+        return plain
+    column = settings_of(options.data.dataset)
+    return replace(
+        plain,
+        hidden=column.hidden,
+        encoder_rate=column.rate,
+        head_rate=column.rate,
+        decay=DECAY if column.optimiser == "adamw" else 0.0,
+        warmup=options.training.warmup,
+        dropout=column.dropout,
+        columns=column.columns,
+        patience=column.patience,
+        weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
+    )
+
+
+def split_releases(parties: int, config: SplitConfig, task: Task = "binary") -> list[Release]:
+    """What `split` opens besides what the engine does, known before the session."""
+    facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
+    checks = len(config.kept_at) + 1  # the last check is about validation records
+    return [
+        *GRADIENT.releases(facts, times=config.most),
+        *EDITING_PARTIES.releases(facts),
+        *RANGE_CHECK.releases(facts, times=checks if task != "regression" else 0),
+        *EARLY_STOPPING.releases(facts, times=config.most if config.patience else 0),
+    ]
+
+
+PARTS = ("weight", "bias", "velocity", "bias_velocity")
+
+
+@dataclass(frozen=True)
+class SplitState:
+    """The state after the warm-up and every few steps. `weights` are tensors, `local` is the party's own.
+
+    seen: what each step showed, if that is kept. taken: all steps so far. watched: shares of what early stopping has
+    seen. stopped: whether it has stopped.
+    """
+
+    weights: Weights
+    local: Mapping[str, np.ndarray] = field(repr=False)
+    seen: tuple[Seen, ...] = field(repr=False)
+    taken: int = 0
+    watched: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    stopped: bool = False
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything by name, to be kept on disk."""
+        made = {"taken": np.array(self.taken), "stopped": np.array(self.stopped)}
+        made |= {f"weights/{name}": save_share(getattr(self.weights, name)) for name in PARTS}
+        made |= {f"local/{key}": value for key, value in self.local.items()}
+        made |= {f"watched/{key}": value for key, value in self.watched.items()}
+        for number, step in enumerate(self.seen):
+            made |= {f"seen/{number}/{f.name}": getattr(step, f.name) for f in fields(Seen)}
+        return made
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> SplitState:
+        """The state from what `arrays` returned."""
+
+        def part(name: str) -> dict[str, np.ndarray]:
+            return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
+
+        shown, names = part("seen"), [f.name for f in fields(Seen)]
+        count = sum(key.endswith(f"/{names[-1]}") for key in shown)
+        return cls(
+            Weights(**{name: restore_share(share, SPLIT_HEAD_BITS) for name, share in part("weights").items()}),
+            part("local"),
+            tuple(Seen(*(shown[f"{n}/{name}"] for name in names)) for n in range(count)),
+            int(arrays["taken"]),
+            part("watched"),
+            bool(arrays["stopped"]),
+        )
+
 
 Generators = Mapping[str, Mapping[int, Generator]]
 """By name of the protected attribute and rank, as discovery returns them."""
@@ -359,7 +513,7 @@ class Split:
         facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
-            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation.kind),
+            *split_releases(len(schema.parties), split_config(options), schema.task),
             *plan_of(facts, "validation"),
         ]
 
@@ -403,12 +557,11 @@ class Split:
             finding = trainer.with_confidence(made.finding or finding)
         with context.phase("training"):
             trainer.validate(finding.roles, made.generators)
-            head, temperature = _calibrated(made, trainer, options)
-            leak = _leaking(made, trainer)
+            temperature = _temperature(made, trainer)
         model = Model(
             made.engine,
             dict(made.encoders),
-            head,
+            made.head,
             trainer.task,
             temperature,
             config.lam,
@@ -416,13 +569,13 @@ class Split:
             trainer.state.sketches,
             made.generators,
             (),
-            validity=with_leaks(trainer.validity, leak),
+            validity=with_leak(trainer.validity),
         )
         return Trained(model, made.engine, made.steps, made.seen)
 
 
-def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tuple[Any, float]:
-    """The head divided by the temperature that fits validation records best."""
+def _temperature(made: SplitModel, trainer: Trainer) -> float:
+    """The temperature that fits validation records best."""
     activations = _activations(made, trainer.validation)
     check = made.engine.bind(
         activations,
@@ -430,25 +583,9 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
         {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
         trainer.outputs,
     )
-    if options.evaluation.kind == "exact":
-        made.engine.check_range([made.head], check)
-    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation.kind)
+    made.engine.check_range([made.head], check)
+    return calibrated(made.engine, made.head, check, trainer.task)
 
 
 def _activations(made: SplitModel, part: Part) -> Blocks:
     return {p.rank: made.encoders[p.rank](p.inputs) for p in part.parties}
-
-
-def _leaking(made: SplitModel, trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """V_leak of the activations that enter fusion, if it is asked for."""
-    config, train, validation = trainer.config, trainer.train, trainer.validation
-    if not config.leak:
-        return {}
-    steep, rows = CURVATURE[trainer.task], _activations(made, train)
-    curved = {rank: steep * (block**2).mean(axis=0) + FLATTEST for rank, block in rows.items()}
-    ridge = {rank: RIDGE * bound for rank, bound in curved.items()}
-    flat = {rank: curved[rank] + ridge[rank] for rank in curved}
-    batch = made.engine.bind(rows, train.label, ridge, trainer.outputs)
-    check = made.engine.bind(_activations(made, validation), validation.label, ridge, trainer.outputs)
-    guessers = adversaries_alone(made.engine, batch, flat, steep, train.protected)
-    return leaks(made.engine, guessers, check, validation.protected, config.min_group, trainer.hooks.audit)

@@ -27,7 +27,7 @@ here takes twice that range.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -45,8 +45,8 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.releases.catalogue import EARLY_STOPPING
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.secure_measures import flips, mean_losses
-from secure_sccvfl.training.shared import share_groups, share_label, side_by_side
+from secure_sccvfl.training.secure_steps import mean_losses
+from secure_sccvfl.training.shared import decisions, share_groups, share_label, side_by_side
 
 _WORST = 1 << 20
 """The best objective before the first step."""
@@ -106,7 +106,7 @@ class Stopping:
         lengths = (flat - 2 * ((flat < 0) * flat)).reshape(-1).sum(0, keepdim=True)
         apart = (lengths * round(SCG_WEIGHT * 2 ** (WIDE_BITS - FRACTION_BITS))).with_fraction(WIDE_BITS)
         if self.task != "regression":
-            flipped, _ = flips(self.session, logits[:, None], [shift[:, None] for shift in shifts])
+            flipped = flips(logits, shifts)
             apart = apart + (flipped * round(FLIP_WEIGHT * 2**WIDE_BITS)).with_fraction(WIDE_BITS)
         return value + apart / flat.size(0)
 
@@ -129,3 +129,13 @@ class Stopping:
         chosen = hypothesised * crypten.cat(self.groups, dim=1).unsqueeze(2)
         ends = np.cumsum([groups.size(1) for groups in self.groups]).tolist()
         return [chosen[:, start:end].sum(1) for start, end in pairwise([0, *ends])]
+
+
+def flips(logits: Shared, shifts: Sequence[Shared]) -> Shared:
+    """How many shifted copies (rows x outputs) have another decision than their record; a tensor of one."""
+    rows, outputs = logits.size()
+    decided = decisions(crypten.cat([logits, *(logits + shift for shift in shifts)]))
+    before, after = decided[:rows].repeat(len(shifts), 1), decided[rows:]
+    same = after * before
+    each = (after + before - 2 * same).sum(1) if outputs == 1 else 1 - same.sum(1)
+    return each.sum(0, keepdim=True)

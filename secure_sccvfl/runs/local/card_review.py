@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
-from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark, load
 from secure_sccvfl.data.dataset import PartyTable
@@ -25,10 +24,9 @@ from secure_sccvfl.data.files import Reader
 from secure_sccvfl.data.party_data import own_schema, pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.policy.reviews import Found
+from secure_sccvfl.policy.reviews import Proposals
 from secure_sccvfl.policy.shift import Shift, new_records, shifts
 from secure_sccvfl.reports.folders import RunFolder, result_of
-from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.processes import run_job, session_config
 from secure_sccvfl.runs.local.whole_run import natural_parties
 from secure_sccvfl.training.modes.options import RunOptions
@@ -38,17 +36,16 @@ NOT_OURS = ("dataset", "card", "resume", "source")
 """Options of a training that a discovery does not take over."""
 
 
-def discover_again(run: Path, dataset: str, number: str) -> tuple[Found, list[Path]]:
-    """Run discovery on a data set for review `number` of a run; returns what it found and the files that it made."""
+def discover_again(run: Path, dataset: str, number: str) -> tuple[Proposals, list[Path]]:
+    """Run discovery on a data set for review `number` of a run; returns its proposals and its files."""
     folder, beside = run / REVIEWS / number, unused_name(run.parent / f"{run.name}-review")
     parties, settings = _settings(run, dataset)
-    ending = run_job(session_config(beside, "discovery", parties, settings), beside)
-    if ending.code != OK:  # a session that was refused or stopped is no part of the run
-        raise ProtocolError(f"{ending.cause} (logs are in {beside / 'logs'})")
+    # A session that was refused or stopped is no part of the run.
+    run_job(session_config(beside, "discovery", parties, settings), beside).check(beside)
     folder.parent.mkdir(exist_ok=True)
     beside.rename(folder)
-    found = Found.of(result_of(folder, 0), f"{REVIEWS}/{number}")
-    return found, sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+    proposals = Proposals.of(result_of(folder, 0), f"{REVIEWS}/{number}")
+    return proposals, sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 
 def _settings(run: Path, dataset: str) -> tuple[int, dict[str, Any]]:
@@ -63,19 +60,18 @@ def _settings(run: Path, dataset: str) -> tuple[int, dict[str, Any]]:
     return len(known.parties) if is_benchmark(dataset) else natural_parties(dataset), settings
 
 
-def discovered(folder: Path) -> Found:
-    """What a discovery session in a folder found: on this machine, or at this party of a session by hand."""
+def discovered(folder: Path) -> Proposals:
+    """The proposals of a discovery session in a folder: on this machine, or at this party of a session by hand."""
     for place in (folder / "result.json", folder / "party-0" / "result.json"):
         if place.exists():
             try:
-                return Found.of(json.loads(place.read_text(encoding="utf-8")), str(folder))
+                return Proposals.of(json.loads(place.read_text(encoding="utf-8")), str(folder))
             except ValueError:
                 break
     raise ConfigError(f"{folder} is not the folder of a finished discovery session")
 
 
 def due_by_card(card: PolicyCard, today: datetime.date) -> list[str]:
-    """What the card alone tells."""
     dated = [f"regular: the review was due on {card.review_due}"] if card.overdue(today) else []
     return dated + [f"appeal: {e.get('number', '')} about {e['feature']} is open" for e in card.open_appeals]
 

@@ -10,7 +10,8 @@ usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
 for name in (
     "protocols.session.node",
     "secure_sccvfl.runs.process",
-    "secure_sccvfl.runs.scoring.jobs",
+    "secure_sccvfl.runs.evaluate",
+    "secure_sccvfl.runs.predict",
     "secure_sccvfl.runs.train",
     # Other modules import these late, because they are slow.
     "dp_accounting.rdp",

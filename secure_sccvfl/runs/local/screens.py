@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.account import HEAD
+from accounting.budget import HEAD
 from accounting.charts import tidy
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
-from secure_sccvfl.reports.figures import cf_models, failed_checks
-from secure_sccvfl.reports.frontier import gain
+from secure_sccvfl.reports.figures import cf_models, failed_checks, gain
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import last_seal
 from secure_sccvfl.runs.console import say, screen
@@ -86,7 +85,6 @@ def show_report(report: Report, folder: Path) -> None:
 
 
 def _budget_lines(report: Report) -> Iterator[str]:
-    """What the records have spent, and what the computation cost."""
     privacy, total, parts = report.privacy, report.cost["total"], report.privacy.parts
     alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in parts.items())})" if len(parts) > 1 else ""
     yield (
@@ -147,10 +145,9 @@ def _show_models(console: Any, report: Report) -> None:
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
-    """Show the result of a session other than training."""
     from rich.text import Text
 
-    from secure_sccvfl.runs.scoring.new_records import REFUSED
+    from secure_sccvfl.runs.predict import REFUSED_FILE
 
     console = screen()
     if job == "predict":
@@ -160,7 +157,7 @@ def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
             f"{result['records'] - count} of {result['records']} records scored under MPC; {result['receiver']} "
             f"alone has the predictions: {path}"
         )
-        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if count else ():
+        for refused in sorted(folder.glob(f"party-*/{REFUSED_FILE}")) if count else ():
             console.print(Text("refused:", "yellow"), f"the records of {refused}, with the reason")
         if result["note"]:
             console.print(Text("note:", "yellow"), result["note"])
@@ -194,5 +191,5 @@ def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
             Text("ok", "green") if row["ok"] else Text("WRONG", "red"),
         )
     console.print(table)
-    refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED"
+    refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED_FILE"
     console.print(f"undeclared openings: {refused}; result: {'all well' if result['ok'] else 'FAILED'}; {folder}")

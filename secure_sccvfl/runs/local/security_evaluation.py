@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.audit import evaluation, model_attacks, report
+from secure_sccvfl.audit import evaluation, report
 from secure_sccvfl.audit.bounds import Audit
-from secure_sccvfl.audit.canaries import canaries_of, charged_kinds
-from secure_sccvfl.audit.dp_audit import of_results
+from secure_sccvfl.audit.canaries import canaries_of, charged_kinds, of_results
 from secure_sccvfl.audit.evaluation import ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, write_records
 from secure_sccvfl.reports.folders import result_of
@@ -57,11 +55,11 @@ def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         views = pool.submit(attack_views, folder, tell)
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
-            rest = _attack_the_rest(folder, Path(work), releases, tell)
+            rest, audits, skipped = _attack_the_rest(folder, Path(work), releases, tell)
         attacks = views.result()
-    attacks.join(rest.attacks)
+    attacks.join(rest)
     attacks.decide()
-    result = report.assemble(rest.attacks.run, attacks.rows, rest.audits, time.monotonic() - started, rest.skipped)
+    result = report.assemble(rest.run, attacks.rows, audits, time.monotonic() - started, skipped)
     _write(folder, result)
     return result
 
@@ -74,17 +72,10 @@ def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
     return attacks
 
 
-@dataclass(frozen=True)
-class _Rest:
-    """What does not come from transcripts. skipped: attacks that do not apply to the run, each with the reason."""
-
-    attacks: ViewAttacks
-    audits: dict[str, Audit]
-    skipped: dict[str, str]
-
-
-def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Rest:
-    """Sessions that the evaluation needs, and attacks on them and on the model."""
+def _attack_the_rest(
+    folder: Path, work: Path, releases: int, tell: Tell
+) -> tuple[ViewAttacks, dict[str, Audit], dict[str, str]]:
+    """Attacks on the model and on sessions that this starts; DP audits; attacks that do not apply, and why."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     run = FinishedRun.load(folder)
@@ -100,9 +91,9 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Re
     ready = evaluation.prepared(run)
     if run.options.training.mode != "aware":
         run.check_white_box(answers)
-    skipped = model_attacks.on_model(attacks, ready, answers, tell)
+    skipped = evaluation.on_model(attacks, ready, answers, tell)
     evaluation.contrasts(attacks, ready, tell)
-    return _Rest(attacks, audits, skipped)
+    return attacks, audits, skipped
 
 
 def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
@@ -119,7 +110,6 @@ def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
-    """A session of real processes on this machine, with as many parties as the run had."""
     run_job(session_config(folder, job, len(run.parties), options), folder).check()
 
 

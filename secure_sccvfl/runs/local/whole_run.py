@@ -1,7 +1,7 @@
 """A whole secure run on this machine: train and evaluate under MPC, compare, report.
 
 The first session trains and leaves each party its part of the model. The second loads these parts and opens test
-metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third session
+metrics. In between, on public benchmark data, counterfactual models make edited records, and a third session
 scores a few of them for the page. Last come report.json, the privacy report, the policy card, the page, and the
 run's log with the digests of all of them.
 """
@@ -19,10 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import SessionConfig
-from protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import Report
-from secure_sccvfl.runs.console import OK
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
@@ -55,13 +53,12 @@ class WholeRun:
         return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
 
     def finish(self, harness: bool = True, seeds: int | None = None) -> Report:
-        """Judges, the second session, baselines and examples, and the report's files; returns the report.
+        """Evaluate, compare with baselines, score examples, and write the report's files; returns the report.
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.reports.collect import build
+        from secure_sccvfl.reports.collect import build, seal_results, write_results
         from secure_sccvfl.reports.folders import set_aside
-        from secure_sccvfl.reports.making import seal_results, write_results
 
         folder = RunFolder(self.folder)
         trained = folder.result()
@@ -69,13 +66,13 @@ class WholeRun:
             set_aside(self.folder, session)
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
-        # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
+        # Baselines, counterfactual models and further seeds read records exactly: with noisy evaluation nothing may.
         pooled = self.options.data.pooled and harness and self.options.evaluation.kind == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
         with plaintext_seeds(self.options, self.parties, further) as waiting:
             if pooled:
-                compared, drawn = self._harness(trained)
-            self._must_end_well(self.evaluate())
+                compared, drawn = self._compare(trained)
+            self.evaluate().check(self.folder / "evaluation")
             receiver = trained["parties"].index(trained["data"]["label"]["holder"])
             compared["examples"] = self._examples(drawn, receiver) if drawn else None
             if frontier := self._frontier(waiting, trained):
@@ -98,16 +95,10 @@ class WholeRun:
             results.append(seed.result())
         return joined(results, rule_in_words(self.options), trained["lambda"])
 
-    @staticmethod
-    def _must_end_well(ending: Ending) -> None:
-        if ending.code != OK:
-            raise ProtocolError(ending.cause)
-
     def evaluate(self) -> Ending:
         return self._with_model("evaluate", "evaluation")
 
     def _with_model(self, job: str, subfolder: str, **more: Any) -> Ending:
-        """A session on the trained model, in its own folder."""
         options = {k: v for k, v in self.config.options.items() if k != "resume"}
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
         return run_job(config, self.folder / subfolder, self.certs, self.event, self.debug)
@@ -120,13 +111,13 @@ class WholeRun:
         folder.mkdir(exist_ok=True)
         group = self.options.schema(self.parties).protected[0].name if self.options.training.mode == "aware" else ""
         write_records(folder / "records.csv", drawn, group)
-        self._must_end_well(
-            self._with_model("predict", "examples", records=str((folder / "records.csv").resolve()), scores=True)
+        self._with_model("predict", "examples", records=str((folder / "records.csv").resolve()), scores=True).check(
+            folder
         )
         return choose(scored(drawn, read_predictions(folder / f"party-{receiver}" / "predictions.csv")))
 
-    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
+    def _compare(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Hand edited records to the parties; baselines and validity checks for the report; records for examples."""
         import torch
 
         from secure_sccvfl.data.party_data import pooled
@@ -137,23 +128,23 @@ class WholeRun:
         from secure_sccvfl.policy.roles import Roles
 
         torch.set_num_threads(1)  # small networks: more threads are slower
-        self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
+        self.event({"step": "counterfactual models and baselines (plaintext)", "number": 0, "total": 1})
         options = self.options
         data, seed = pooled(options.data.dataset, self.parties), options.data.seed
         split, roles = make_split(data, options.data.split, seed), Roles(trained["roles"], trained["proxies"])
-        judges = run_counterfactuals(data, split, roles, seed)
-        hand_out(data, judges, self.folder)
-        drawn = draw(data, split.test, judges.edits[FIRST], seed) if judges.edits else []
+        models = run_counterfactuals(data, split, roles, seed)
+        hand_out(data, models, self.folder)
+        drawn = draw(data, split.test, models.edits[FIRST], seed) if models.edits else []
         budget = options.simulated_budget(self.parties)
         config = replace(options.train_config(), evaluation="exact")
-        arguments = (data, split, roles, judges, config, budget, seed, options.training.mode)
+        arguments = (data, split, roles, models, config, budget, seed, options.training.mode)
         slices, least = options.evaluation.slices, options.evaluation.min_group
         comparison = compare(*arguments, slices=slices, min_group=least, card=options.policy())
         return asdict(comparison), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""
-        from secure_sccvfl.audit.attacks.gradients import labels_from_kept
+        from secure_sccvfl.audit.attacks.labels import labels_from_kept
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
@@ -163,11 +154,14 @@ class WholeRun:
         rows = self.options.train_config().training_rows(make_split(data, split, self.options.data.seed))
         label = data.label.values[rows]
         rates = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
-        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(rates) if rate is not None]
+        return [
+            {"party": rank, "rate": rate.rate, "low": rate.low, "high": rate.high, "chance": rate.chance}
+            for rank, rate in enumerate(rates)
+            if rate is not None
+        ]
 
 
 def natural_parties(dataset: str) -> int:
-    """The number of parties that the description of the data names."""
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.party_data import own_schema
 
@@ -223,10 +217,4 @@ def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator
 
 def rule_in_words(options: RunOptions) -> str:
     """How lambda is chosen, for people."""
-    if options.training.flip_target > 0:
-        limit = f"at most {options.training.flip_target:.1%} of decisions flip"
-    elif options.training.gap_target == 0:
-        return f"lambda {options.train_config().taken:g}, the same for all data"
-    else:
-        limit = f"the gap is at most {options.training.gap_target:.0%} of the logit's spread"
-    return f"the smallest lambda at which, on validation records under the run's own edits, {limit}"
+    return f"lambda {options.train_config().taken:g}, the same for all data"

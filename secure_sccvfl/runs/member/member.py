@@ -27,15 +27,14 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.node import open_session
 from protocols.session.runtime import Session
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.reports.collect import APPROVALS
+from secure_sccvfl.reports.collect import APPROVALS, make_host_results, seal_results
 from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
-from secure_sccvfl.reports.making import make_host_results, seal_results
 from secure_sccvfl.reports.run_log import LOG, STOPPED, contents, read_log, record, recorded
 from secure_sccvfl.reports.signed import sign_job, statement_digest
-from secure_sccvfl.runs.console import OK, close_log, guarded, log_kept, say, start_logging
+from secure_sccvfl.runs.console import OK, close_log, log_kept, say
 from secure_sccvfl.runs.jobs import JOBS, job_config
-from secure_sccvfl.runs.process import PartyProcess, keep_freed_memory, sessions_of
-from secure_sccvfl.runs.status.snapshot import Status
+from secure_sccvfl.runs.process import PartyProcess, SessionProcess, sessions_of
+from secure_sccvfl.runs.status import Status
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 
 CAN_GO_ON, ENDED = 1, 2
@@ -43,8 +42,8 @@ CAN_GO_ON, ENDED = 1, 2
 DIGEST = 32
 
 
-@dataclass(frozen=True)
-class Member:
+@dataclass
+class Member(SessionProcess):
     """A party that runs all jobs of its session file. `party.out` is its folder.
 
     approvals: who approved the plan, for the report. predict: instead of the jobs, one prediction with these options
@@ -56,20 +55,15 @@ class Member:
     approvals: Sequence[Mapping[str, Any]] = ()
     predict: Mapping[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        self.debug, self.watching = self.party.debug, self.party.watching
+
     @property
     def name(self) -> str:
         return self.party.name
 
-    def run(self, listener: socket.socket | None = None) -> int:
-        """Take part in all sessions to their end. `listener`: this party's socket for the first, if it listens."""
-        start_logging(self.party.debug)
-        keep_freed_memory()
-        return guarded(self.name, lambda: self._watched(listener), debug=self.party.debug)
-
-    def _watched(self, listener: socket.socket | None) -> int:
-        work = self._jobs if self.predict is None else self._predict
-        with self.party.watching.of(self.name) as status:
-            return work(listener, status)
+    def work(self, listener: socket.socket | None, status: Status) -> int:
+        return self._jobs(listener, status) if self.predict is None else self._predict(listener, status)
 
     def _jobs(self, listener: socket.socket | None, status: Status) -> int:
         config = load_session(self.party.config)
@@ -143,7 +137,6 @@ class Member:
         status: Status,
         options: Mapping[str, Any],
     ) -> int:
-        """One job in its folder, signed by all at its end."""
         transcript = self.party.transcript
         party = replace(self.party, out=folder, transcript=None if transcript is None else transcript / folder.name)
         options = job_config(replace(config, options=dict(options)), config.job).options
@@ -201,7 +194,6 @@ def _state(folder: Path) -> int:
 
 
 def finish(out: Path) -> int:
-    """Make the report of this party and seal its folder."""
     report = make_host_results(out)
     seal = seal_results(out, report)
     say(f"the page: {out / 'report.html'}; everything else is next to it")

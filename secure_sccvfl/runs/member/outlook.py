@@ -1,24 +1,30 @@
-"""What one host can say of a plan besides what all agree on: its own records, its ledgers, and an estimate of costs.
+"""A plan in lines for people, and what one host adds to it: its own records, its ledgers, an estimate of costs.
 
-Nothing here is signed, and nothing is written. A ledger is read as it lies. What it will show afterwards is an upper
-bound: which of its records take part is known only in the session, so the one that has spent most is taken.
+What a host adds is not signed, and nothing is written. What a ledger will show afterwards is an upper bound: which
+records take part is known only in the session, so the one that has spent most is taken.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from accounting.account import read_account
 from accounting.accountant import epsilon_of
+from accounting.budget import read_account
 from accounting.events import Event
-from accounting.ledger import FileSets, LedgerError, read_ledger
-from protocols.config import SessionConfig
+from accounting.ledger import LedgerError
+from protocols.config import CONNECT_BY_HAND, SessionConfig
+from protocols.net.certificates import SHOWN
+from secure_sccvfl.config.sections import OPTIONS
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.releases.ledgers import fresh_beside_used, lasting_folder
+from secure_sccvfl.releases.mechanisms import EPSILON_RULE
 from secure_sccvfl.runs.member.plan import Plan, Spending, jobs_of
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -49,7 +55,6 @@ def _own_rows(config: SessionConfig, plan: Plan, rank: int | None) -> int | None
 
 
 def _warning(plan: Plan, rank: int) -> str:
-    """What people should know of the ledgers here before they agree."""
     options = plan.options
     return (
         ""
@@ -78,7 +83,7 @@ def _afterwards(folder: Path | None, spending: Spending, events: list[Event]) ->
         after = epsilon_of(events, spending.delta)
         return {"ledger": str(path or ""), "before": 0.0, "after": after, "fits": after <= spending.cap}
     try:
-        account = read_account(read_ledger(path)[0], FileSets.beside(path))
+        account = read_account(path)
     except LedgerError as error:
         return {"ledger": str(path), "fits": False, "problem": str(error)}
     if (account.terms.epsilon, account.terms.delta) != (spending.cap, spending.delta):
@@ -135,3 +140,128 @@ def estimate(
     }
     total["seconds"] += round_trip * total["rounds"]
     return {"total": total, "off": {figure: off for figure, (_, off) in COSTS[job].items()}}
+
+
+SETTINGS = ("transport", "connect", "deadline", "idle", "frame_limit", "approval")
+"""Settings of a session file besides those that the plan shows in lines of their own."""
+
+REASONS = {
+    "charged": "charged",
+    "follows": "follows from what was charged",
+    "public": "public before",
+    "exact": "exact, NOT PRIVATE",
+    "uncharged": "not charged",
+    "asked": "as asked for",
+}
+
+
+def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
+    """Who, what is opened to whom, what it costs, and what this host adds."""
+    session, data, card = (plan.sections[name] for name in ("session", "data", "card"))
+    yield f"plan of {session['name']}: {', '.join(session['jobs'])}"
+    for one in session["people"]:
+        name, pin = one["name"] or "-", one["certificate"][: 2 * SHOWN] or "no certificate pinned"
+        yield f"  {one['place']:<9} {name:<16} {one['address'] or 'dials the others':<26} {pin}"
+    if data is not None:
+        columns = ", ".join(f"{len(names)} of {party}" for party, names in data["columns"].items())
+        s = " and ".join(f"{name} at {holder}" for name, _, holder in data["protected"])
+        yield f"data: {data['name']}, {data['task']}; columns: {columns}; label at {data['label']}; protected: {s}"
+        yield f"ids: made of {data['id']}"
+        rows = "not counted here" if here["rows"] is None else f"{here['rows']}"
+        yield f"records: {rows}"
+        if data["tables"] != "all columns" and "train" in session["jobs"]:
+            yield f"tables of s: of {', '.join(data['tables'])} alone, since the card decides every column"
+    if card is None:
+        yield "policy card: none, discovery proposes all roles"
+    else:
+        decided = " ".join(f"{name}={role}" for name, role in sorted(card["roles"].items()))
+        approved = f"approved {card['approved']}" if card["approved"] else "nobody has approved it"
+        yield f"policy card: version {card['version']}, {approved}: {decided}"
+    yield from _settings(plan)
+    yield from _opened(plan)
+    yield from _predicted(plan)
+    yield from _charged(plan, here)
+    if here.get("warning"):
+        yield f"WARNING: {here['warning']}"
+    yield from _estimated(here)
+    yield f"code {plan.sections['code']['digest'][: 2 * SHOWN]}"
+    yield f"digest of the plan: {plan.digest}"
+
+
+def _settings(plan: Plan) -> Iterator[str]:
+    """Every setting of the session file and every option that is not its default: all of them are approved."""
+    session, options = plan.sections["session"], plan.options
+    usual = {f.name: f.default for f in fields(SessionConfig)}
+    if any(one["certificate"] for one in session["people"]):
+        usual["connect"] = CONNECT_BY_HAND
+    settings = {name: (session[name], usual[name]) for name in SETTINGS if session[name] != usual[name]}
+    if options is None:
+        settings |= {f"option {name}": (value, None) for name, value in session["options"].items()}
+    else:
+        set_, plain = options.flat(), RunOptions.of({"dataset": options.data.dataset}).flat()
+        differing = [o for o in OPTIONS if set_[o.wire] != plain[o.wire] and o.wire != "resume"]
+        settings |= {f"option {o.path}": (set_[o.wire], plain[o.wire]) for o in differing}
+    yield "settings that are not the default:" if settings else "all settings are the default"
+    for name, (value, default) in settings.items():
+        usual_text = "" if default in (None, "", ()) else f" (default {_shown(default)})"
+        yield f"  {name} = {_shown(value)}{usual_text}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def _opened(plan: Plan) -> Iterator[str]:
+    everybody = [one["place"] for one in plan.sections["session"]["people"]][:-1]
+    for job, openings in plan.sections["openings"].items():
+        yield f"{job} opens:"
+        grouped: dict[tuple[str, str], tuple[list[str], int]] = {}
+        for one in openings:
+            to = "all" if one["to"] == everybody else ", ".join(one["to"])
+            names, times = grouped.get((one["what"], REASONS[one["why"]]), ([], 0))
+            grouped[one["what"], REASONS[one["why"]]] = (list(dict.fromkeys([*names, to])), times + one["times"])
+        for (meaning, why), (to_whom, times) in grouped.items():
+            yield f"  to {', '.join(to_whom)}: {meaning} ({times} in all; {why})"
+
+
+def _predicted(plan: Plan) -> Iterator[str]:
+    predictions = plan.sections["predictions"]
+    if predictions is None:
+        return
+    people = predictions["people"]
+    limit = "no limit on public data" if isinstance(people, str) else f"for at most {people} people in all"
+    yield f"predictions: {predictions['what']} to {predictions['to']} alone, {limit}, once for each person"
+    yield f"  asked again: {predictions['again']}; more people need a new approval"
+
+
+def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
+    for job, budget in plan.sections["budget"].items():
+        count = sum(charge["times"] for charge in budget["charges"])
+        yield (
+            f"{job} charges {count} releases: epsilon {budget['epsilon']:.2f} of {budget['cap']:g} at delta "
+            f"{budget['delta']:g} ({budget['ledger']})"
+        )
+        if job == "train" and plan.options is not None and plan.options.privacy.private_model:
+            yield f"  epsilon where none is named: {EPSILON_RULE}"
+        yield "  alone: " + ", ".join(f"{p['part']} {p['alone']:.2f} ({p['times']})" for p in budget["parts"])
+        ledger = here["ledgers"].get(job)
+        if ledger is None:
+            continue
+        if "problem" in ledger:
+            yield f"  here: {ledger['problem']}"
+            continue
+        verdict = "fits" if ledger["fits"] else "DOES NOT FIT: it would be refused, or end early"
+        yield f"  here: {ledger['before']:.2f} is spent, at most {ledger['after']:.2f} afterwards; {verdict}"
+
+
+def _estimated(here: Mapping[str, Any]) -> Iterator[str]:
+    for job, estimate in here["estimates"].items():
+        total, off = estimate["total"], estimate["off"]
+        yield (
+            f"{job} takes about {total['rounds']:.0f} rounds, {total['bytes'] / 1e6:.1f} MB from a party to others "
+            f"and {total['dealer_bytes'] / 1e6:.1f} MB with the dealer, {total['seconds']:.0f} s"
+        )
+        yield (
+            f"  estimated from runs with default options on one machine; on these it was off by a factor of up to "
+            f"{off['rounds']:g} (rounds), {off['bytes']:g} (bytes), {off['seconds']:g} (seconds)"
+        )

@@ -39,7 +39,7 @@ MODES: Registry[ModeEntry] = Registry(
             "secure_sccvfl.research.split.mode:Split", "split learning: gradients are shown", "shown", groups="shown"
         ),
         "aware": ModeEntry(
-            "secure_sccvfl.training.modes.aware:Aware", "trained under MPC; this model uses s", "hidden", (0.1,)
+            "secure_sccvfl.training.modes.sealed:Aware", "trained under MPC; this model uses s", "hidden", (0.1,)
         ),
         "dp": ModeEntry(
             "secure_sccvfl.training.modes.dp:Dp", "trained under MPC, encoders by noisy gradients", "noisy"

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from accounting.budget import Budget, BudgetError
-from accounting.calibration import TargetError, noise_multiplier
+from accounting.calibration import HeadBudget, TargetError, noise_multiplier
 from accounting.events import Event
-from accounting.objective import HeadBudget
 from accounting.records import RecordSet
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError

@@ -74,7 +74,7 @@ from secure_sccvfl.models.encoders import (
 from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, Facts
 from secure_sccvfl.releases.charging import Charger, Paid
 from secure_sccvfl.releases.mechanisms import HeadPlan
-from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.config import head_plan
 from secure_sccvfl.training.modes.base import PartyContext, Trained, check_budget
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.sealed import sealed_releases

@@ -66,28 +66,15 @@ class RunOptions(Config):
         recipe, flat, training = RECIPES.get(self.training.method), self.flat(), self.training
         paper = training.method == "paper"
         latent = paper_settings(self.data.dataset).latent if paper else recipe.generator.latent
-        by_target = training.gap_target or training.flip_target
         return replace(
             recipe,
             **{f.name: flat[f.name] for f in fields(recipe) if f.name in flat}
             | {
-                "take_lambda": None if by_target else training.lambda_,
-                "gap_target": training.gap_target or recipe.gap_target,
-                "flip_target": training.flip_target or None,
-                "control": self.trains_control,
                 "private": self.privacy.private_model,
                 "discovery": replace(recipe.discovery, **{name: flat[name] for name in DISCOVERY_OPTIONS}),
                 "generator": replace(recipe.generator, kind=self.model.generator, latent=latent),
             },
         )
-
-    @property
-    def trains_control(self) -> bool:
-        """Whether a head without mediators is trained next to the others, where the task allows it."""
-        useful = (
-            self.evaluation.kind == "noisy" and self.evaluation.controls != "none" and not self.privacy.private_model
-        )
-        return useful and self.training.mode == "sealed" and self.model.encoder == "plain"
 
     @property
     def drawn_seed(self) -> int:
@@ -150,8 +137,6 @@ class RunOptions(Config):
         schema = self.schema(parties)
         if self.data.align_bounds and (self.data.align != "hidden" or len(self.data.align_bounds) != parties):
             raise ConfigError(f"align_bounds are for align = hidden: one for each of {parties} parties")
-        if self.training.flip_target and schema.task == "regression":
-            raise ConfigError("a flip_target is about decisions; the label of these data is a number: use gap_target")
         if self.evaluation.slices and not (
             self.data.pooled and self.evaluation.kind == "exact" and schema.task == "binary"
         ):

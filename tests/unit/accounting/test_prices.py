@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import accounting
-from accounting.account import Terms
 from accounting.accountant import epsilon_added, epsilon_of, epsilons
-from accounting.budget import Budget, BudgetError
+from accounting.budget import Budget, BudgetError, Terms
 from accounting.calibration import check_target, noise_multiplier, releases_left
 from accounting.events import Event, Sensitivity
 from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
 from accounting.records import RecordSet
+from protocols.steps.clipping import scaled
 from secure_sccvfl.releases import noise
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
@@ -30,13 +30,6 @@ DELTA = 1e-5
 ONE = Event("x", 1.0, 1.0, "records")
 RECORDS = RecordSet(np.arange(10, dtype=np.uint64))
 COUNTED = Sensitivity.of_counts
-
-
-@pytest.mark.parametrize("sigma", [0.5, 1, 2, 5])
-def test_the_tight_figure_is_the_analytic_one_and_renyi_is_above(sigma):
-    exact, found = analytic_epsilon(sigma, DELTA), epsilons([replace(ONE, sigma=sigma)], DELTA)
-    assert found.pld == pytest.approx(exact, rel=0.01) and found.pld >= exact
-    assert found.renyi >= exact
 
 
 @pytest.mark.parametrize(
@@ -59,27 +52,14 @@ def test_nineteen_features_and_five_refreshes_cost_88_not_5():
     assert proposition_1(1.0, DELTA) < 5
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"sensitivity": 0.0},
-        {"sensitivity": math.inf},
-        {"sensitivity": 2.1, "added": 1.0},
-        {"added": -1.0},
-        {"copies": 0},
-        {"dealer_copies": -1},
-        {"sigma": 0.0},
-        {"sigma": -1.0},
-        {"sigma": math.nan},
-        {"sampling": 0.0},
-        {"sampling": 1.5},
-        {"count": 0},
-        {"refresh": -1},
-        {"name": ""},
-        {"records": ""},
-        {"mechanism": "laplace"},
-    ],
+BAD_EVENTS = (
+    *({"sensitivity": 0.0}, {"sensitivity": math.inf}, {"sensitivity": 2.1, "added": 1.0}, {"added": -1.0}),
+    *({"copies": 0}, {"dealer_copies": -1}, {"sigma": 0.0}, {"sigma": -1.0}, {"sigma": math.nan}, {"sampling": 0.0}),
+    *({"sampling": 1.5}, {"count": 0}, {"refresh": -1}, {"name": ""}, {"records": ""}, {"mechanism": "laplace"}),
 )
+
+
+@pytest.mark.parametrize("bad", BAD_EVENTS)
 def test_an_event_that_means_nothing_cannot_be_built(bad):
     with pytest.raises(ValueError, match=r"must|need|unknown|at most twice"):
         replace(ONE, **bad)
@@ -110,7 +90,7 @@ def test_a_delta_above_one_in_n_is_refused(tmp_path):
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     epsilon=st.floats(0.05, 50),
     delta=st.floats(1e-9, 1e-3),
@@ -170,12 +150,7 @@ def test_a_plan_that_means_nothing_is_refused(bad):
 COUNTS = st.lists(st.integers(0, 40), min_size=2, max_size=12)
 
 
-def scaled(table, scale):
-    size = np.linalg.norm(table)
-    return table * min(1.0, scale / size) if size > 0 else table
-
-
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(counts=COUNTS, scale=st.floats(0.01, 60), data=st.data())
 @example(counts=[0, 0], scale=0.5, data=None)
 @example(counts=[0, 0], scale=3.0, data=None)
@@ -191,7 +166,7 @@ def test_no_record_moves_a_scaled_table_further_than_the_bound(counts, scale, da
         assert moved == pytest.approx(bound), "and from an empty table it is reached"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(records=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12), scale=st.floats(0.05, 20))
 def test_the_bound_holds_for_tables_with_two_protected_attributes(records, scale):
     def table(rows):
@@ -203,21 +178,6 @@ def test_the_bound_holds_for_tables_with_two_protected_attributes(records, scale
     moved = np.linalg.norm(scaled(table(rows), scale) - scaled(table(records), scale))
     assert moved <= scaled_sensitivity(math.sqrt(2), scale) * (1 + 1e-9)
     assert moved <= min(math.sqrt(2), scale) * (1 + 1e-9)
-
-
-def test_the_papers_mechanism_is_charged_for_what_it_draws():
-    made, joint = noise.GaussianNoise(noise.SpendingPlan(releases=1, noise="dealer"), 0, "paper", 0.5), COUNTED(2.0)
-    table = np.full((40, 50), 7.0)
-    noisy = made.release({"a": table}, "sketch", joint)["a"]
-    (event,) = made.account.events
-    assert event.mechanism == "paper" and event.added == 1.0 and made.charges[0].epsilon_after <= 8
-    assert event.sensitivity == pytest.approx(math.sqrt(2))
-    rest = noisy - table * 0.5 / np.linalg.norm(table)
-    assert rest.std() == pytest.approx(event.sigma, rel=4 / math.sqrt(2 * table.size))
-    with pytest.raises(ValueError, match="tables of counts"):
-        made.release({"a": table - 0.5}, "again", joint)
-    with pytest.raises(BudgetError):
-        made.release({"a": table}, "again", joint)
 
 
 def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():

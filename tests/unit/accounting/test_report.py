@@ -10,18 +10,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from accounting.accountant import OpacusAccountant, epsilon_of
+from accounting import accountant
+from accounting.accountant import epsilon_of
 from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
+from accounting.calibration import HeadShape, noise_multiplier, split_budget
 from accounting.charts import running_chart
 from accounting.events import Event, Sensitivity
-from accounting.objective import split_budget
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
 from secure_sccvfl.releases.ledgers import EVALUATIONS, spent_figures, spent_in
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
-from secure_sccvfl.reports.privacy_report import budget_reports
+from secure_sccvfl.reports.collect import budget_reports
 from secure_sccvfl.reports.results import Release, write
 from tests.unit.reports import literal
 
@@ -71,21 +71,12 @@ def test_the_figures_are_those_of_the_ledger(made):
     assert {"name", "refresh", "sensitivity", "sigma", "epsilon_after"} <= set(last)
     assert last["epsilon_after"] == spent.renyi and last["epsilon_pld_after"] == spent.pld < spent.renyi
     assert sum(r["cost"] for r in report["releases"]) == pytest.approx(spent.renyi)
-
-
-def test_the_papers_formula_is_marked_where_it_is_too_small(made):
-    paper = json.loads((made / "privacy_budget.json").read_text())["paper"]
-    assert (paper["tables"], paper["releases"]) == (19, 4)
-    assert {c["sigma"]: c["too_small"] for c in paper["claims"]} == {
-        0.2: True,
-        0.5: True,
-        1: False,
-        2: False,
-        5: False,
-    }
-    text = (made / "privacy_budget.md").read_text()
-    assert re.search(r"\| 0\.5 \| 9\.69 \| 10\.00 \| [\d.]+ \| too small \|", text)
-    assert re.search(r"\| 1 \| 4\.84 \| 4\.38 \| [\d.]+ \|  \|", text)
+    assert [(p["part"], p["releases"], p["epsilon_rdp"]) for p in report["parts"]] == [("tables", 4, spent.renyi)]
+    assert report["head"] is None and any(
+        "trained model and its predictions" in line for line in report["covers_not"]
+    )
+    assert (report["paper"]["tables"], report["paper"]["releases"]) == (19, 4)
+    assert re.search(r"\| 0\.5 \| 9\.69 \| 10\.00 \| [\d.]+ \| too small \|", to_markdown(report))
 
 
 class Balance(HTMLParser):
@@ -158,15 +149,12 @@ def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, 
     assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".json", ".md", ".html"}
 
 
-def test_ledgers_that_differ_between_parties_stop_the_report(run, capsys):
+def test_ledgers_that_differ_or_are_damaged_stop_the_report(run, capsys):
     fill(run / "party-2" / "ledger.jsonl", releases=5)
     (run / "privacy_budget.json").unlink()
     assert main([str(run), "--out", str(run)]) == 3
     assert "party-0 (5 lines) and party-2 (6 lines) differ from line 6 on" in capsys.readouterr().err
     assert not (run / "privacy_budget.json").exists()
-
-
-def test_a_damaged_ledger_stops_the_report(run, capsys):
     path = run / "party-1" / "ledger.jsonl"
     path.write_text(path.read_text().replace('"sketch-2"', '"sketch-9"'))
     assert main([str(run)]) == 3
@@ -175,8 +163,8 @@ def test_a_damaged_ledger_stops_the_report(run, capsys):
 
 def test_accountants_that_disagree_fail_the_report(run, monkeypatch, capsys):
     """Opacus' code made wrong on purpose: half the price."""
-    right = OpacusAccountant.epsilon
-    monkeypatch.setattr(OpacusAccountant, "epsilon", lambda self, delta: right(self, delta) / 2)
+    right = accountant.opacus
+    monkeypatch.setattr(accountant, "opacus", lambda lines, delta: right(lines, delta) / 2)
     assert main([str(run), "--quiet", "--out", str(run)]) == 3
     assert "the accountants disagree" in capsys.readouterr().err
 
@@ -249,20 +237,14 @@ def test_releases_about_other_records_add_nothing_to_those_who_were_in_none():
 
 def charged_with_heads(budget):
     """Two tables and two heads, as `split_budget` plans them, each head with its output noise."""
-    plan = split_budget(CAP, DELTA, releases=2, heads=2, radius=3.0, columns=40)
+    plan = split_budget(CAP, DELTA, HeadShape(3.0, 40, 2), releases=2)
     moved = 6.0
     for i in range(2):
         table = replace(sketch(i), sigma=plan.table_multiplier * math.sqrt(38 / 2))
         budget.charge(table, f"run/sketch-{i}", RECORDS)
     for name in ("head", "head-1"):
-        head = Event(
-            name,
-            moved,
-            moved * plan.head_multiplier,
-            RECORDS.digest,
-            mechanism="objective",
-            curvature=plan.curvature,
-        )
+        given = {"mechanism": "objective", "curvature": plan.curvature}
+        head = Event(name, moved, moved * plan.head_multiplier, RECORDS.digest, **given)
         budget.charge(head, f"run/{name}", RECORDS)
         budget.charge(Event(f"{name} output", 1.0, plan.output_multiplier, RECORDS.digest), f"run/{name} o", RECORDS)
     return budget
@@ -288,21 +270,10 @@ def test_one_total_is_split_into_tables_and_heads():
         assert "not listed here as a head" in text and "could subtract its noise" in text
         assert "depend on the records through more than these statistics" not in text
         assert "objective perturbation, curvature" in text
-    assert f"| head | 4 | {head['epsilon_rdp']:.3f} |" in to_markdown(report)
-    assert f"| **total** | 6 | **{report['epsilon_rdp']:.3f}** |" in to_markdown(report)
-
-
-def test_heads_leave_less_room_for_tables():
-    report = build_report(charged_with_heads(Budget.in_memory(CAP, DELTA)).account)
     assert report["room"] == {"like": "sketch-1", "count": 0}
     assert report["paper"]["tables"] == 19 and report["paper"]["releases"] == 2, "heads are no tables"
-
-
-def test_without_a_head_the_model_is_not_covered(made):
-    report = json.loads((made / "privacy_budget.json").read_text())
-    assert [(p["part"], p["releases"]) for p in report["parts"]] == [("tables", 4)]
-    assert report["parts"][0]["epsilon_rdp"] == report["epsilon_rdp"] and report["head"] is None
-    assert any("trained model and its predictions" in line for line in report["covers_not"])
+    assert f"| head | 4 | {head['epsilon_rdp']:.3f} |" in to_markdown(report)
+    assert f"| **total** | 6 | **{report['epsilon_rdp']:.3f}** |" in to_markdown(report)
 
 
 def test_evaluations_are_the_part_of_held_out_records(tmp_path):

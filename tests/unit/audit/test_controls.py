@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from protocols.config import ConfigError
-from secure_sccvfl.audit import evaluation, inference, model_attacks, report
-from secure_sccvfl.audit.attacks import attributes, retraining
+from secure_sccvfl.audit import evaluation, inference, report
+from secure_sccvfl.audit.attacks import attributes, training_data
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, NO_GAIN, SHOWN, TARGET, Attack
 from secure_sccvfl.audit.attacks.view import Rate
 from secure_sccvfl.audit.evaluation import (
@@ -34,13 +34,12 @@ from secure_sccvfl.audit.report import PLAIN, assemble, markdown
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.methods import METHODS, Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
-from secure_sccvfl.models.encoders import Encoder, EncoderKind, fit_encoder
-from secure_sccvfl.reports.attacks import attack_panels, attack_story, missed
-from secure_sccvfl.research.paper.encoder import make_mlp
-from secure_sccvfl.research.reproduction.experiments import attack_scores
+from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, fit_encoder
+from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
+from secure_sccvfl.research.experiments import attack_scores
+from secure_sccvfl.research.paper.networks import make_mlp
 from secure_sccvfl.training.modes.options import RunOptions
 
 DATA = pooled("german", 3)
@@ -69,12 +68,12 @@ def attacked(monkeypatch: pytest.MonkeyPatch, consistency: str, **changed: Any) 
     """The attacks on the model of a plaintext run that stands for the run's own."""
     run, plain = german_run(), ready()
     model = replace(fitted_linear(plain, plain.model), consistency=consistency, **changed)
-    monkeypatch.setattr(model_attacks, "model_views", few_trainings)
-    monkeypatch.setattr(model_attacks, "linear_model", lambda run, ready: model)
+    monkeypatch.setattr(evaluation, "model_views", few_trainings)
+    monkeypatch.setattr(evaluation, "linear_model", lambda run, ready: model)
     monkeypatch.setattr(FinishedRun, "white_box", lambda self: lambda x: x[:, :1] - 0.5)
     attacks = ViewAttacks(run)
     logits = np.random.default_rng(0).normal(size=(len(run.split.test), 1))
-    skipped = model_attacks.on_model(attacks, plain, logits)
+    skipped = evaluation.on_model(attacks, plain, logits)
     attacks.decide()
     return attacks, skipped
 
@@ -112,8 +111,8 @@ def test_a_model_that_keeps_its_promises_passes_and_one_trained_on_records_does_
 
 def test_a_broken_attacker_fails_a_sound_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds no leak: without its control the model would pass."""
-    solved = retraining._solve
-    monkeypatch.setattr(retraining, "_solve", lambda *given: np.random.default_rng(0).permutation(solved(*given)))
+    solved = training_data._solve
+    monkeypatch.setattr(training_data, "_solve", lambda *given: np.random.default_rng(0).permutation(solved(*given)))
     attacks, _ = attacked(monkeypatch, "records")
     assert broken_promises(attacks) == ["control retraining"]
     made = assemble(attacks.run, attacks.rows, {}, 1.0)
@@ -293,14 +292,16 @@ def test_the_strongest_attacker_is_chosen_for_a_view_of_many_weak_columns() -> N
     assert rates[1] > 0.7 > rates[0]
 
 
-@pytest.mark.parametrize("kind", ["network", "plain", "random"])
+@pytest.mark.parametrize("kind", ["network", "plain", "units"])
 def test_the_white_box_is_the_model_and_another_one_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Networks are those of mode split; plain columns with a fixed layer (`random`) are those of mode dp."""
+    """Networks are those of mode split; plain columns with a fixed layer (`units`) are those of mode dp."""
     run, rng = german_run(), np.random.default_rng(0)
     encoders: dict[int, Encoder] = {}
     for party in run.parties:
-        network = make_mlp(party.inputs, 8, 0) if kind == "network" else None
-        encoders[party.rank] = network or fit_encoder(party.layout, party.inputs, cast("EncoderKind", kind), 0)
+        plain = fit_encoder(party.layout, party.inputs)
+        units = rng.normal(size=(plain.columns, 4)), rng.normal(size=4), rng.normal(size=4)
+        kinds = {"network": make_mlp(party.inputs, 8, 0), "plain": plain, "units": FeatureEncoder(plain, *units)}
+        encoders[party.rank] = kinds[kind]
     weight = rng.normal(size=(sum(encoder.columns for encoder in encoders.values()), 1))
     bias = rng.normal(size=1)
     rows = run.split.test

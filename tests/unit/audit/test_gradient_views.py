@@ -10,20 +10,19 @@ import pytest
 
 from protocols.config import ConfigError
 from protocols.records.transcript import Transcript
-from secure_sccvfl.audit.attacks import gradients
-from secure_sccvfl.audit.attacks.gradients import aligned, kept_of_split, passes_of, signals_of
+from secure_sccvfl.audit.attacks import labels
+from secure_sccvfl.audit.attacks.labels import aligned, kept_of_split, passes_of, signals_of
 from secure_sccvfl.audit.bounds import audit
 from secure_sccvfl.audit.evaluation import ERROR, NOT_KEPT, Row, ViewAttacks
-from secure_sccvfl.audit.finished_run import FinishedRun
+from secure_sccvfl.audit.finished_run import MOST_WORDS, FinishedRun, as_columns
+from secure_sccvfl.audit.finished_run import Seen as Words
 from secure_sccvfl.audit.inference import Inference
 from secure_sccvfl.audit.report import assemble, markdown
-from secure_sccvfl.audit.transcripts import MOST_WORDS, as_columns
-from secure_sccvfl.audit.transcripts import Seen as Words
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.reports.attacks import NOT_AUDITED, attack_story
-from secure_sccvfl.research.split.settings import split_config
+from secure_sccvfl.reports.sections import NOT_AUDITED, attack_story
+from secure_sccvfl.research.split.mode import split_config
 from secure_sccvfl.training.modes.base import Seen, keep_gradients
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -172,7 +171,7 @@ def test_batches_are_put_together_to_passes(monkeypatch: pytest.MonkeyPatch) -> 
         outside = np.setdiff1d(np.arange(10), inside)
         assert np.array_equal(column[inside], value[inside])
         assert np.allclose(column[outside], value[inside].mean())
-    monkeypatch.setattr(gradients, "MOST_PASSES", 2)
+    monkeypatch.setattr(labels, "MOST_PASSES", 2)
     assert np.array_equal(signals_of(seen, 10), made[:, [0, 2]]), "spread over all"
 
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from secure_sccvfl.audit.bounds import CONFIDENCE, scale_test
+from secure_sccvfl.audit.bounds import CONFIDENCE, Loss, Records, capped, head_noise, log_cosh, scale_test, train
 from secure_sccvfl.audit.canaries import HeadCanary
-from secure_sccvfl.audit.dp_audit import of_results
-from secure_sccvfl.audit.head_noise import Loss, Records, capped, head_noise, log_cosh, train
 
 HEADS, COLUMNS, SIGMA, RIDGE = 40, 61, 4.0, 6.0
 LOGISTIC = capped(1.0)
@@ -98,7 +96,7 @@ def test_a_test_of_noise_refuses_right_noise_as_often_as_said_and_needs_noise() 
 
 
 KAPPA = 2.0
-SIGMAS = {1.0: 10.5, 2.0: 4.33, 4.0: 2.18, 8.0: 1.20}
+SIGMAS = {1.0: 10.5, 4.0: 2.18}
 """sigma / R by the epsilon of one head at delta 1e-5, where R^2 is KAPPA times the ridge, for slopes up to 1."""
 
 
@@ -139,9 +137,3 @@ def test_half_the_noise_of_a_head_is_caught(accounted: float) -> None:
     found = one.audit(2000, CONFIDENCE, normal(2, one.sigma / 2))
     assert not found.ok and not found.noise_holds
     assert accounted < 2 or not found.holds, "by the lower bound too, unless epsilon is small"
-
-
-def test_the_canary_of_a_head_is_part_of_an_audit() -> None:
-    """With fresh noise, of which nothing is asserted."""
-    (found,) = of_results([{"audited": {}}], [canary(4.0)]).values()
-    assert found.samples == 4000 and found.epsilon_high == 4.0

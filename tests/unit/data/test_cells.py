@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from secure_sccvfl.api.frames import read_frames, to_frames, write_files
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.drafts.check import check
+from secure_sccvfl.data.checks import check
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import load_toml
 from secure_sccvfl.data.party_data import benchmark_schema, own_part, own_schema

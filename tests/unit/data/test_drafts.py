@@ -14,23 +14,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import secure_sccvfl.data.drafts as drafts_module
 from launch.cli import main
 from secure_sccvfl.api.frames import to_frames
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.data.drafts import draft
-from secure_sccvfl.data.drafts.check import check
-from secure_sccvfl.data.drafts.draft import (
+from secure_sccvfl.data.checks import check
+from secure_sccvfl.data.drafts import (
     FLOOR,
     OTHER,
     code_edges,
     draft_of,
     guess,
+    merged,
     public_dates,
     public_edges,
     public_range,
+    read_draft,
 )
-from secure_sccvfl.data.drafts.merge import merged, read_draft
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import description_text
 from secure_sccvfl.data.party_data import own_part, own_schema
@@ -105,7 +106,7 @@ def test_a_range_lies_around_the_values_and_is_none_of_them(values: list[float])
 
 
 def test_the_examples_of_ranges() -> None:
-    assert doctest.testmod(draft).failed == 0 and doctest.testmod(draft).attempted >= 5
+    assert doctest.testmod(drafts_module).failed == 0 and doctest.testmod(drafts_module).attempted >= 5
 
 
 def test_edges_and_dates_are_public_parts_of_the_range() -> None:

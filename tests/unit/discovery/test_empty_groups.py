@@ -20,14 +20,11 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
-from secure_sccvfl.discovery.evidence import Conditional, weigh
-from secure_sccvfl.discovery.hsic import ResidualDependence
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import table_scores
+from secure_sccvfl.discovery.residuals import Conditional, ResidualDependence
+from secure_sccvfl.discovery.scores import OpenedSquares, paper_scores, weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.discovery.statistics import check_groups
+from secure_sccvfl.discovery.statistics import PlainStatistics, check_groups
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     CounterfactualError,
@@ -38,7 +35,7 @@ from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.research.paper.posteriors import pseudo_groups
+from secure_sccvfl.research.paper.generators import pseudo_groups
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
@@ -118,11 +115,11 @@ def test_what_follows_a_release_copes_with_any_counts(
     tables: dict[str, np.ndarray], deviation: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    finite(*(table_scores(table) for table in tables.values()))
+    finite(*(paper_scores(table) for table in tables.values()))
     sketch = NoisyTables("s", tables, deviation)
     for config in (
-        DiscoveryConfig("fractions", "gap"),
-        DiscoveryConfig("fdr", "gap", simulations=20),
+        DiscoveryConfig("fractions", "paper"),
+        DiscoveryConfig("fdr", "paper", simulations=20),
         DiscoveryConfig(score="stable", simulations=20),
     ):
         evidence = weigh([sketch, sketch], config, seed, [NAMES])
@@ -131,7 +128,7 @@ def test_what_follows_a_release_copes_with_any_counts(
         drawn = weigh([sketch, sketch], config, seed, [NAMES], redrawn=True)
         finite(*drawn.scores.values(), *drawn.p_values.values(), list(evidence.p_values.values()))
     for opened in PlainStatistics(NoNoise()).projected((tables,), 1, ()):
-        one = Projected("s", opened, {k: len(table) for k, table in tables.items()}, deviation)
+        one = OpenedSquares("s", opened, {k: len(table) for k, table in tables.items()}, deviation)
         finite(*([one.score(k), one.p_values(k, seed), one.redrawn(k, 3, seed)[0]] for k in tables))
     finite(shift_direction(PARTY.layout, tables, NAMES))
     inputs, roles = PARTY.inputs[:50], Roles(dict.fromkeys(NAMES, "M"))

@@ -17,7 +17,7 @@ from accounting.budget import Budget, BudgetError
 from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.operations import group_table as protocol
 from protocols.operations import noise
-from secure_sccvfl.discovery.hsic import Grid, ResidualDependence
+from secure_sccvfl.discovery.residuals import Grid, ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from tests.support.discovery import WIDTH, Consortium, Noiseless
@@ -28,8 +28,7 @@ def columns_for(parties):
     return {rank: {f"x{rank}{i}": 2 + i for i in range(1 + rank % 2)} for rank in range(parties)}
 
 
-@pytest.mark.parametrize("parties", [2, 3, 5])
-@pytest.mark.parametrize("holders", [(0,), (1, 0), (1, 1)])
+@pytest.mark.parametrize(("parties", "holders"), [(2, (0,)), (2, (1, 1)), (3, (1, 0)), (5, (1, 1))])
 def test_the_secret_table_is_the_plain_one_when_there_is_no_noise(parties, holders):
     group = Consortium(columns=columns_for(parties), holders=holders, counts=(2, 3)[: len(holders)])
     found = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
@@ -40,8 +39,7 @@ def test_the_secret_table_is_the_plain_one_when_there_is_no_noise(parties, holde
                 assert (values == group.table(name, attribute)).all()
 
 
-@pytest.mark.parametrize("chunk", [100, 700, 5000])
-@pytest.mark.parametrize("rows", [7, 250])
+@pytest.mark.parametrize(("chunk", "rows"), [(100, 7), (100, 250), (700, 250)])
 def test_chunks_of_any_size_give_the_same_table(chunk, rows, monkeypatch):
     monkeypatch.setattr(protocol, "CHUNK_BYTES", chunk * 8)
     group = Consortium(rows=rows)

@@ -82,7 +82,7 @@ def test_no_record_moves_the_sums_by_more_than_the_sensitivity():
 
 def test_the_group_of_one_record_edits_another_under_the_null_control():
     """One more person, or another instead: with the same order of shuffled groups two terms of the control move."""
-    layout = Sums("binary", 2, ("own", "null_own"), ("majority",))
+    layout = Sums("binary", 2, ("own", "null_own"), majority=True)
 
     def sums(people, order):
         """People: group, label, decision, whether it flips, and whether it would under each group of the control."""

@@ -6,7 +6,7 @@ import pytest
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.aware import AwareCounterfactuals, AwareEncoder, hypotheses, make_aware
-from secure_sccvfl.models.encoders import fit_encoder
+from secure_sccvfl.models.encoders import FeatureEncoder, fit_encoder
 from secure_sccvfl.policy.roles import Roles
 from tests.unit.models.test_minimal_generator import LAYOUT, ROLES, generator, records, tables_of
 
@@ -15,7 +15,7 @@ WIDTH = 8
 
 
 def aware(inputs, codes, roles=ROLES):
-    encoder = fit_encoder(LAYOUT, inputs, "plain", 0)
+    encoder = fit_encoder(LAYOUT, inputs)
     return make_aware(LAYOUT, encoder, NoisyTables("s", tables_of(inputs, codes), 0.0, 1), roles)
 
 
@@ -73,7 +73,8 @@ def test_hypotheses_are_made_for_every_group():
 
 def test_only_the_plain_encoder_can_be_centred():
     inputs, _ = records(np.random.default_rng(0), shift=1)
+    units = FeatureEncoder(fit_encoder(LAYOUT, inputs), np.zeros((WIDTH, 1)), np.zeros(1), np.zeros(1))
     with pytest.raises(TypeError, match="plain encoder, not FeatureEncoder"):
-        make_aware(LAYOUT, fit_encoder(LAYOUT, inputs, "random", 0), NoisyTables("s", {}, 0.0, 1), ROLES)
+        make_aware(LAYOUT, units, NoisyTables("s", {}, 0.0, 1), ROLES)
     with pytest.raises(ValueError, match="do not fit 2 groups"):
-        AwareEncoder(fit_encoder(LAYOUT, inputs, "plain", 0), np.zeros((3, WIDTH)), np.ones(2) / 2, np.arange(1))
+        AwareEncoder(fit_encoder(LAYOUT, inputs), np.zeros((3, WIDTH)), np.ones(2) / 2, np.arange(1))

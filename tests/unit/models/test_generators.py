@@ -10,16 +10,15 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.noisy_tables import release_tables
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
 from secure_sccvfl.models.encoders import fit_encoder
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
-from secure_sccvfl.models.minimal_generator import maximal_coupling
-from secure_sccvfl.models.table_generator import shift_direction
+from secure_sccvfl.models.table_generator import maximal_coupling, shift_direction
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import NoNoise
-from secure_sccvfl.research.paper.posteriors import pseudo_groups
+from secure_sccvfl.research.paper.generators import pseudo_groups
 
 DATA = load("acs12")
 PARTIES = make_parties(DATA)
@@ -94,7 +93,7 @@ def test_the_guard_direction_is_the_difference_of_mean_encodings():
     party = make_parties(data)[2]
     tables = release_tables(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
     direction = shift_direction(party.layout, tables, ("property",))
-    encoded = fit_encoder(party.layout, party.inputs, "plain", 0)(party.inputs)
+    encoded = fit_encoder(party.layout, party.inputs)(party.inputs)
     codes = data.protected[0].codes
     change = encoded[codes == 1].mean(axis=0) - encoded[codes == 0].mean(axis=0)
     where = np.flatnonzero(direction)

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns, make_key, read_key, signed_bytes, unapproved, verdicts
-from secure_sccvfl.policy.card import Approval, PolicyCard, shipped_card
-from secure_sccvfl.policy.entries import Decision, Evidence, Owner
+from secure_sccvfl.policy.card import Approval, Decision, Evidence, Owner, PolicyCard, shipped_card
 from secure_sccvfl.policy.roles import PolicyError
 
 TODAY = "2026-03-01"

@@ -7,14 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.policy.card import PolicyCard, read_card, shipped_card
-from secure_sccvfl.policy.entries import LEGAL_NOTE, USES_S, AwareEntry
+from secure_sccvfl.policy.card import LEGAL_NOTE, USES_S, AwareEntry, PolicyCard, read_card, shipped_card
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown
-from secure_sccvfl.runs.scoring.jobs import PredictJob
+from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.training.modes import gradient_mode
-from secure_sccvfl.training.modes.aware import declared
 from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared
 from tests.support.aware_card import ENTRY, write_card
 
 TODAY = datetime.date(2026, 6, 1)
@@ -74,7 +73,6 @@ def test_the_mode_refuses_what_it_does_not_support(tmp_path):
     mode, schema = gradient_mode("aware"), RunOptions().schema(3)
     mode.check(RunOptions.of({"mode": "aware", "card": card}), schema)
     for settings, told in (
-        ({"encoder": "random", "private_model": False}, "needs the plain encoder, not random"),
         ({"dp_sampling": 0.5}, "dp_sampling is for mode dp"),
         ({"card": ""}, "must declare it"),
     ):

@@ -11,9 +11,8 @@ import pytest
 
 from launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns
-from secure_sccvfl.policy.card import PolicyCard, shipped_card
-from secure_sccvfl.policy.entries import Decision, Evidence, Owner
-from secure_sccvfl.policy.reviews import Found, Review, deltas, next_version, reviewed
+from secure_sccvfl.policy.card import Decision, Evidence, Owner, PolicyCard, shipped_card
+from secure_sccvfl.policy.reviews import Proposals, Review, deltas, next_version, reviewed
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown
 
@@ -85,7 +84,7 @@ def test_an_answer_is_about_the_column_of_its_appeal(asked: PolicyCard) -> None:
         reviewed(asked, Review(DAY, "board", "x", "appeal", "1", "b", "N", LAW))
 
 
-def found(**proposed: str) -> Found:
+def proposals_of(**proposed: str) -> Proposals:
     result = {
         "proposed": proposed,
         "scores": dict.fromkeys(proposed, 0.125),
@@ -94,11 +93,11 @@ def found(**proposed: str) -> Found:
         "dataset": "new",
         "privacy": {"epsilon_rdp": 2.0, "cap": 8.0, "delta": 1e-5},
     }
-    return Found.of(result, "reviews/1")
+    return Proposals.of(result, "reviews/1")
 
 
 def test_a_review_records_what_discovery_finds_now(card: PolicyCard) -> None:
-    after = reviewed(card, Review(DAY, "board", "as before", found=found(a="M", b="N", c="M")))
+    after = reviewed(card, Review(DAY, "board", "as before", proposals=proposals_of(a="M", b="N", c="M")))
     assert after.roles == card.roles and after.version == "1", "people decide; discovery proposes"
     assert after.events[-1]["deltas"] == {
         "a": {"proposed": ["P", "M"], "score": [None, 0.125]},
@@ -108,20 +107,20 @@ def test_a_review_records_what_discovery_finds_now(card: PolicyCard) -> None:
     assert "100 records of new, epsilon 2.00 of 8" in after.events[-1]["discovery"]
     assert (after.decisions["b"].proposed, after.decisions["b"].score) == ("N", 0.125)
     assert after.decisions["b"].evidence[0] == LAW[0] and len(after.decisions["b"].evidence) == 2
-    assert deltas(after, found(a="M", b="N")) == {}, "the next review counts from here"
-    assert deltas(after, found(a="M"))["b"]["proposed"] == ["N", None], "a column that is gone"
+    assert deltas(after, proposals_of(a="M", b="N")) == {}, "the next review counts from here"
+    assert deltas(after, proposals_of(a="M"))["b"]["proposed"] == ["N", None], "a column that is gone"
     told = card_markdown(after)
     assert "b: proposed M" in told and "score 0.300" in told
     bare = reviewed(card, Review(DAY, "board", "no data yet"))
     assert bare.events[-1]["discovery"] == "not run again"
     with pytest.raises(PolicyError, match="not the result of a discovery session"):
-        Found.of({"ok": True}, "x")
+        Proposals.of({"ok": True}, "x")
 
 
 def test_a_proposal_that_changed_leaves_a_role_without_evidence_of_people_to_be_decided(card: PolicyCard) -> None:
     only = Decision("M", "proposed", (Evidence("discovery proposes M", "discovery"),), "M", 0.9, 0.3)
     run = replace(card, decisions={"b": only})
-    after = reviewed(run, Review(DAY, "board", "as before", found=found(b="N")))
+    after = reviewed(run, Review(DAY, "board", "as before", proposals=proposals_of(b="N")))
     assert run.without_evidence == () and after.without_evidence == ("b",)
 
 

@@ -1,4 +1,4 @@
-"""Each host makes its own key; the authority signs places of a session and nothing else."""
+"""Each host makes its own key; the authority signs members of a session and nothing else; signatures and names."""
 
 from __future__ import annotations
 
@@ -14,30 +14,37 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.net.certificates import (
+    AUTHORITY_KEY,
+    Authority,
     Credentials,
     Key,
+    Member,
     alternative_name,
+    certified_node,
     fingerprint,
+    install,
     is_signed,
+    make_certificates,
+    make_request,
+    members,
     pem,
+    pinned,
     read_certificate,
     read_key,
+    read_request,
     sign,
     subject,
     write_key,
 )
-from protocols.net.enrolment import (
-    AUTHORITY_KEY,
-    Authority,
-    Member,
-    install,
-    make_request,
-    members,
-    pinned,
-    read_request,
-)
 
+PREFIX = "urn:sccvfl:"
+OTHERWISE = ["party:00", "party:0 ", " party:0", "party:+0", "party:-0", "party:0x0", "party-0", "Dealer", "dealer:"]
+DIGITS = ["party:\N{ARABIC-INDIC DIGIT ZERO}", "party:\N{SUPERSCRIPT TWO}", "party:\N{FULLWIDTH DIGIT ONE}"]
 PARTY_1 = alternative_name("party-1")
+
+
+def uri(name: str) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name)])
 
 
 @pytest.fixture
@@ -45,10 +52,10 @@ def authority(tmp_path: Path) -> Authority:
     return Authority.create(tmp_path / "authority")
 
 
-def host(tmp_path: Path, place: str = "party-1") -> tuple[Path, Path]:
+def host(tmp_path: Path, node: str = "party-1") -> tuple[Path, Path]:
     """A host's folder, and its request."""
-    folder = tmp_path / f"host of {place}"
-    return folder, make_request(folder, place, "bureau")[0]
+    folder = tmp_path / f"host of {node}"
+    return folder, make_request(folder, node, "bureau")[0]
 
 
 def asked(
@@ -75,7 +82,7 @@ def mode(path: Path) -> int:
 def test_a_key_stays_at_its_host_and_its_certificate_serves_it(tmp_path: Path, authority: Authority) -> None:
     folder, request = host(tmp_path)
     ((member, issued),) = authority.sign([request])
-    assert (member.place, member.name) == ("party-1", "bureau")
+    assert (member.node, member.name) == ("party-1", "bureau")
     assert install(issued, authority.folder / "ca.pem", folder) == member
     own = Credentials.of(folder, "party-1")
     assert mode(own.key) == mode(authority.folder / AUTHORITY_KEY) == 0o600
@@ -89,7 +96,7 @@ def test_a_key_stays_at_its_host_and_its_certificate_serves_it(tmp_path: Path, a
     assert member.fingerprint == fingerprint(own.certificate.read_bytes())
 
 
-def test_what_is_signed_is_a_place_and_nothing_more(tmp_path: Path, authority: Authority) -> None:
+def test_what_is_signed_is_a_member_and_nothing_more(tmp_path: Path, authority: Authority) -> None:
     ((_, issued),) = authority.sign([host(tmp_path)[1]])
     made = read_certificate(issued)
     assert made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value == PARTY_1
@@ -101,22 +108,20 @@ def test_what_is_signed_is_a_place_and_nothing_more(tmp_path: Path, authority: A
 @pytest.mark.parametrize(
     ("name", "more", "told"),
     [
-        (None, None, "must name one place"),
-        (x509.SubjectAlternativeName([x509.DNSName("bank.example")]), None, "must name one place"),
-        (x509.SubjectAlternativeName([*PARTY_1, *alternative_name("dealer")]), None, "must name one place"),
-        (x509.SubjectAlternativeName([*PARTY_1, x509.DNSName("bank.example")]), None, "must name one place"),
-        (
-            x509.SubjectAlternativeName([x509.UniformResourceIdentifier("urn:sccvfl:party:01")]),
-            None,
-            "must name one place",
+        (None, None, "must name one member"),
+        (x509.SubjectAlternativeName([x509.DNSName("bank.example")]), None, "must name one member"),
+        (x509.SubjectAlternativeName([*PARTY_1, *alternative_name("dealer")]), None, "must name one member"),
+        (x509.SubjectAlternativeName([*PARTY_1, x509.DNSName("bank.example")]), None, "must name one member"),
+        *(
+            (uri(name), None, "must name one member")
+            for name in ("urn:other:party:1", *map(PREFIX.__add__, OTHERWISE))
         ),
+        (PARTY_1, x509.BasicConstraints(ca=True, path_length=None), "more than a member's name .basicConstraints"),
         (
-            x509.SubjectAlternativeName([x509.UniformResourceIdentifier("urn:other:party:1")]),
-            None,
-            "must name one place",
+            PARTY_1,
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]),
+            "more than a member's name .extendedKeyUsage",
         ),
-        (PARTY_1, x509.BasicConstraints(ca=True, path_length=None), "more than a place .basicConstraints"),
-        (PARTY_1, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), "more than a place .extendedKeyUsage"),
     ],
 )
 def test_a_request_for_anything_else_is_refused(
@@ -158,7 +163,9 @@ def test_a_request_with_a_key_that_its_sender_does_not_hold_is_refused(tmp_path:
         read_request(path)
 
 
-def test_a_place_is_given_once_unless_it_is_renewed_with_a_new_key(tmp_path: Path, authority: Authority) -> None:
+def test_a_certificate_is_given_once_unless_it_is_renewed_with_a_new_key(
+    tmp_path: Path, authority: Authority
+) -> None:
     folder, request = host(tmp_path)
     ((first, issued),) = authority.sign([request])
     install(issued, authority.folder / "ca.pem", folder)
@@ -193,14 +200,14 @@ def test_a_key_that_was_signed_or_revoked_is_never_signed_again(tmp_path: Path, 
         authority.revoke(member.fingerprint)
     with pytest.raises(ConfigError, match="did not sign"):
         authority.revoke("0" * 64)
-    assert authority.sign([asked(tmp_path / "new.pem", PARTY_1)])[0][0].place == "party-1", "its place is free"
+    assert authority.sign([asked(tmp_path / "new.pem", PARTY_1)])[0][0].node == "party-1", "it is free for another"
 
 
 def test_requests_are_signed_all_or_none(tmp_path: Path, authority: Authority) -> None:
     good = asked(tmp_path / "good.pem", PARTY_1)
-    with pytest.raises(ConfigError, match="must name one place"):
+    with pytest.raises(ConfigError, match="must name one member"):
         authority.sign([good, asked(tmp_path / "bad.pem")])
-    with pytest.raises(ConfigError, match="same place"):
+    with pytest.raises(ConfigError, match="same member"):
         authority.sign([good, asked(tmp_path / "twin.pem", PARTY_1)])
     key = ec.generate_private_key(ec.SECP256R1())
     called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bank\x1b[2J")])  # it would clear a screen
@@ -238,7 +245,7 @@ def test_the_authoritys_key_can_be_encrypted(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="the passphrase is wrong") as caught:
             made.sign([request], wrong)
         assert "another" not in str(caught.value)
-    assert made.sign([request], b"correct horse battery")[0][0].place == "party-1"
+    assert made.sign([request], b"correct horse battery")[0][0].node == "party-1"
 
 
 def test_keys_are_not_written_over(tmp_path: Path, authority: Authority) -> None:
@@ -250,9 +257,9 @@ def test_keys_are_not_written_over(tmp_path: Path, authority: Authority) -> None
         write_key(path, ec.generate_private_key(ec.SECP256R1()))
 
 
-def member(place: str, digit: str) -> Member:
+def member(node: str, digit: str) -> Member:
     now = datetime.datetime.now(datetime.UTC)
-    return Member(place, "x", now, now, digit * 64, "")
+    return Member(node, "x", now, now, digit * 64, "")
 
 
 def test_pins_are_written_into_a_session_file_and_leave_it(tmp_path: Path) -> None:
@@ -273,3 +280,25 @@ def test_pins_are_written_into_a_session_file_and_leave_it(tmp_path: Path) -> No
         pinned(first, [], ["party-7"])
     with pytest.raises(ConfigError, match="as a table"):
         pinned('certificates = { dealer = "x" }\n', both)
+
+
+def test_a_rank_that_is_spelled_otherwise_is_not_accepted() -> None:
+    def rank(role: str) -> int | None:
+        return certified_node({"subjectAltName": [("URI", PREFIX + role)]}, 3)
+
+    assert [rank(role) for role in ("party:0", "party:1", "party:2", "dealer")] == [0, 1, 2, 3]
+    assert [role for role in (*OTHERWISE, *DIGITS, "party:3", "party:") if rank(role) is not None] == []
+
+
+def test_a_signature_holds_for_one_message_one_purpose_and_one_signer(tmp_path: Path) -> None:
+    make_certificates(tmp_path / "certs", 2, days=1)
+    first, second = (Credentials.of(tmp_path / "certs", f"party-{rank}") for rank in range(2))
+    own, other = first.certificate.read_bytes(), second.certificate.read_bytes()
+    signature = sign(first, "plan", b"this")
+    assert is_signed(own, "plan", b"this", signature)
+    assert not is_signed(own, "plan", b"that", signature)
+    assert not is_signed(own, "heads", b"this", signature)
+    assert not is_signed(other, "plan", b"this", signature)
+    assert not is_signed(own, "plan", b"this", "no signature")
+    with pytest.raises(ConfigError, match="not a certificate"):
+        fingerprint(b"nothing")

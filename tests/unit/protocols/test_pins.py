@@ -15,42 +15,52 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import ConfigError, SessionConfig, node_folder, split_address
 from protocols.errors import PeerError
-from protocols.net.certificates import Credentials, certify, pem, read_key, write_key
-from protocols.net.enrolment import AUTHORITY_KEY, Authority, install, make_request, members
+from protocols.net.certificates import (
+    AUTHORITY_KEY,
+    Authority,
+    Credentials,
+    certify,
+    install,
+    make_request,
+    members,
+    pem,
+    read_key,
+    write_key,
+)
 from protocols.session.node import connect
 from tests.support.harness import LONG, in_threads, local_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 PARTIES = 2
-PLACES = [node_folder(node, PARTIES) for node in range(PARTIES + 1)]
+NODES = [node_folder(node, PARTIES) for node in range(PARTIES + 1)]
 
 
 class Consortium:
-    """Members with certificates of one authority, and what that authority makes for itself: all places."""
+    """Members with certificates of one authority, and what that authority makes for itself: all members."""
 
     def __init__(self, folder: Path) -> None:
         authority = Authority.create(folder / "authority")
-        requests = [make_request(folder / "members", place, place)[0] for place in PLACES]
+        requests = [make_request(folder / "members", name, name)[0] for name in NODES]
         for _, issued in authority.sign(requests):
             install(issued, authority.folder / "ca.pem", folder / "members")
-        self.prints = {member.place: member.fingerprint for member in members(folder / "members")}
+        self.prints = {member.node: member.fingerprint for member in members(folder / "members")}
         key = read_key(authority.folder / AUTHORITY_KEY)
-        for place in PLACES:
-            own = folder / "forged" / place
+        for name in NODES:
+            own = folder / "forged" / name
             own.mkdir(parents=True)
             stolen = ec.generate_private_key(ec.SECP256R1())
             write_key(own / "key.pem", stolen)
-            forged = certify(authority.certificate, key, stolen.public_key(), place, place, 1)
+            forged = certify(authority.certificate, key, stolen.public_key(), name, name, 1)
             (own / "cert.pem").write_bytes(pem(forged))
         (folder / "forged" / "ca.pem").write_bytes(pem(authority.certificate))
-        self.forged_prints = {member.place: member.fingerprint for member in members(folder / "forged")}
+        self.forged_prints = {member.node: member.fingerprint for member in members(folder / "forged")}
         self.folder = folder
 
     def member(self, node: int) -> Credentials:
-        return Credentials.of(self.folder / "members", PLACES[node])
+        return Credentials.of(self.folder / "members", NODES[node])
 
     def forged(self, node: int) -> Credentials:
-        return Credentials.of(self.folder / "forged", PLACES[node])
+        return Credentials.of(self.folder / "forged", NODES[node])
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +69,14 @@ def consortium(tmp_path_factory: pytest.TempPathFactory) -> Consortium:
 
 
 def meet(config: SessionConfig, listeners: list[socket.socket], credentials: list[Credentials]) -> list[bool]:
-    def node(place: int) -> bool:
-        connect(config, place, credentials[place], listeners[place] if place < PARTIES else None).finish()
+    def run(node: int) -> bool:
+        connect(config, node, credentials[node], listeners[node] if node < PARTIES else None).finish()
         return True
 
-    return in_threads([functools.partial(node, place) for place in range(PARTIES + 1)])
+    return in_threads([functools.partial(run, node) for node in range(PARTIES + 1)])
 
 
-def test_without_pins_the_authority_can_take_any_place(consortium: Consortium) -> None:
+def test_without_pins_the_authority_can_be_any_member(consortium: Consortium) -> None:
     """The control: what it makes for itself passes every other check."""
     config, listeners = local_config(PARTIES)
     assert meet(config, listeners, [consortium.member(0), consortium.forged(1), consortium.member(2)]) == [True] * 3

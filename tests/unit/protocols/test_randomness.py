@@ -10,16 +10,12 @@ from protocols.errors import CounterReuse, ProtocolError
 from tests.support.chance import of_rate, uniform
 
 
-def test_two_ends_find_the_same_words() -> None:
+def test_two_ends_derive_the_same_elements_and_keys_differ_by_session_and_context() -> None:
     a, b = KeyAgreement(), KeyAgreement()
     key_a, key_b = a.agree(b.public, b"context"), b.agree(a.public, b"context")
     assert key_a == key_b and len(key_a) == 32
     one, other = Stream(key_a, "label"), Stream(key_b, "label")
     assert (one.draw(7).words((4, 5)) == other.draw(7).words((4, 5))).all()
-
-
-def test_keys_differ_by_session_and_context() -> None:
-    a, b = KeyAgreement(), KeyAgreement()
     assert a.agree(b.public, b"one") != a.agree(b.public, b"two")
     assert KeyAgreement().agree(b.public, b"one") != a.agree(b.public, b"one")
 
@@ -30,32 +26,24 @@ def test_labels_and_counters_are_separate_streams() -> None:
     assert len(np.unique(np.concatenate(words))) == 6000
 
 
-def test_one_draw_never_repeats_words() -> None:
+def test_one_draw_never_repeats_words_and_may_be_read_in_pieces() -> None:
     draw = Stream(fresh_key(), "label").draw()
     words = np.concatenate([draw.words((n,)) for n in (1, 3, 1000, 7, 100_000)])
     assert len(np.unique(words)) == len(words)
-
-
-def test_reading_in_pieces_equals_reading_at_once() -> None:
     key = fresh_key()
     pieces, whole = Stream(key, "x").draw(3), Stream(key, "x").draw(3)
     split = np.concatenate([pieces.words((n,), np.uint8) for n in (1, 63, 64, 65, 200)])
     assert (split == whole.words((393,), np.uint8)).all()
 
 
-@pytest.mark.parametrize("again", [0, 3, 5])
-def test_an_old_counter_raises(again: int) -> None:
-    stream = Stream(fresh_key(), "label")
-    stream.draw(5)
-    with pytest.raises(CounterReuse, match="already used"):
-        stream.draw(again)
-
-
-def test_next_counter_follows_the_last() -> None:
+def test_an_old_counter_raises() -> None:
     key = fresh_key()
     stream, other = Stream(key, "label"), Stream(key, "label")
     stream.draw(5)
-    assert (stream.draw().words((3,)) == other.draw(6).words((3,))).all()
+    for again in (0, 3, 5):
+        with pytest.raises(CounterReuse, match="already used"):
+            stream.draw(again)
+    assert (stream.draw().words((3,)) == other.draw(6).words((3,))).all(), "the next one follows the last"
 
 
 @pytest.mark.chance(1e-11)  # two checks
@@ -70,8 +58,5 @@ def test_nothing_that_holds_a_key_shows_it(holder: object) -> None:
     assert "key hidden" in repr(holder) and "kk" not in repr(holder) and "6b6b" not in repr(holder)
     with pytest.raises(ProtocolError, match="cannot be pickled"):
         pickle.dumps(holder)
-
-
-def test_a_short_key_is_refused() -> None:
     with pytest.raises(ProtocolError, match="32 bytes"):
         Stream(b"short", "label")

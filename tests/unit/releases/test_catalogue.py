@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ from secure_sccvfl.releases.catalogue import (
     Kind,
     charge_number,
     kind_of,
-    rows,
 )
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
 from secure_sccvfl.reports.results import Release as Made
@@ -38,9 +37,9 @@ EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True}
 
 def test_every_kind_is_listed_once_and_has_a_complete_row() -> None:
     assert list(CATALOGUE) == [kind for kind in vars(catalogue).values() if isinstance(kind, Kind)]
-    for kind, row in zip(CATALOGUE, rows(), strict=True):
-        assert all(text for name, text in asdict(row).items() if name != "canary"), row.name
-        assert bool(row.canary) == (kind.basis == "charged"), row.name
+    for kind in CATALOGUE:
+        texts = (kind.title, kind.what, kind.receiver, kind.about, kind.epsilon, kind.why)
+        assert all(texts) and bool(kind.canary) == (kind.basis == "charged"), kind.title
 
 
 def test_every_charged_kind_names_its_own_canary() -> None:
@@ -107,6 +106,8 @@ def events_of(noise: NoiseKind, card: str) -> tuple[list[Event], list[Event]]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("evaluation", ["noisy", "exact"])
 def test_every_release_of_a_plan_is_of_one_kind_and_charged_where_the_kind_is(mode: str, evaluation: str) -> None:
+    if mode == "split" and evaluation == "noisy":
+        pytest.skip("mode split is not private, so its figures are exact")
     options = RunOptions.of({"mode": mode, "evaluation": evaluation, **EVERYTHING})
     for release in mode_plan(options.schema(3), options).releases.values():
         kinds = [kind for kind in CATALOGUE if kind.is_name(release.name)]

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from accounting.account import Raised
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
@@ -25,10 +24,9 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
-from secure_sccvfl.releases.caps import draft, signed_by
 from secure_sccvfl.releases.catalogue import SKETCH, Facts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.ledgers import keep_copy, open_budget
+from secure_sccvfl.releases.ledgers import draft_decision, keep_copy, open_budget, signed_by
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.reports.results import write
 from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
@@ -238,22 +236,6 @@ def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_d
         assert own[rank].digest.encode() not in sent and b'"hash"' not in sent and b"sketch" in sent
 
 
-def test_a_charge_about_records_that_a_party_does_not_have_is_not_taken_over(tmp_path):
-    def job(session):
-        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
-        if session.rank != 1:
-            budget.charge(about(OTHERS, 0), "run sketch-0", OTHERS)
-        try:
-            Charger(session, budget, 4.0, "again", RECORDS).catch_up()
-        except BudgetError as error:
-            return str(error), len(budget.charges)
-        return "", len(budget.charges)
-
-    first, second, third = run_session(job, 3)
-    assert first == third == ("", 1)
-    assert "records that this one does not have" in second[0] and second[1] == 0
-
-
 def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
     def job(session):
         budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
@@ -270,15 +252,14 @@ def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
 def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
     """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""
     budget, path = open_budget(tmp_path, CAP, DELTA, 500)
-    decision = draft(path, 50.0, "a reason", "2026-11-17").decision
-    budget.raise_cap(Raised(decision, signed))
+    budget.raise_cap(replace(draft_decision(path, 50.0, "a reason", "2026-11-17"), signed=signed))
     with pytest.raises(LedgerError, match="decision on its cap without valid signatures"):
         open_budget(tmp_path, 50.0, DELTA, 500)
 
 
 def test_one_signature_that_does_not_fit_is_enough_to_refuse_a_ledger(tmp_path):
     budget, path = open_budget(tmp_path, CAP, DELTA, 500)
-    raised = draft(path, 50.0, "a reason", "2026-11-17")
+    raised = draft_decision(path, 50.0, "a reason", "2026-11-17")
     for rank in range(2):
         raised = signed_by(raised, credentials(rank, 2), f"party-{rank}")
     wrong = {

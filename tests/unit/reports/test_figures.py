@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from accounting.charts import Line, Mark, before_after, curves, frontier_chart, number, percent
-from secure_sccvfl.reports.figures import check_table, check_warnings, metric_panels, metric_table, trusted
-from secure_sccvfl.reports.frontier import frontier, gain
+from secure_sccvfl.reports.figures import (
+    check_table,
+    check_warnings,
+    frontier,
+    gain,
+    metric_panels,
+    metric_table,
+    trusted,
+)
 from secure_sccvfl.reports.results import Attribute, Release, Report
 from secure_sccvfl.reports.sections import learned, other_group
 from secure_sccvfl.runs.local.screens import show_report

@@ -16,17 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as Screen
 
-from accounting.account import Account, Charge, Terms
+from accounting.budget import Account, Charge, Terms
 from accounting.events import Event
 from accounting.plain_text import code, markdown, plain
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
+from accounting.tables import Table
 from protocols.config import ConfigError
-from secure_sccvfl.audit.report import _line, _pgd_table
-from secure_sccvfl.policy.card import Approval, PolicyCard
-from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.audit.report import TITLES, _cells, _pgd_table
+from secure_sccvfl.policy.card import Approval, Decision, PolicyCard
 from secure_sccvfl.reports.policy_card import card_markdown
 from secure_sccvfl.reports.results import Evaluation, Report
 from secure_sccvfl.reports.tables import markdown as result_tables
@@ -127,9 +127,9 @@ def test_every_markdown_file_holds_names_as_words(name: str, budget: dict[str, A
     view |= dict.fromkeys(("related",)) | dict.fromkeys(
         ("rate", "low", "high", "chance", "control", "gain", "gain_low", "gain_high"), 0.5
     )
-    _, rows = read("|a|b|c|d|e|f|g|h|\n" + "|---" * 8 + "|\n" + _line(view))
+    _, rows = read(str(Table(TITLES, [_cells(view)])))
     assert rows[1][0] == shown and len(rows[1]) == 8
-    assert read("\n".join(_pgd_table([view])))[1][1][0] == shown
+    assert read(str(_pgd_table([view])))[1][1][0] == shown
 
 
 def report_of(name: str) -> Report:
@@ -159,7 +159,7 @@ def test_the_terminal_shows_names_and_obeys_none(
 
 
 def test_a_table_and_a_bare_string_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    table = Table("x[/red]", title="[/red]")
+    table = Screen("x[/red]", title="[/red]")
     table.add_row("[red]x[/red][/red]")
     shown = console.screen()
     assert isinstance(shown, Console)

@@ -45,6 +45,7 @@ def test_reports_of_version_1_are_read() -> None:
     ("changes", "problem"),
     [
         ({"gone": 1}, "unknown field gone"),
+        ({"evaluation": {"kind": "exact", "gone": 1}}, "unknown field evaluation.gone"),
         ({"version": 3}, "version 3; this program reads 1 and 2"),
         ({"privacy": {}}, "no field privacy.epsilon_pld"),
         ({"rows": {"train": 1, "validation": 2, "test": "3"}}, "rows.test is not of the expected type"),
@@ -87,8 +88,8 @@ def test_values_and_decisions_in_words() -> None:
 LIGHT = """
 import sys
 from pathlib import Path
-import secure_sccvfl.reports.privacy_report, secure_sccvfl.reports.results as results
-import launch.cli, launch.privacy_report, launch.report
+import secure_sccvfl.reports.collect, secure_sccvfl.reports.results as results
+import launch.cli, launch.privacy_report, launch.finished
 import secure_sccvfl.reports.page, secure_sccvfl.reports.run_log
 results.read(Path(sys.argv[1]))
 heavy = [name for name in ("torch", "crypten", "sklearn", "scipy", "matplotlib") if name in sys.modules]

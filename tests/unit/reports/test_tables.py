@@ -4,9 +4,8 @@ import pytest
 
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.reports.tables import BESIDE, COLUMNS, markdown, paper_cell, paper_figure, paper_figures, spread
-from secure_sccvfl.research.plots import draw
-from secure_sccvfl.research.reproduction.experiments import EXPERIMENTS, PAPER_METHODS, methods_of
-from secure_sccvfl.research.reproduction.summary import title_of
+from secure_sccvfl.research.experiments import EXPERIMENTS, PAPER_METHODS, methods_of
+from secure_sccvfl.research.tables import draw, title_of
 
 
 def row(method, metric, mean, judge=None, dataset="german", split="iid", seeds=30, sd=0.02):

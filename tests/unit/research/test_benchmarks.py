@@ -12,13 +12,11 @@ import pytest
 
 from launch.bench import main
 from protocols.config import ConfigError
-from secure_sccvfl.research.benchmarks import step, trainings
+from secure_sccvfl.research.benchmarks import steps, trainings
 from secure_sccvfl.research.benchmarks.measuring import Usage, middle, processor_seconds, run_stock
-from secure_sccvfl.research.benchmarks.peers.spu import run_spu, spu_python
-from secure_sccvfl.research.benchmarks.step import Size, least_bytes
+from secure_sccvfl.research.benchmarks.steps import Size, least_bytes, run_spu, spu_python
 from secure_sccvfl.research.benchmarks.trainings import Point, measured
-from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.schedule import WARM_STEPS
+from secure_sccvfl.training.config import WARM_STEPS, TrainConfig
 
 TINY = Size(40, 2)
 PEERS, PEERS_NOTE = spu_python(None)
@@ -87,7 +85,7 @@ def test_processor_seconds_and_memory_are_those_of_the_process() -> None:
 
 
 def test_a_sealed_step_of_another_size_is_right_and_sends_little_more_than_it_must() -> None:
-    (row,) = step.ours(1, TINY)
+    (row,) = steps.ours(1, TINY)
     assert row["max_error"] < 1e-3
     assert least_bytes(TINY) <= row["sent"] < least_bytes(TINY) + 2000
     assert row["dealer"] > 0 and row["memory"] > 50e6
@@ -105,7 +103,7 @@ def test_the_table_of_steps_shows_ratios_to_ours() -> None:
     shared = {"job": "sealed", "processor": 0.1, "rounds": 4, "bytes_to_peers": 8, "peak_memory": 1e6}
     systems = {"ours-sealed": 0.5, "x": 2.0}
     rows = [{**shared, "system": system, "seconds": seconds} for system, seconds in systems.items()]
-    assert "| x | 2000.00 | 4.00 |" in str(step.table(rows))
+    assert "| x | 2000.00 | 4.00 |" in str(steps.table(rows))
 
 
 @pytest.mark.slow

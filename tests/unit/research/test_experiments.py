@@ -1,29 +1,32 @@
-"""reproduce.py: results as data, finished seeds kept, every experiment runs."""
+"""Experiments over seeds, rows over seeds, and the plan of the paper's tables."""
+
+from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from launch import reproduce as program
 from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import default_run, prepare, without_noise
-from secure_sccvfl.evaluation.summary import interval
-from secure_sccvfl.reports.tables import markdown
-from secure_sccvfl.research.paper.roles import Masks
-from secure_sccvfl.research.paper.settings import settings_of
-from secure_sccvfl.research.reproduction import experiments, tables
-from secure_sccvfl.research.reproduction.experiments import (
+from secure_sccvfl.evaluation.methods import METHODS, default_run, prepare, without_noise
+from secure_sccvfl.reports.tables import markdown, paper_figure, paper_figures
+from secure_sccvfl.research import experiments, secure_runs, tables
+from secure_sccvfl.research.experiments import (
     CONTROL,
     EXPERIMENTS,
     SeedRun,
+    methods_of,
     run_seed,
 )
-from secure_sccvfl.research.reproduction.summary import summarise
-from secure_sccvfl.research.reproduction.tables import Part, reproduce
+from secure_sccvfl.research.paper.roles import Masks
+from secure_sccvfl.research.paper.settings import settings_of
+from secure_sccvfl.research.tables import FIVE, SEEDS, THREE, TWO, Part, index, plan, reproduce, run_plan, summarise
 
 DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
@@ -110,12 +113,6 @@ def test_seeds_run_in_processes_and_give_the_same_rows(tmp_path):
     assert stable(serial) == stable(parallel)
 
 
-def test_time_is_told_by_epoch_and_by_step():
-    told = experiments.runtime(3.0, {"epochs_run": 60, "optimisation_steps": 120, "model_mb": 2.0})
-    assert told["seconds_per_epoch"] == 0.05 and told["ms_per_step"] == 25.0 and told["model_mb"] == 2.0
-    assert experiments.runtime(3.0, {"lambda": 4.0}) == {"seconds": 3.0, "lambda": 4.0}
-
-
 def test_a_method_that_decides_nothing_is_named():
     def row(method, mean):
         return {
@@ -128,14 +125,160 @@ def test_a_method_that_decides_nothing_is_named():
     assert "flip rates say nothing" not in markdown("main", [row("majority", 0.7), row("erm", 0.75)])
 
 
-def test_intervals():
-    assert interval(np.array([0.5]), True) == (0.5, 0.5, 0.5)
-    mean, low, high = interval(np.array([0.0, 0.01]), True)
-    assert mean == 0.005 and low == 0.0 and high > 0.01
-    assert summarise([]) == []
+ACC = {"drop_m": [0.70, 0.72, 0.68], "scc": [0.72, 0.73, 0.71], "erm": [0.69, 0.71, 0.70]}
+FLIPS = {"erm": [0.10, 0.06, 0.08], "scc": [0.01, 0.02, 0.03]}
 
 
-@pytest.mark.parametrize("bad", [("nope", "iid"), ("main", "nope")])
-def test_a_bad_job_is_refused(bad):
-    with pytest.raises(ValueError, match="unknown"):
-        SeedRun(bad[0], "german", bad[1], 0)
+def seed(number):
+    scores = [{"method": m, "judge": None, "metric": "acc", "value": v[number]} for m, v in ACC.items()]
+    scores += [{"method": m, "judge": "all", "metric": "fr", "value": v[number]} for m, v in FLIPS.items()]
+    return {"job": {"dataset": "german", "split": "iid", "seed": number}, "scores": scores}
+
+
+def rows_of(seeds):
+    rows = summarise(map(seed, seeds))
+    return rows, {(r["method"], r["metric"]): r for r in rows}
+
+
+def test_a_difference_is_paired_by_seed_and_may_be_negative():
+    _, found = rows_of(range(3))
+    ours, plain = found["scc", "acc_vs_drop_m"], found["erm", "acc_vs_drop_m"]
+    apart = np.subtract(ACC["scc"], ACC["drop_m"])
+    half = 4.302653 * apart.std(ddof=1) / np.sqrt(3)  # t of two degrees of freedom
+    assert (ours["mean"], ours["low"], ours["high"]) == pytest.approx((0.02, 0.02 - half, 0.02 + half))
+    assert ours["high"] - ours["low"] < found["scc", "acc"]["high"] - found["scc", "acc"]["low"], "pairing helps"
+    assert plain["low"] < 0 < plain["high"] and ("drop_m", "acc_vs_drop_m") not in found
+
+
+def test_flips_are_told_as_a_share_of_plain_training():
+    _, found = rows_of(range(3))
+    cut = found["scc", "fr_cut"]
+    assert cut["mean"] == pytest.approx(0.75) and cut["low"] < 0.75 < cut["high"] <= 1.0
+    assert ("erm", "fr_cut") not in found
+    half = 4.302653 * np.std(np.subtract(FLIPS["scc"], 0.25 * np.array(FLIPS["erm"])), ddof=1) / np.sqrt(3) / 0.08
+    assert cut["low"] == pytest.approx(0.75 - half)
+
+
+def test_the_table_shows_both():
+    rows, _ = rows_of(range(3))
+    text = markdown("main", rows)
+    head = next(line for line in text.splitlines() if line.startswith("| method"))
+    assert head.startswith("| method | acc | acc_vs_drop_m | fr [all] | fr_cut [all] |")
+    line = [line for line in text.splitlines() if line.startswith("| scc")][-1]
+    assert "| +0.020 (-0.005 to +0.045) |" in line and "| 75 % (" in line
+
+
+INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"
+TINY = (
+    Part("one", "main", ("heart",), "a table", seeds=range(2), card="shipped"),
+    Part("two", "folktables", ("heart",), "another", ("iid", "shift"), range(1), "shipped", "One seed."),
+)
+
+
+def test_the_plan_answers_every_table_of_the_paper_with_figures():
+    told = " ".join(part.shows for part in plan(INCOME))
+    qualitative = {"tab:mask_interpret", "fig:mi_roles"}  # `reproduce.py qualitative`
+    assert {f["where"] for f in paper_figures()} - qualitative == {
+        f["where"] for f in paper_figures() if f["where"] in told
+    }
+    ours = {"main", "sensitivity", "letter", "private", "heads"}
+    assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - ours
+    assert len({part.folder for part in plan(INCOME)}) == len(plan(INCOME))
+    assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}
+    assert {len(part.seeds) for part in plan(most=2)} == {2}
+
+
+def test_seeds_are_as_many_as_the_papers_or_the_reason_is_stated():
+    assert len(SEEDS) == 30
+    for part in plan(INCOME):
+        fewer = {FIVE: "Five", THREE: "Three", TWO: "Two"}
+        assert part.seeds == SEEDS or part.note.startswith(f"{fewer[part.seeds]} seeds, the paper has 30: ")
+    assert [part.folder for part in plan(INCOME) if part.seeds == FIVE] == ["main-compas"]
+
+
+def test_the_main_table_has_every_method_of_the_papers_and_stands_beside_its_figures():
+    figures = {f["method"] for f in paper_figures() if f["where"] == "tab:vfl_tabular_results"}
+    assert figures <= set(methods_of("tabular")) <= set(methods_of("main"))
+    for part in plan(INCOME):
+        if part.folder.startswith("main-"):
+            (data,) = part.datasets
+            assert part.experiment == "tabular" and paper_figure("tabular", data, "iid", "paper", "acc") is not None
+
+
+@pytest.mark.parametrize("part", plan(INCOME), ids=lambda part: part.folder)
+def test_each_part_is_one_command(part, monkeypatch):
+    """The program makes of it what the plan makes; the folder of a file is of one machine and left out."""
+    assert "some/folder" not in part.command
+    asked = {}
+    monkeypatch.setattr(program, "check_data", lambda datasets, card: None)
+    monkeypatch.setattr(program, "reproduce", lambda *given: asked.update(given=given) or [])
+    monkeypatch.setattr(program.Path, "read_text", lambda self, encoding=None: "")
+    assert program.main(shlex.split(part.command)[2:]) == 0
+    made, out, *_ = asked["given"]
+    assert replace(made, datasets=part.datasets) == replace(part, shows="", note="")
+    assert out.as_posix() == f"results/paper/{part.folder}" and len(made.datasets) == len(part.datasets)
+
+
+def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
+    told = []
+    run_plan(TINY, tmp_path, 1, lambda *at: told.append(at))
+    assert told == [("one", 0, 4), ("one", 1, 4), ("one", 2, 4), ("two", 2, 4), ("two", 3, 4), ("two", 4, 4)]
+    made = json.loads((tmp_path / "two" / "results.json").read_text())
+    assert made["note"] == "One seed." and made["seeds"] == [0] and made["date"] and "folktables" in made["command"]
+    assert "One seed." in (tmp_path / "two" / "results.md").read_text()
+    assert "[one](one/results.md)" in (tmp_path / "README.md").read_text()
+    (next((tmp_path / "two" / "seeds").glob("*-shift-*"))).unlink()
+    again = []
+    run_plan(TINY, tmp_path, 1, lambda *at: again.append(at))
+    assert again == [("one", 2, 4), ("two", 3, 4), ("two", 4, 4)], "only what is missing is run"
+
+
+def test_the_page_of_the_plan_names_data_and_seeds():
+    text = index(plan(INCOME))
+    assert "| [main-german](main-german/results.md) | tab:vfl_tabular_results, German Credit |" in text
+    assert "Colorado 2018 (the paper: California 2018)" in text and "| 700-729 |" in text and "| 700-704 |" in text
+    assert "some/folder" not in text
+
+
+@pytest.mark.filterwarnings("ignore::secure_sccvfl.data.dataset.DataWarning")
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("paper --dataset german --out out", "takes one --dataset, the records of ACS Income"),
+        ("paper --split shift --out out", "leave out --split"),
+        ("paper --first-seed 3 --out out", "leave out --split, --card and --first-seed"),
+        ("paper --dataset acs-income:absent.csv --out out", "absent.csv"),
+    ],
+)
+def test_a_wrong_use_is_told_before_any_work(line, told, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tables, "reproduce", lambda *given, **more: pytest.fail("it ran"))
+    assert program.main(shlex.split(line)) != 0
+    assert told in capsys.readouterr().err
+
+
+def test_a_training_in_secret_is_told_by_step(monkeypatch, tmp_path):
+    ran = []
+    phase = {"seconds": 2.0, "rounds": 50, "bytes": 4_000_000, "dealer_bytes": 1_000_000}
+    result = {"cost": {"inputs": phase, "training": phase}, "steps": 10}
+
+    class Ended:
+        def check(self):
+            ran.append(1)
+
+    monkeypatch.setattr(secure_runs, "run_job", lambda config, folder: Ended())
+    monkeypatch.setattr(secure_runs, "result_of", lambda folder, rank: result)
+    lines = []
+    rows = secure_runs.secure_runtime("german", range(2), tmp_path, "the command", lines.append)
+    found = {(r["way"], r["metric"]): r["mean"] for r in rows}
+    way = next(iter(secure_runs.WAYS))
+    assert found[way, "ms_per_step"] == 200.0 and found[way, "rounds_per_step"] == 5.0
+    assert (
+        found[way, "kb_per_step"] == 3 * 400.0 and found[way, "mb"] == 3 * 8.0 and found[way, "dealer_mb"] == 3 * 2.0
+    )
+    assert len(ran) == len(lines) == 4
+    secure_runs.secure_runtime("german", range(2), tmp_path, "the command", lines.append)
+    assert len(ran) == 4, "finished seeds are kept"
+    made = json.loads((tmp_path / "results.json").read_text())
+    assert made["command"] == "the command" and made["date"] and made["seeds"] == [0, 1]
+    assert "| 5.00 ± 0.00 |" in (tmp_path / "results.md").read_text()

@@ -10,14 +10,13 @@ from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.research.paper import fractions
-from secure_sccvfl.research.reproduction.role_stability import (
+from secure_sccvfl.research import role_stability
+from secure_sccvfl.research.role_stability import (
     BUDGETS,
     SCORES,
     compared,
     jackknife,
-    same_roles,
-    settings_of,
+    run_settings,
 )
 
 
@@ -37,14 +36,6 @@ def test_pairs_of_runs_are_compared_column_by_column():
     assert sure["share"] == 3 / 8 and sure["again"] == pytest.approx(2 / 3)
     assert sure["confidence"] == pytest.approx((1 + 0.95 + 0.95) / 3)
     assert sum(step["share"] for step in told["steps"]) == 1.0
-
-
-def test_the_same_roles_always_come_again():
-    one = finding("MMNN", (1.0,) * 4)
-    told = compared([one, finding("MMNN", (1.0,) * 4)])
-    assert told["same"] == 1.0 and told["steps"] == [
-        {"above": 0.9, "to": 1.0, "share": 1, "confidence": 1, "again": 1}
-    ]
 
 
 def test_the_program_writes_roles_and_says_how_they_were_made(tmp_path, capsys):
@@ -72,16 +63,9 @@ def test_the_interval_of_pairs_is_that_of_runs():
     assert jackknife(np.full((2, 2), 0.5))[0] == 0.5 and np.isnan(jackknife(np.full((2, 2), 0.5))[1])
 
 
-def test_the_same_runs_differ_by_nothing():
-    runs = [finding(roles, (1.0,) * 4) for roles in ("MMNN", "MNNN", "MMNM")]
-    same = same_roles(runs)
-    assert np.nanmean(same) == pytest.approx(compared(runs)["same"]) and np.isnan(np.diag(same)).all()
-    assert jackknife(same - same) == (0.0, 0.0)
-
-
 def test_a_default_run_leaves_less_for_its_tables():
     data = load("heart")
-    alone, default = (settings_of(data, budget, "hsic")[1] for budget in BUDGETS)
+    alone, default = (run_settings(data, budget, "hsic")[1] for budget in BUDGETS)
     assert default.multiplier > 1.3 * alone.multiplier, "a private head takes its share"
     assert default.epsilon == alone.epsilon == 8.0
 
@@ -91,14 +75,14 @@ OWNERS = {"a": "bank", "b": "bank", "c": "bureau", "d": "bureau"}
 
 def test_roles_of_the_paper_are_compared_by_pairs_and_chance_is_taken_within_parties():
     runs = [Roles(dict(zip("abcd", roles, strict=True))) for roles in ("MNMM", "NMMM", "MNMM")]
-    told = fractions.agreement(runs, OWNERS)
+    told = role_stability.agreement(runs, OWNERS)
     assert told["same"] == pytest.approx((0.5 + 1.0 + 0.5) / 3) and told["pairs"] == 3
     assert told["chance"] == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4), "a party whose roles are fixed always agrees"
 
 
 def test_the_program_writes_roles_of_the_paper_fractions_and_how_they_were_made(tmp_path, monkeypatch, capsys):
     for name, value in {"RHO_M": (0.6,), "RHO_P": (0.5,), "DEVELOPMENT": range(700, 701), "DRAWS": 2}.items():
-        monkeypatch.setattr(fractions, name, value)
+        monkeypatch.setattr(role_stability, name, value)
     assert main(["letter-roles", "--dataset", "heart", "--seeds", "2", "--out", str(tmp_path)]) == 0
     told = json.loads((tmp_path / "letter-roles.json").read_text())
     assert told["command"] == "python launch/reproduce.py letter-roles --dataset heart --first-seed 0 --seeds 2"

@@ -22,8 +22,7 @@ from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, open_log
 from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
-from secure_sccvfl.runs.scoring.metering import Answers, Asked, allowed_predictions
-from secure_sccvfl.runs.scoring.new_records import ELSEWHERE, LOST, NO_SCORES
+from secure_sccvfl.runs.predict import ELSEWHERE, LOST, NO_SCORES, Answers, Asked, allowed_predictions
 from secure_sccvfl.training.modes.options import RunOptions
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from protocols.alignment.presence import Presence
+from protocols.alignment.hidden_intersection import MembershipMask
 from protocols.records.private import private
 from protocols.session.runtime import tensor_of
 from protocols.session.saving import restore_share
@@ -23,9 +23,7 @@ from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.runs import model_files
 from secure_sccvfl.runs.model_files import PartyModel, save_model
-from secure_sccvfl.runs.scoring.decisions import UNDECIDED
-from secure_sccvfl.runs.scoring.jobs import PredictJob
-from secure_sccvfl.runs.scoring.new_records import CHANGED, ELSEWHERE, read_new_records
+from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, UNDECIDED, PredictJob, read_new_records
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.modes import base
 from secure_sccvfl.training.modes.dp import DpSeen
@@ -117,7 +115,7 @@ def test_what_was_refused(tmp_path):
 def test_a_file_in_which_no_record_can_be_read_is_no_reason_to_stop(tmp_path):
     """With one new record a stop would tell everybody that this party cannot read it."""
     (tmp_path / "new.csv").write_text("id,x\na,9\n")
-    with pytest.warns(DataWarning, match="no record of 'new.csv' can be read: see refused.csv"):
+    with pytest.warns(DataWarning, match="no readable record in 'new.csv': see refused.csv"):
         new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
     assert new.ids.tolist() == ["a"] and not new.readable.any() and 0 <= new.party.inputs.min() <= 1
 
@@ -138,7 +136,7 @@ def test_handles_with_shares_show_nothing_when_printed():
         chosen,
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
-        Presence(np.full(1, 123456789, np.int64), 1),
+        MembershipMask(np.full(1, 123456789, np.int64), 1),
         SharedPenalty(chosen, share, (own[0],)),
         SharedOptimizer(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
         SharedGrid(

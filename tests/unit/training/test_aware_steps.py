@@ -7,9 +7,9 @@ import pytest
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.prepared import default_run, train_plainly
+from secure_sccvfl.evaluation.methods import default_run, train_plainly
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.trainer import AwareTrainer
 
 
 def train_aware(seed: int) -> None:

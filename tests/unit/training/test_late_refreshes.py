@@ -11,17 +11,16 @@ from protocols.steps.second_order import TOLERANCE
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer as trainer_module
-from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Hooks, Problem, State, Trainer
+from secure_sccvfl.training.trainer import AwareTrainer, Hooks, Problem, State, Trainer
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)

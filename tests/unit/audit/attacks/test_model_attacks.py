@@ -1,4 +1,4 @@
-"""Attacks on models and released tables: they find what is there, nothing elsewhere, and a broken one is noticed."""
+"""Attacks find what is there and nothing elsewhere, agree with others' code, and a broken one is noticed."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from secure_sccvfl.audit.attacks import (
-    attributes,
-    columns,
-    completion,
-    gradients,
-    inversion,
-    membership,
-    perturbation,
-    properties,
-    retraining,
-    view,
-)
+from secure_sccvfl.audit.attacks import attributes, columns, labels, perturbation, training_data, view
+from secure_sccvfl.audit.attacks.attributes import attribute_inference, strongest
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.audit.attacks.heads import fit_head
-from secure_sccvfl.audit.attacks.view import Rate, Shown, View, WhiteBox, folds, strongest_guesses, threshold_guesses
+from secure_sccvfl.audit.attacks.columns import feature_inference
+from secure_sccvfl.audit.attacks.labels import label_inference
+from secure_sccvfl.audit.attacks.perturbation import perturb, subspace_pgd, two_class
+from secure_sccvfl.audit.attacks.training_data import fit_head
+from secure_sccvfl.audit.attacks.view import (
+    RADII,
+    Columns,
+    Rate,
+    Shown,
+    TorchLogits,
+    View,
+    WhiteBox,
+    folds,
+    strongest_guesses,
+    threshold_guesses,
+)
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.prepared import Prepared, prepare
+from secure_sccvfl.evaluation.methods import METHODS, Prepared, prepare
 from secure_sccvfl.evaluation.views import (
     LinearModel,
     codes_of,
@@ -95,17 +98,17 @@ def coin(like: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "aia": (attributes, "guesses", guesses_of_a_coin),
-    "label": (gradients, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
+    "label": (labels, "rate_of_residuals", lambda name, r, y: Rate.balanced(name, "", coin(lambda: y)(), y)),
     "features": (columns, "_guess", coin(columns._guess)),
     "shares": (attributes, "guesses", guesses_of_a_coin),
     "pgd": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
     "pgd_paper": (perturbation, "perturb", lambda target, *rest: torch.tensor(target.inputs)),
-    "membership": (membership, "threshold_guesses", coin(threshold_guesses)),
-    "retraining": (retraining, "_solve", coin(retraining._solve)),
-    "completion": (completion, "complete", coin(completion.complete)),
-    "inversion": (inversion, "by_equations", coin(inversion.by_equations)),
+    "membership": (training_data, "threshold_guesses", coin(threshold_guesses)),
+    "retraining": (training_data, "_solve", coin(training_data._solve)),
+    "completion": (labels, "complete", coin(labels.complete)),
+    "inversion": (columns, "by_equations", coin(columns.by_equations)),
     "reconstruction": (columns, "solve_batch", coin(columns.solve_batch)),
-    "property": (properties, "separation", lambda view, attack: 0.0),
+    "property": (training_data, "separation", lambda view, attack: 0.0),
 }
 """By attack, what breaks its attacker: it guesses as a coin would, or does nothing."""
 
@@ -134,15 +137,15 @@ def test_a_head_at_its_optimum_is_that_of_the_engine(ready: Prepared) -> None:
 
 
 def test_retraining_finds_all_where_the_penalty_is_built_from_records(model: LinearModel) -> None:
-    few = retraining.retraining_attack(retraining_view(replace(model, consistency="records")), 0)
+    few = training_data.retraining_attack(retraining_view(replace(model, consistency="records")), 0)
     assert [r.attack for r in few] == ["12 trainings", "48 trainings"] and few[-1].rate >= 0.99
 
 
 def test_retraining_finds_nothing_where_the_penalty_is_built_from_tables(model: LinearModel) -> None:
     view = retraining_view(replace(model, consistency="tables"))
-    (*_, rate) = retraining.retraining_attack(view, 0)
+    (*_, rate) = training_data.retraining_attack(view, 0)
     assert rate.low <= 0.5 <= rate.high
-    guess, known, truth = retraining.recovered(view, 0)
+    guess, known, truth = training_data.recovered(view, 0)
     assert (guess == truth).mean() < (known == truth).mean(), "what x and tables tell is more"
 
 
@@ -159,7 +162,7 @@ def test_heads_of_a_penalty_from_tables_do_not_depend_on_s(model: LinearModel) -
 
 def test_the_gram_of_drawn_records_is_close_to_that_of_records_and_positive(model: LinearModel) -> None:
     view = retraining_view(model, records=len(model.ready.split.train))
-    exact = retraining.record_gram(view.edits(0), view.groups)
+    exact = training_data.record_gram(view.edits(0), view.groups)
     drawn = drawn_gram(model)
     assert np.linalg.eigvalsh(drawn).min() > -1e-9
     assert np.corrcoef(exact.ravel(), drawn.ravel())[0, 1] > 0.95
@@ -173,8 +176,8 @@ def test_noise_with_a_ridge_hides_s_and_noise_without_one_does_not(model: Linear
     view = retraining_view(replace(model, consistency="records"))
     groups = np.random.default_rng(0).permutation(view.groups)
     bare = replace(view, groups=groups, sigma=3.0, trainings=24)
-    assert retraining.retraining_attack(bare, 0)[-1].low > 0.55
-    (*_, covered) = retraining.retraining_attack(replace(bare, ridge=3.0, sigma=30.0), 0)
+    assert training_data.retraining_attack(bare, 0)[-1].low > 0.55
+    (*_, covered) = training_data.retraining_attack(replace(bare, ridge=3.0, sigma=30.0), 0)
     assert covered.low <= 0.5 + 0.08 and covered.high < 0.75
 
 
@@ -188,11 +191,13 @@ def test_retraining_takes_more_than_two_groups() -> None:
 
     label = (rng.random(n) < 0.5).astype(float)
     nothing = np.zeros((12, 12))
-    view = retraining.Retraining("x", rows, label, groups, groups * 0, edits, 3.0, 0.01, nothing, None, trainings=40)
-    assert retraining.retraining_attack(view, 0)[-1].rate == 1.0
+    view = training_data.Retraining(
+        "x", rows, label, groups, groups * 0, edits, 3.0, 0.01, nothing, None, trainings=40
+    )
+    assert training_data.retraining_attack(view, 0)[-1].rate == 1.0
 
 
-def members(trained_on_them: bool) -> membership.Membership:
+def members(trained_on_them: bool) -> training_data.Membership:
     rng, n, ridge = np.random.default_rng(0), 400, 1e-3
     rows, label = rng.normal(size=(3 * n, 60)), rng.integers(0, 2, 3 * n)
     used = slice(0, n) if trained_on_them else slice(2 * n, 3 * n)
@@ -200,14 +205,14 @@ def members(trained_on_them: bool) -> membership.Membership:
     rows, label = rows[: 2 * n], label[: 2 * n]
     answers = (rows @ head[:-1] + head[-1])[:, None]
     parts = [(v[:n], v[n:]) for v in (rows, label, answers)]
-    return membership.Membership.of("x", parts[0], parts[1], parts[2], ridge)
+    return training_data.Membership.of("x", parts[0], parts[1], parts[2], ridge)
 
 
 def test_membership_is_found_in_a_model_that_overfits_and_not_in_a_model_of_other_records() -> None:
-    found = {r.attack: r for r in membership.membership_inference(members(True), 0)}
+    found = {r.attack: r for r in training_data.membership_inference(members(True), 0)}
     assert found["chosen"].low > 0.55 and found["chosen"].chance == 0.5
     assert found["lira"].rate > 0.5
-    calm = membership.membership_inference(members(False), 0)[-1]
+    calm = training_data.membership_inference(members(False), 0)[-1]
     assert calm.low <= 0.5 <= calm.high
 
 
@@ -216,19 +221,19 @@ def test_membership_of_several_classes() -> None:
     label = np.random.default_rng(1).integers(0, 3, len(view.label))
     answers = np.eye(3)[label] * np.where(view.member, 3.0, 1.0)[:, None]
     several = replace(view, label=label, answers=answers)
-    assert membership.membership_inference(several, 0)[-1].rate > 0.9
+    assert training_data.membership_inference(several, 0)[-1].rate > 0.9
 
 
 def test_completion_gains_nothing_from_encodings_of_own_columns(views: dict[str, Mapping[str, Any]]) -> None:
     for held in views["part of a model"].values():
-        own, encodings = completion.model_completion(held, 0)
+        own, encodings = labels.model_completion(held, 0)
         assert abs(own.rate - encodings.rate) < 0.06
 
 
 def test_one_answer_per_person_leaves_most_of_the_columns_open(views: dict[str, Mapping[str, Any]]) -> None:
     held = views["answers"]["scores"]
-    one = inversion.feature_inversion(held, 0)[-1]
-    assert one.rate < 0.6 and inversion.unmetered(held, 0)[-1].rate == 1.0
+    one = columns.feature_inversion(held, 0)[-1]
+    assert one.rate < 0.6 and columns.unmetered(held, 0)[-1].rate == 1.0
     assert held.weight.shape[1] == 1, "one answer for each person"
 
 
@@ -236,9 +241,9 @@ def test_both_ways_of_inversion_beat_chance_where_one_column_decides() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 3, (500, 2))
     weight = np.array([[-3.0], [0.0], [3.0], [0.01], [-0.01], [0.0]])
-    held = inversion.Answers("x", rng.normal(size=(500, 2)), codes, (3, 3), weight, np.zeros((500, 1)))
+    held = columns.Answers("x", rng.normal(size=(500, 2)), codes, (3, 3), weight, np.zeros((500, 1)))
     held = replace(held, answers=held.indicators @ weight)
-    for guess in (inversion.by_equations(held), inversion.by_generator(held, 0, epochs=300)):
+    for guess in (columns.by_equations(held), columns.by_generator(held, 0, epochs=300)):
         assert Rate.balanced("x", "x", guess[:, 0], codes[:, 0]).low > 0.6
     with pytest.raises(ValueError, match="weights of 6 bins"):
         replace(held, bins=(3, 2))
@@ -260,19 +265,19 @@ def test_released_tables_stay_within_their_bound_and_halved_noise_does_not(
     views: dict[str, Mapping[str, Any]],
 ) -> None:
     held = views["tables"]["released tables"]
-    for rate in properties.property_inference(held, 0):
-        assert rate.low <= properties.allowed(held.mu, int(rate.attack.split()[-1]))
+    for rate in training_data.property_inference(held, 0):
+        assert rate.low <= training_data.allowed(held.mu, int(rate.attack.split()[-1]))
     halved = {name: (held.released[name] + table) / 2 for name, table in held.exact.items()}
-    less = properties.property_inference(replace(held, released=halved), 0)
-    assert any(r.low > properties.allowed(held.mu, int(r.attack.split()[-1])) for r in less)
+    less = training_data.property_inference(replace(held, released=halved), 0)
+    assert any(r.low > training_data.allowed(held.mu, int(r.attack.split()[-1])) for r in less)
 
 
 def test_the_rate_of_property_inference_is_that_of_the_test_it_stands_for() -> None:
     rng, tables = np.random.default_rng(0), 6
     exact = {str(k): np.full((4, 2), 50.0) for k in range(tables)}
     released = {name: table + rng.normal(0, 3.0, table.shape) for name, table in exact.items()}
-    held = properties.Tables("x", exact, released, np.sqrt(2 * tables) / 3.0)
-    found = {r.attack: r for r in properties.property_inference(held, 0)}
+    held = training_data.Tables("x", exact, released, np.sqrt(2 * tables) / 3.0)
+    found = {r.attack: r for r in training_data.property_inference(held, 0)}
     draws = rng.normal(0, np.std(held.noise), (20000, tables))
     moved = np.sqrt(2.0)
     hits = ((draws + moved).sum(axis=1) > tables * moved / 2).mean()
@@ -379,3 +384,106 @@ def test_thresholds_are_set_on_the_other_half() -> None:
 def test_a_model_without_consistency_has_no_retraining_view(ready: Prepared, model: LinearModel) -> None:
     assert not model_views(replace(model, lam=0.0))["retrained heads"]
     assert not model_views(replace(model, tables=None))["tables"]
+
+
+def leaking_view(leak: float, n: int = 800, seed: int = 0) -> View:
+    rng = np.random.default_rng(seed)
+    s = (rng.random(2 * n) < 0.2).astype(int)
+    values = np.column_stack([rng.normal(size=2 * n) + leak * s, rng.normal(size=2 * n)])
+    return View("test", (values[:n], s[:n]), (values[n:], s[n:]))
+
+
+def test_attribute_inference_finds_a_leak_and_only_a_leak() -> None:
+    found = strongest(attribute_inference(leaking_view(2.0), 0))
+    best = 0.8413  # the optimal balanced rate for two unit normals two apart
+    assert found.low <= best <= found.high + 0.02 and found.chance == 0.5
+    none = [attribute_inference(leaking_view(0.0, seed=seed), seed) for seed in range(5)]
+    rates = np.array([[r.rate for r in rates] for rates in none])
+    error = np.sqrt(0.25 / 160 + 0.25 / 640) / 2 / np.sqrt(5)
+    assert np.abs(rates.mean(axis=0) - 0.5).max() < 4 * error
+    assert {r.attack for r in none[0]} == {"mlp10", "mlp20", "mlp40", "mlp80", "logreg", "boosting"}
+
+
+def columns_view(shows: bool, n: int = 2000) -> Columns:
+    """Another party's column of three categories: the own column tells some of it, the view all or nothing."""
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 3, 2 * n)
+    own = (target == 0) * 1.0 + rng.normal(size=2 * n)
+    shown = np.eye(3)[target] if shows else rng.normal(size=(2 * n, 3))
+    known, unknown = slice(0, n), slice(n, 2 * n)
+    both = [(values[known], values[unknown]) for values in (own[:, None], shown, target)]
+    return Columns("z", both[0], both[1], {"job": both[2], "copy": both[2]})
+
+
+def test_feature_inference_finds_what_a_view_adds_to_own_columns() -> None:
+    own, shown = feature_inference(columns_view(True), 0)
+    assert (own.attack, shown.attack) == ("own", "z") and shown.rate == 1.0
+    assert own.chance < own.low < own.high < shown.low, "own columns tell some of it: that is the control"
+    own, shown = feature_inference(columns_view(False), 0)
+    assert abs(shown.rate - own.rate) < own.high - own.low, "a view of noise adds nothing"
+
+
+def linear(weight: np.ndarray, bias: float = 0.0) -> TorchLogits:
+    w = torch.tensor(weight, dtype=torch.float64)[:, None]
+    return lambda x: x @ w + bias
+
+
+@pytest.mark.parametrize("radius", RADII)
+def test_pgd_is_exact_on_a_linear_model(radius: float) -> None:
+    rng = np.random.default_rng(1)
+    inputs, weight = rng.random((400, 6)), rng.normal(size=6)
+    movable = np.array([0, 2, 5])
+    logits = inputs @ weight - weight.sum() / 2
+    reach = radius * np.abs(weight[movable]).sum()
+    exact = (np.abs(logits) < reach).mean()
+    target = WhiteBox("x", linear(weight, -weight.sum() / 2), inputs, movable)
+    assert subspace_pgd(target, radius).rate == pytest.approx(exact, abs=1 / 400)
+    moved = perturb(target, radius).numpy() - inputs
+    assert np.abs(moved).max() <= radius + 1e-12
+    assert (moved[:, [1, 3, 4]] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready: Prepared) -> None:
+    pytest.importorskip("art")
+    from art.attacks.evasion import ProjectedGradientDescent
+    from art.estimators.classification import PyTorchClassifier
+
+    fitted = METHODS.get("erm_network")(ready)
+    inputs = ready.inputs[ready.split.test]
+    movable = ready.columns(ready.roles.named("M"))
+
+    class Wrapped(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return two_class(fitted.white_box(x.double())).float()
+
+    classifier = PyTorchClassifier(
+        Wrapped(), torch.nn.CrossEntropyLoss(), (inputs.shape[1],), 2, clip_values=None, device_type="cpu"
+    )
+    mask = np.zeros(inputs.shape[1], np.float32)
+    mask[movable] = 1
+    x = inputs.astype(np.float32)
+    before = classifier.predict(x).argmax(axis=1)
+    for radius in (0.05, 0.20):
+        attack = ProjectedGradientDescent(
+            classifier,
+            np.inf,
+            radius,
+            radius / 5,
+            max_iter=20,
+            num_random_init=0,
+            verbose=False,
+            batch_size=512,
+        )
+        after = classifier.predict(attack.generate(x, mask=mask)).argmax(axis=1)
+        ours = subspace_pgd(WhiteBox("x", fitted.white_box, inputs, movable), radius, restarts=1).rate
+        assert abs(ours - (before != after).mean()) <= 0.02
+
+
+def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(ready: Prepared) -> None:
+    net = METHODS.get("erm_network")(ready).predict
+    rows = ready.split.train[:200]
+    inputs, label = ready.inputs[rows], GERMAN.label.values[rows]
+    exact, summed, noised = label_inference(net.returned_gradients(inputs, label, 0, noise=1.0, seed=0), 0)
+    assert exact.rate == 1.0 and summed.rate > 0.95
+    assert noised.attack == "batch-noise1" and noised.rate < noised.chance + 0.05

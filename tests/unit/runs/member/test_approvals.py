@@ -12,10 +12,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
-from protocols.net.certificates import Credentials, certify, fingerprint, pem, read_key, sign, write_key
-from protocols.net.enrolment import AUTHORITY_KEY, Authority
-from secure_sccvfl.runs.member.approvals import PURPOSE, ApprovalError, approve, check_approvals
-from secure_sccvfl.runs.member.plan import canonical, make_plan
+from protocols.net.certificates import (
+    AUTHORITY_KEY,
+    Authority,
+    Credentials,
+    certify,
+    fingerprint,
+    pem,
+    read_key,
+    sign,
+    write_key,
+)
+from secure_sccvfl.runs.member.plan import PURPOSE, ApprovalError, approve, canonical, check_approvals, make_plan
 from tests.unit.runs.member.conftest import CARD, edit, own
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget
+from accounting.calibration import HeadShape, split_budget
 from accounting.events import Sensitivity
-from accounting.objective import split_budget
 from accounting.records import RecordSet
 from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
@@ -23,9 +23,8 @@ from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
 from secure_sccvfl.runs.jobs import agreed_plan, job_config, make_job, public_plan
 from secure_sccvfl.runs.member import plan as planning
-from secure_sccvfl.runs.member.outlook import outlook
+from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import Spending, canonical, digest_of, make_plan
-from secure_sccvfl.runs.member.plan_text import plan_lines
 from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.unit.runs.member.conftest import CARD, edit, rows_of
@@ -144,7 +143,7 @@ def test_prices_are_those_that_the_ledger_will_show(config: SessionConfig) -> No
 
 
 def test_tables_and_heads_have_one_total_and_a_price_each() -> None:
-    head = split_budget(8.0, 1e-5, releases=2, heads=2, radius=3.0, columns=40)
+    head = split_budget(8.0, 1e-5, HeadShape(3.0, 40, 2), releases=2)
     charges = (("sketch-0", 1, 1.0), ("sketch-1", 1, 1.0), ("head", 2, 1.0), ("head output", 2, 1.0))
     spending = Spending(LEDGER, 8.0, 1e-5, head.table_multiplier, charges, head)
     told = spending.as_record()
@@ -153,7 +152,7 @@ def test_tables_and_heads_have_one_total_and_a_price_each() -> None:
     assert (tables["part"], tables["times"], heads["part"], heads["times"]) == ("tables", 2, "head", 4)
     assert tables["alone"] < heads["alone"] < told["epsilon"] < tables["alone"] + heads["alone"]
     assert tables["alone"] == pytest.approx(epsilon_of(spending.events()[:2], 1e-5), abs=1e-4)
-    kept = split_budget(8.0, 1e-5, releases=0, radius=3.0, columns=40)
+    kept = split_budget(8.0, 1e-5, HeadShape(3.0, 40), releases=0)
     alone = Spending(LEDGER, 8.0, 1e-5, 1.0, charges[2:], kept).as_record()
     assert alone["head"]["table_multiplier"] is None and canonical(alone)
     with pytest.raises(ConfigError, match="must say how much noise"):

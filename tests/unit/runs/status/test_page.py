@@ -14,9 +14,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError, ProtocolError
 from protocols.net.rendezvous import listen, listen_anywhere
 from secure_sccvfl.runs.process import telling_others
-from secure_sccvfl.runs.status.server import StatusServer
-from secure_sccvfl.runs.status.snapshot import Status
-from secure_sccvfl.runs.status.watching import Watching
+from secure_sccvfl.runs.status import Status, StatusServer, Watching
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.harness import LONG
 

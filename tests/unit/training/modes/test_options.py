@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.config.rules import GRID, MODULE
+from secure_sccvfl.config.rules import GRID, MODULE, REMOVED
 from secure_sccvfl.config.sections import BY_WIRE
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import DISCOVERY_OPTIONS, RunOptions
 from secure_sccvfl.training.modules import HIDDEN, MODULE_RIDGE, MODULE_STEPS
 
@@ -21,20 +22,13 @@ def test_a_run_without_options_follows_the_first_recipe():
     assert RunOptions.of({"private_model": False}).train_config() == first
 
 
-def test_the_leak_is_measured_where_evaluation_is_exact_and_refused_elsewhere():
-    public = {"private_model": False, "leak": True}
-    assert RunOptions.of(public).train_config().leak and not RunOptions.of({}).evaluation.leak
-    with pytest.raises(ConfigError, match="leak is measured exactly"):
-        RunOptions.of({**public, "evaluation": "noisy"})
-    with pytest.raises(ConfigError, match="adversary fitted to s of training records"):
-        RunOptions.of({"leak": True})
-
-
 def test_a_model_that_is_not_private_is_for_public_data():
     for given in ({"private_model": False}, {"mode": "split"}):
         assert not RunOptions.of(given).privacy.private_model
         with pytest.raises(ConfigError, match="are for public data"):
             RunOptions.of({**given, "pooled": False})
+        with pytest.raises(ConfigError, match="whose evaluation is exact"):
+            RunOptions.of({**given, "evaluation": "noisy"})
     assert RunOptions.of({"pooled": False}).privacy.private_model
     for given in ({"private_model": False}, {"mode": "split"}):
         with pytest.raises(ConfigError, match="are for public data"):
@@ -51,7 +45,7 @@ def test_a_recipe_is_followed_as_it_is(method):
 
 def test_every_setting_of_training_is_an_option_or_follows_from_some():
     """`train_config` passes on what has the same flat name; a field that is renamed on one side would be lost."""
-    derived = {"control", "private", "alternatives", "discovery"}
+    derived = {"private", "alternatives", "discovery"}
     fixed = {"sharpened", "keep_every"}
     assert {f.name for f in fields(TrainConfig)} - set(BY_WIRE) == derived | fixed
     assert TrainConfig().lambdas == GRID
@@ -66,29 +60,23 @@ def test_an_option_that_is_given_wins_over_the_recipe():
 
 
 def test_options_that_were_removed_are_refused_unless_they_change_nothing():
-    neutral = {"source": "tables", "consistency": "squared", "guard_grows": False}
-    assert RunOptions.of(neutral) == RunOptions.of({})
-    for given in ({"source": "moments"}, {"consistency": "l1"}, {"guard_grows": True}):
-        with pytest.raises(ConfigError, match="was removed"):
-            RunOptions.of(given)
+    assert RunOptions.of(REMOVED) == RunOptions.of({})
+    for name, left in REMOVED.items():
+        with pytest.raises(ConfigError, match=f"{name} = .* was removed"):
+            RunOptions.of({name: 0.07 if left == 0.0 else "another"})
 
 
 @pytest.mark.parametrize(
-    ("given", "taken", "measure"),
+    ("given", "taken"),
     [
-        ({}, 3.0, None),
-        ({"take_lambda": 5.0}, 5.0, None),
-        ({"take_lambda": 5.0, "lambdas": [1.0, 4.0]}, 4.0, None),
-        ({"take_lambda": 0.0}, 0.0, None),
-        ({"gap_target": 0.05}, None, ("gap", 0.05)),
-        ({"flip_target": 0.01}, None, ("flips", 0.01)),
+        ({}, 3.0),
+        ({"take_lambda": 5.0}, 5.0),
+        ({"take_lambda": 5.0, "lambdas": [1.0, 4.0]}, 4.0),
+        ({"take_lambda": 0.0}, 0.0),
     ],
 )
-def test_there_is_one_rule_for_lambda(given, taken, measure):
-    made = RunOptions.of({**given, "private_model": False}).train_config()
-    assert made.taken == taken
-    if measure is not None:
-        assert (made.target.measure, made.target.most) == measure
+def test_lambda_is_the_nearest_of_the_grid(given, taken):
+    assert RunOptions.of({**given, "private_model": False}).train_config().taken == taken
 
 
 def test_a_named_lambda_is_added_to_the_grid():
@@ -100,16 +88,12 @@ def test_a_named_lambda_is_added_to_the_grid():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"gap_target": 0.05, "flip_target": 0.01}, "gap_target and flip_target are two rules for lambda"),
-        ({"take_lambda": 2.0, "gap_target": 0.05}, "take_lambda and gap_target are two rules"),
         ({"method": "moon"}, "no method 'moon'; available: scc, paper"),
         ({"method": "paper"}, "method paper trains by split learning"),
         ({"weight_leak": 0.1}, "weight_leak weighs what parties train in mode split"),
         ({"weight_support": 0.1, "mode": "dp"}, "carry records into others' sums"),
         ({"weight_support": -0.1, "mode": "split"}, "must not be negative"),
         ({"take_lambda": -1.0}, "lambdas must rise from 0 or more"),
-        ({"gap_target": 0.05}, "a private head has a fixed lambda.*private_model = false"),
-        ({"encoder": "random"}, "a private head needs encoder plain"),
         ({"generator": "masked"}, "fitted to records"),
         ({"generator": "cvae"}, "no generator 'cvae'; available: minimal"),
         ({"consistency_from": "records", "mode": "dp"}, "with a private model is for mode sealed, not dp"),
@@ -125,7 +109,10 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"late_refreshes": -1}, "refreshes and late_refreshes not negative"),
         ({"gain": "no"}, "gain must be true or false, not 'no'"),
         ({"score": "conditional"}, "it needs rule fractions, and gain or conditional"),
-        ({"flip_target": 2.0}, "flip_target must be above 0 and at most 1"),
+        ({"evaluation": "loud"}, "loud"),
+        ({"evaluation_epsilon": 0.0}, "epsilon"),
+        ({"evaluation_delta": 0.0}, "delta"),
+        ({"min_group": 0}, "min_group"),
     ],
 )
 def test_options_that_cannot_be_followed_are_one_line(given, told):
@@ -147,9 +134,26 @@ def test_settings_of_discovery_reach_it():
         "clip": 2.0,
         "decay": 0.1,
         "rule": "fractions",
-        "score": "gap",
+        "score": "paper",
     }
     assert set(given) == set(DISCOVERY_OPTIONS)
     made = RunOptions.of(given)
     assert all(getattr(made.train_config().discovery, name) == value for name, value in given.items())
     assert made.charged == RunOptions().charged + 2, "residuals and risk gains"
+
+
+@pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
+def test_no_mode_declares_a_release_about_validation_records_unless_exact_and_not_private(mode):
+    """One lambda of a private head: nothing is compared on validation records."""
+    about = {"validation check", "validation summary", "temperature choice"}
+    for private in {False, mode != "split"}:
+        for evaluation in ("exact", "noisy") if private else ("exact",):
+            options = RunOptions.of({"mode": mode, "evaluation": evaluation, "private_model": private})
+            declared = set(mode_plan(options.schema(3), options).releases)
+            assert "range check" in declared and bool(about & declared) == (not private)
+
+
+def test_exact_is_the_default_for_public_data_alone():
+    assert {RunOptions.of(given).evaluation.kind for given in ({}, {"dataset": "heart"})} == {"exact"}
+    assert RunOptions.of({"dataset": "loans.toml"}).evaluation.kind == "noisy"
+    assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"

@@ -1,0 +1,163 @@
+"""What the parties of a consortium agree on before a session: its plan, their approvals, and a raised cap."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+from pathlib import Path
+
+from launch.arguments import answer, argument, program
+from protocols.config import ConfigError, node_folder
+from secure_sccvfl.runs.console import CHECK_FAILED, say
+
+SESSION = argument("session", type=Path, help="the session file")
+
+
+@program(
+    "plan",
+    SESSION,
+    argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?"),
+    argument("--rank", type=int, help="this party's place: adds its own records and ledgers"),
+    argument("--rows", type=int, help="estimate costs for this many records"),
+    argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)"),
+    argument("--out", type=Path, help="write the plan here as JSON"),
+)
+def plan(options: argparse.Namespace) -> int:
+    """Show the plan of a session before anything starts: who takes part, what is opened to whom, and its price.
+
+        sccvfl plan session.toml
+        sccvfl plan session.toml --certs certs --rank 0             with this party's records, ledgers, certificate
+        sccvfl plan session.toml --rows 20000 --round-trip 20       costs for so many records and 20 ms between hosts
+        sccvfl plan session.toml --json --out plan.json
+
+    It reads public things: the session file, the description and the card that it names, the code. With
+    --rank also this party's own file and ledgers, which change nothing that is agreed. All parties find
+    the same digest; compare it by voice. `sccvfl approve` signs it.
+    """
+    from protocols.net.certificates import Credentials
+    from secure_sccvfl.config.session_file import load_session, moved_options
+    from secure_sccvfl.runs.member.outlook import outlook, plan_lines
+    from secure_sccvfl.runs.member.plan import approval_problem, approvals_folder, check_own, make_plan
+
+    config = load_session(options.session)
+    if options.rank is not None and not 0 <= options.rank < config.dealer:
+        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {options.rank}")
+    if options.rows is not None and options.rows < 1:
+        raise ConfigError(f"--rows must be at least 1, not {options.rows}")
+    if options.certs is not None and options.rank is not None:
+        check_own(config, Credentials.of(options.certs, node_folder(options.rank, config.dealer)), options.rank)
+    agreed = make_plan(config)
+    here = outlook(config, agreed, options.rank, options.rows, options.round_trip / 1000)
+    record = {**agreed.as_record(), "here": here}
+    if options.out is not None:
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    approvals = []
+    if config.needs_approval:
+        for rank in range(config.dealer):
+            problem, approval = approval_problem(config, agreed, approvals_folder(options.session), rank)
+            approvals.append(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
+    notice = moved_options(options.session)
+    return answer(options, record, *plan_lines(agreed, here), *([notice] if notice else []), *approvals)
+
+
+@program(
+    "approve",
+    SESSION,
+    argument("--certs", type=Path, required=True, help="this host's folder of certificates"),
+    argument("--rank", type=int, required=True, help="this party's place in the session file, from 0"),
+    argument("--yes", action="store_true", help="approve without a question"),
+)
+def approve(options: argparse.Namespace) -> int:
+    """Approve the plan of a session: this party signs its digest with the key of its certificate.
+
+        sccvfl approve session.toml --certs certs --rank 0
+        sccvfl approve session.toml --certs certs --rank 0 --yes     without a question
+
+    It shows the plan, asks, and writes approvals/party-0.json next to the session file. Hand that file to
+    the other parties; it is public. `sccvfl party` starts only if all parties approved the plan as it is.
+    """
+    from protocols.net.certificates import Credentials
+    from secure_sccvfl.config.session_file import load_session
+    from secure_sccvfl.runs.member.outlook import outlook, plan_lines
+    from secure_sccvfl.runs.member.plan import approvals_folder, check_own, make_plan
+    from secure_sccvfl.runs.member.plan import approve as sign_plan
+
+    config = load_session(options.session)
+    if not options.yes and (options.json or not sys.stdin.isatty()):
+        raise ConfigError("nobody can be asked here: --yes approves without a question")
+    credentials = Credentials.of(options.certs, node_folder(options.rank, config.dealer))
+    check_own(config, credentials, options.rank)
+    agreed = make_plan(config)
+    if not options.json:
+        for line in plan_lines(agreed, outlook(config, agreed, options.rank)):
+            say(line)
+    if not options.yes and input(f"approve it as {config.node_name(options.rank)}? yes or no: ").strip() != "yes":
+        say("approve: nothing was signed", error=True)
+        return CHECK_FAILED
+    path = sign_plan(config, agreed, credentials, options.rank, approvals_folder(options.session))
+    record = {"approval": str(path), "digest": agreed.digest}
+    return answer(options, record, f"signed {path}: hand it to the other parties")
+
+
+@program(
+    "raise-cap",
+    argument("action", choices=("draft", "sign", "show"), help="what to do"),
+    argument("file", type=Path, help="the decision, cap.toml"),
+    argument("--ledger", type=Path, help="draft: the folder of a party's ledgers"),
+    argument("--test", action="store_true", help="draft: the ledger of test records, not of training"),
+    argument("--epsilon", type=float, help="draft: the new cap"),
+    argument("--reason", help="draft: why, for everybody who reads the ledger later"),
+    argument("--certs", type=Path, help="sign: the folder with this party's certificate and key"),
+    argument("--rank", type=int, help="sign: this party's number"),
+)
+def raise_cap(options: argparse.Namespace) -> int:
+    """Raise the cap of a consortium's ledger: a decision that every party signs with its own key.
+
+        sccvfl raise-cap draft cap.toml --ledger sccvfl-ledgers/party-0 --epsilon 12 --reason "yearly review"
+        sccvfl raise-cap sign cap.toml --certs certs --rank 0
+        sccvfl raise-cap show cap.toml
+
+    One party drafts it, each signs the same file in turn, and all put it next to the session file, with
+    cap = "cap.toml" and the new epsilon among its options. The next session checks all signatures against
+    the certificates that the session file pins, and writes the decision into every ledger. A party that does
+    not sign is enough to keep the cap. --test is about the ledger of test records.
+    """
+    from accounting.ledger import LedgerError
+    from protocols.net.certificates import Credentials
+    from secure_sccvfl.releases.ledgers import (
+        EVALUATIONS,
+        LEDGER,
+        draft_decision,
+        read_decision,
+        signed_by,
+        write_decision,
+    )
+
+    needed = {"draft": ("ledger", "epsilon", "reason"), "sign": ("certs", "rank"), "show": ()}[options.action]
+    if missing := [name for name in needed if getattr(options, name) is None]:
+        raise ConfigError(f"{options.action} needs --{missing[0]}")
+    if options.action == "draft":
+        if options.file.exists():
+            raise ConfigError(f"{options.file} exists: a decision is drafted once, then signed")
+        ledger = options.ledger / (EVALUATIONS if options.test else LEDGER)
+        try:
+            decision = draft_decision(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+        except LedgerError as error:
+            raise ConfigError(str(error)) from None
+        write_decision(options.file, decision)
+    else:
+        decision = read_decision(options.file)
+    if options.action == "sign":
+        folder = f"party-{options.rank}"
+        decision = signed_by(decision, Credentials.of(options.certs, folder), folder)
+        write_decision(options.file, decision)
+    signers = sorted(decision.signed)
+    return answer(
+        options,
+        {**decision.content, "digest": decision.digest, "signed": signers},
+        f"{decision.ledger}: from epsilon {decision.before:g} to {decision.after:g} at delta {decision.delta:g}, "
+        f"{decision.date}: {decision.reason}",
+        f"signed by {', '.join(signers) if signers else 'nobody yet'}; digest {decision.digest}",
+    )

@@ -1,0 +1,297 @@
+"""`bench.py discovery` and `bench.py align`: what precedes training.
+
+`discovery`: one release of noisy group tables by number of records, and next to stock CrypTen: input checks, masks
+and product in chunks, the agreement on the budget, noise, opening. The inputs are public one-hot bins, so that the
+result can be checked here.
+
+`align`: both alignments over real sessions. Every party holds the same number of ids; 60 % of them are common to all.
+`hidden` includes the product of membership masks under MPC.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from accounting.budget import Budget
+from accounting.records import RecordSet
+from accounting.tables import Column, Table
+from protocols.alignment.hidden_intersection import HiddenIntersection
+from protocols.alignment.interface import Alignment, releases
+from protocols.alignment.psi import PrivateSetIntersection
+from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.matching import ABSENT
+from protocols.records.releases import Release, ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import GroupSums
+from secure_sccvfl.releases.catalogue import SKETCH, Columns, Facts
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.research.benchmarks.measuring import (
+    PARTIES,
+    Result,
+    Row,
+    Tell,
+    in_turn,
+    middle,
+    run_ours,
+    run_stock,
+    time_repeats,
+)
+from secure_sccvfl.runs.jobs import Progress
+
+FEATURES, BINS = 20, 5
+PEER_ROWS = 60_000
+"""The size at which stock CrypTen does the same work."""
+HOLDER = 1
+MULTIPLIER = 4.0
+ROWS = (1_000, 10_000, 100_000, 1_000_000)
+GROUPS = (2, 9)
+
+
+def layout(features: int, bins: int, parties: int) -> dict[int, dict[str, int]]:
+    """Features assigned to the parties in turn."""
+    return {
+        rank: {f"x{number}": bins for number in range(features) if number % parties == rank}
+        for rank in range(parties)
+    }
+
+
+def synthetic(columns: Columns, rows: int, groups: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """One-hot bins of these features, each a little dependent on the group; and the groups."""
+    codes = np.random.default_rng(0).integers(0, groups, rows)
+    blocks = {}
+    for own in columns.values():
+        for name, bins in own.items():
+            rng = np.random.default_rng([1, int(name[1:])])
+            drawn = rng.integers(0, bins, rows, dtype=np.uint8)
+            drawn[rng.random(rows) < 0.1] = 0
+            blocks[name] = one_hot(drawn, bins, np.uint8)
+    return blocks, codes
+
+
+class DiscoveryBenchmark:
+    """Options: `rows`, `features`, `bins`, `groups`, `repeats`."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        sizes = {"rows": 1000, "features": 20, "bins": 5, "groups": 2, "repeats": 3, **config.options}
+        if len(sizes) != 5 or min(sizes.values()) < 1:
+            raise ConfigError(f"bad options for the discovery benchmark: {config.options}")
+        self.rows, self.features, self.bins = sizes["rows"], sizes["features"], sizes["bins"]
+        self.groups, self.repeats = sizes["groups"], sizes["repeats"]
+        self.columns = layout(self.features, self.bins, len(config.parties))
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(SKETCH.releases(Facts(self.columns, (self.groups,), refreshes=self.repeats)))
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        progress("group tables", 0, 1)
+        own, codes = synthetic({0: self.columns[session.rank]}, self.rows, self.groups)
+        held = codes if session.rank == HOLDER else None
+        budget = Budget.in_memory(1e6, min(1e-5, 1 / self.rows))
+        records = RecordSet(np.arange(self.rows, dtype=np.uint64))
+        charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), records)
+        sensitivity = float(np.sqrt(self.features))
+        passes = iter(range(self.repeats + 1))
+
+        def release() -> dict[str, np.ndarray]:
+            # A new object each time, so that nothing is kept from the pass before.
+            statistics = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger)
+            name = SKETCH.charged_as(next(passes))
+            return statistics.release(GroupSums(name, sensitivity), own, [held], [self.groups]).tables[0]
+
+        before = session.total_cost.sent
+        found, timing = time_repeats(release, self.repeats, session.barrier, lambda: session.total_cost.rounds)
+        noise = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger).deviation(sensitivity)
+        indicators = one_hot(codes, self.groups)
+        error = max(float(np.abs(table - own[k].T @ indicators).max()) for k, table in found.items())
+        row = {
+            "job": f"{self.rows} x {self.features * self.bins} by {self.groups}",
+            "max_error": error / noise,
+            "sent": (session.total_cost.sent - before) / (self.repeats + 1),
+            **timing,
+        }
+        return {"ok": error < 8 * noise, "rows": [row]}
+
+
+def _ours(rows: int, groups: int, repeats: int) -> Row:
+    """One session of ours, with TLS and the dealer."""
+    options = {"rows": rows, "features": FEATURES, "bins": BINS, "groups": groups, "repeats": repeats}
+    results, usage = run_ours("bench-discovery", options)
+    rows_of_parties = [rows_of_party[0] for rows_of_party in results]
+    return {
+        **rows_of_parties[0],
+        "job": "tables",
+        "max_error": max(row["max_error"] for row in rows_of_parties),
+        "sent": sum(row["sent"] for row in rows_of_parties),
+        **usage.megabytes,
+    }
+
+
+def measure_discovery(repeats: int, blocks: int, tell: Tell) -> Result:
+    """Ours at growing size; then one size in turn with stock CrypTen, sharing included."""
+    scale: list[Row] = []
+    for groups, rows in product(GROUPS, ROWS):
+        tell(f"{rows} rows, {groups} groups")
+        row = _ours(rows, groups, min(repeats, 3))
+        figures = {name: row[name] for name in ("rounds", "party_mb", "dealer_mb")}
+        figures |= {"seconds": middle([row], "seconds"), "sent": round(row["sent"])}
+        scale.append(
+            {"rows": rows, "groups": groups, **figures, "max_error_in_deviations": round(row["max_error"], 2)}
+        )
+    systems = {
+        "ours": lambda: [_ours(PEER_ROWS, 2, repeats)],
+        "crypten-tfp": lambda: run_stock("TFP", repeats, "discovery"),
+        "crypten-ttp": lambda: run_stock("TTP", repeats, "discovery"),
+    }
+    peers: list[Row] = [
+        {
+            "system": system,
+            "seconds": middle(found, "seconds"),
+            "bytes": round(middle(found, "loopback") or 0),
+            "rounds": found[-1]["rounds"],
+        }
+        for (_, system), found in in_turn(systems, blocks, tell).items()
+    ]
+    for row in peers:
+        row["times_ours"] = round(row["seconds"] / peers[0]["seconds"], 2)
+    return Result(
+        {"parties": PARTIES, "scale": scale, "peers": peers},
+        [
+            f"One release from columns to opened noisy tables, {PARTIES} parties and the dealer, mutual TLS;\n"
+            f"{FEATURES} features x {BINS} bins. First table: bytes that the parties sent, by their counters;\n"
+            "memory of the largest process. Second: bytes of all processes, read from the loopback device.",
+            Table.of(scale, SCALE),
+            f"{PEER_ROWS:,} x {FEATURES * BINS} columns by 2 groups, sharing included, stock CrypTen without TLS:",
+            Table.of(peers, PEERS),
+        ],
+    )
+
+
+SCALE = (
+    Column("rows", form=","),
+    Column("groups"),
+    Column("seconds", form=".3f"),
+    Column("MB", "sent", ".2f", 1e6),
+    Column("rounds"),
+    Column("party MB", "party_mb"),
+    Column("dealer MB", "dealer_mb"),
+    Column("largest error / deviation", "max_error_in_deviations"),
+)
+PEERS = (
+    Column("system"),
+    Column("seconds", form=".3f"),
+    Column("times ours", "times_ours"),
+    Column("MB", "bytes", ".1f", 1e6),
+    Column("rounds"),
+)
+
+
+MODES = ("hidden", "revealed")
+SIZES = (10_000, 100_000, 1_000_000)
+CONSORTIA = (2, 3, 5)
+COMMON = 0.6
+CHECK = "benchmark: common records"
+
+
+def ids_of(rank: int, count: int) -> list[str]:
+    """Public ids: the first ones are everybody's."""
+    common = int(COMMON * count)
+    own = range(count * (rank + 1), count * (rank + 2) - common)
+    return [f"{number:012d}" for number in (*range(common), *own)]
+
+
+class AlignmentBenchmark:
+    """Options: `mode`, `ids` (of each party)."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        options = {"mode": "hidden", "ids": 1000, **config.options}
+        if len(options) != 2 or options["mode"] not in MODES or options["ids"] < 10:
+            raise ConfigError(f"bad options for the alignment benchmark: {config.options}")
+        self.mode, self.ids, self.parties = options["mode"], options["ids"], len(config.parties)
+
+    def plan(self) -> ReleasePlan:
+        everyone = tuple(range(self.parties))
+        return ReleasePlan(
+            [*releases(self.parties, revealed=self.mode == "revealed"), Release(CHECK, everyone, (1,), "public ids")]
+        )
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        ids, start, cpu = ids_of(session.rank, self.ids), time.perf_counter(), time.process_time()
+        right = self._hidden(session, ids) if self.mode == "hidden" else self._revealed(session, ids, progress)
+        cost = session.total_cost
+        row = {
+            "cpu_seconds": time.process_time() - cpu,
+            "seconds": time.perf_counter() - start,
+            "rounds": cost.rounds,
+            "sent": cost.sent,
+            "dealer": cost.dealer,
+        }
+        return {"ok": right, "rows": [row]}
+
+    def _hidden(self, session: Session, ids: list[str]) -> bool:
+        aligned = HiddenIntersection(session).align(ids)
+        count = session.open(session.wrap(aligned.shares.sum(keepdims=True), 0), session.declared(CHECK))
+        return count is not None and int(count) == int(COMMON * self.ids)
+
+    def _revealed(self, session: Session, ids: list[str], progress: Progress) -> bool:
+        alignment: Alignment = PrivateSetIntersection(session, progress)
+        rows = alignment.align(ids).rows
+        common = int(COMMON * self.ids)
+        return bool(np.array_equal(rows[:common], np.arange(common)) and (rows[common:] == ABSENT).all())
+
+
+def ours(mode: str, ids: int, parties: int) -> Row:
+    """One session; the largest figures of its parties."""
+    rows, usage = run_ours("bench-align", {"mode": mode, "ids": ids}, parties)
+    most = {name: max(row[0][name] for row in rows) for name in rows[0][0]}
+    return {"system": mode, "ids": ids, "parties": parties, **most, **usage.megabytes}
+
+
+def measure_alignment(
+    tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None
+) -> Result:
+    """A row for each list (mode, number of ids, perhaps the number of parties) and number of parties."""
+    wanted = [parsed(text) for text in lists or [f"{mode}:{ids}" for mode in MODES for ids in SIZES]]
+    rows = []
+    for mode, ids, only in wanted:
+        for parties in only or consortia or CONSORTIA:
+            tell(f"{mode}, {ids} ids, {parties} parties")
+            rows.append(ours(mode, ids, parties))
+            tell(f"  {rows[-1]['cpu_seconds']:.1f} s of CPU a party, {rows[-1]['seconds']:.1f} s in all")
+    note = (
+        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
+        "most, `hidden` with the product of membership masks. Seconds: all processes share the cores."
+    )
+    return Result({"rows": rows}, [note, Table.of(rows, COLUMNS)])
+
+
+def parsed(text: str) -> tuple[str, int, tuple[int, ...]]:
+    """MODE:IDS or MODE:IDS:PARTIES as mode, ids, and the number of parties if it is given."""
+    mode, *numbers = text.split(":")
+    if mode not in MODES or len(numbers) not in (1, 2) or not all(number.isdigit() for number in numbers):
+        raise ConfigError(
+            f"--lists takes MODE:IDS or MODE:IDS:PARTIES with a mode of {', '.join(MODES)}, not {text!r}"
+        )
+    ids, *parties = map(int, numbers)
+    if ids < 10 or not all(2 <= number <= max(CONSORTIA) for number in parties):
+        raise ConfigError(f"--lists: 10 ids or more, and 2 to {max(CONSORTIA)} parties, not {text!r}")
+    return mode, ids, tuple(parties)
+
+
+COLUMNS = (
+    Column("system"),
+    Column("ids"),
+    Column("parties"),
+    Column("CPU s a party", "cpu_seconds", ".1f"),
+    Column("s", "seconds", ".1f"),
+    Column("MB to peers", "sent", ".1f", 1e6),
+    Column("MB with dealer", "dealer", ".1f", 1e6),
+    Column("party MB", "party_mb"),
+    Column("dealer MB", "dealer_mb"),
+)

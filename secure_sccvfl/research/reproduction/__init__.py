@@ -1,1 +1,0 @@
-"""What `launch/reproduce.py` runs: experiments over seeds, the paper's tables as one plan, whole runs under MPC."""

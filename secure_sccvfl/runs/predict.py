@@ -1,0 +1,419 @@
+"""Job "predict": decisions about new records under MPC, opened to one receiver, once for each person and model.
+
+A record with a cell that does not fit the public description is refused by its id; the rest are scored. All parties
+score the same rows, so a refused record keeps its row with values of the public range, and its result is withheld
+(protocols/steps/choice.py). That holds if it is the only record too: a party that stopped would reveal it to all.
+This party's people find in `refused.csv` what is wrong with their own cells. The receiver of predictions also finds
+there which records another party refused, and not why. With hidden alignment it learns nothing of a record that not
+all parties hold. `secure_sccvfl.releases.prediction_log` has the log of people who were answered.
+"""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from protocols.alignment.hidden_intersection import unveiled
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.private import private
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session, crypten
+from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
+from secure_sccvfl.config.rules import PREDICTIONS as DEFAULT_PREDICTIONS
+from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
+from secure_sccvfl.data.files import absent, look_at_codes, read_table
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import AtHolder, Party
+from secure_sccvfl.data.party_data import PartyData, Schema
+from secure_sccvfl.data.splits import UNSPLIT
+from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.policy.card import USES_S, AwareEntry
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.catalogue import PREDICTIONS, REFUSED_RECORDS
+from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog, open_log
+from secure_sccvfl.releases.record_key import record_key
+from secure_sccvfl.runs.alignment import common_records, placed
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
+from secure_sccvfl.runs.model_files import PartyModel, model_folder
+from secure_sccvfl.runs.scoring import (
+    ModelJob,
+    cooled,
+    prediction_plan,
+)
+from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.modes.sealed import declared, in_time
+
+REFUSED_FILE = "refused.csv"
+ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"
+CHANGED = "was decided before with other values: a person is answered once, and that answer stands"
+LOST = "another party has it on record as asked for before, and no answer is on record here"
+NO_SCORES = "was decided before without scores: a person is answered once"
+
+
+@dataclass(frozen=True, eq=False)
+class NewRecords:
+    """Records in the order of their ids. `groups` at the holder of s, if the model uses it."""
+
+    ids: np.ndarray
+    party: Party
+    groups: AtHolder
+    found: tuple[CellProblem, ...]
+
+    @property
+    def readable(self) -> np.ndarray:
+        """Which records have no cell that this party cannot read."""
+        return ~_refused(self.found, len(self.ids))
+
+    def data(self, schema: Schema) -> PartyData:
+        """In the form that an alignment takes."""
+        first, *others = schema.protected
+        protected = (replace(first, codes=self.groups), *others)
+        return PartyData(schema, self.party.rank, self.ids, self.party, None, protected, UNSPLIT)
+
+    def places(self, ids: np.ndarray) -> np.ndarray:
+        order = np.argsort(self.ids)
+        rows: np.ndarray = order[np.searchsorted(self.ids, ids, sorter=order)]
+        return rows
+
+    @property
+    def columns(self) -> np.ndarray:
+        """All that this party gives of each record: encoded columns, and s where the model uses it."""
+        inputs = self.party.inputs
+        return inputs if self.groups is None else np.column_stack([inputs, self.groups])
+
+    def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, str]]:
+        """Id, column and reason of each refused cell of this party; then other reasons, by the records they concern.
+
+        A record that this party cannot read has no other reason, and each record has the first that holds.
+        """
+        for finding in self.found:
+            yield from ((name, finding.column, finding.reason) for name in self.ids[finding.bad])
+        left = self.readable
+        for reason, records in why.items():
+            yield from ((name, "", reason) for name in self.ids[records & left])
+            left = left & ~records
+
+    def write(self, folder: Path, why: Mapping[str, np.ndarray]) -> None:
+        """`refused.csv`, for this party's people; none if nothing is refused that they may know of."""
+        lines = list(self.refusals(why))
+        if lines:
+            with open(folder / REFUSED_FILE, "w", newline="", encoding="utf-8", opener=private) as file:
+                csv.writer(file).writerows([("id", "column", "why"), *lines])
+
+
+def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> NewRecords:
+    """Own columns of a file with new records; other columns are dropped. s is read at its holder alone."""
+    owner, features = schema.parties[rank], schema.features[rank]
+    if not path.is_file():
+        raise DataError(f"{owner}: no file {path.name} with records")
+    frame = read_table(path, schema.id_rule, owner).set_index(schema.id_rule.name).sort_index()
+    refuse(owner, [absent(f.name, path.name, frame) for f in features if f.name not in frame], frame.index)
+    looked = [feature.look(frame[feature.name]) for feature in features]
+    problems = [problem for _, all_odd in looked for problem in all_odd]
+    groups = None
+    if uses_s and schema.group_holders[0] == rank:
+        groups, problem = _groups(frame, schema, path.name)
+        problems += problem
+    refused = _refused(tuple(problems), len(frame))
+    if refused.all():  # for people here alone: whoever stopped now would tell all others of these records
+        warnings.warn(f"{owner}: no readable record in {path.name!r}: see {REFUSED_FILE}", DataWarning, stacklevel=2)
+    values = np.column_stack([values for values, _ in looked])
+    values[refused] = [_any_value(feature) for feature in features]
+    layout = Layout.of(features)
+    return NewRecords(
+        frame.index.to_numpy(str), Party(rank, owner, layout, layout.encode(values)), groups, tuple(problems)
+    )
+
+
+def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray, list[CellProblem]]:
+    """The group of each new record, at the holder of s."""
+    attribute = schema.protected[0]
+    if attribute.name not in frame:
+        owner = attribute.holder
+        raise DataError(f"{USES_S}: {file} has no column {attribute.name!r}, which {owner} needs")
+    return look_at_codes(frame[attribute.name], attribute.groups, "protected attribute")
+
+
+def _refused(found: tuple[CellProblem, ...], rows: int) -> np.ndarray:
+    marked = np.zeros(rows, bool)
+    for finding in found:
+        marked |= finding.bad
+    return marked
+
+
+def _any_value(feature: Feature) -> float:
+    """A value of the public range."""
+    return 0.0 if feature.kind == "category" else feature.low
+
+
+def allowed_predictions(config: SessionConfig, options: RunOptions, model: PartyModel) -> int:
+    """How many people a model may answer for.
+
+    That is the number it was trained with, or the one in a session file that all parties have approved since. A
+    session file that nobody approves cannot change it.
+    """
+    trained = model.predictions
+    if trained is None:  # of an earlier version
+        trained = NO_LIMIT if model.held_out.pooled else DEFAULT_PREDICTIONS
+    if config.needs_approval and not model.held_out.pooled:
+        return options.privacy.predictions
+    if config.options.get("predictions", trained) != trained:
+        raise ConfigError(
+            f"the model may answer for {trained} people: another number ({options.privacy.predictions}) needs a "
+            "session file that all parties have approved, or a new training"
+        )
+    return trained
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The new records of a party, as its log knows them. All arrays have one entry for each.
+
+    readable: this party reads all its cells, and they are those that it had when the person was decided, if ever.
+    changed: they are others. fresh: the person is not on record, and in no record above: two spellings of an id have
+    one pseudonym.
+    """
+
+    names: list[str]
+    digests: list[str]
+    readable: np.ndarray
+    changed: np.ndarray
+    fresh: np.ndarray
+
+    @classmethod
+    def of(cls, log: PredictionLog, new: NewRecords, kind: str) -> Asked:
+        """kind: of answer, if each kind has an answer of its own."""
+        names = log.names(new.ids.tolist(), kind)
+        digests = log.digests(names, new.columns)
+        known, here = [], dict[str, str]()
+        for name, digest, readable in zip(names, digests, new.readable, strict=True):
+            known.append(log.decided.get(name, here.get(name)))
+            if readable:  # the same person again, in another spelling
+                here.setdefault(name, digest)
+        fresh = np.array([digest is None for digest in known], np.bool_)
+        same = np.array([one == digest for one, digest in zip(known, digests, strict=True)], np.bool_)
+        changed = new.readable & ~fresh & ~same
+        return cls(names, digests, new.readable & ~changed, changed, fresh)
+
+    def people(self, rows: np.ndarray) -> dict[str, str]:
+        return {self.names[row]: self.digests[row] for row in rows}
+
+
+@dataclass
+class Answers:
+    """At the receiver: the answer for each of its new records.
+
+    values: what was opened, or is on record. held: whether there is an answer; not for a record that not all parties
+    hold. why: the records that are refused, by reason.
+    """
+
+    values: np.ndarray
+    held: np.ndarray
+    why: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def settle(self, log: PredictionLog, asked: Asked, shown: np.ndarray, marks: np.ndarray, scores: bool) -> None:
+        """Put what was opened on record, and take from it what was opened before.
+
+        shown: records that this party asked for now. marks: those of `protocols.steps.choice`.
+        """
+        opened_now = (marks == SHOWN) & self.held & shown
+        kind = [float(scores)]
+        log.answer(
+            {asked.names[row]: [*kind, *self.values[row]] for row in np.flatnonzero(opened_now)},
+            {asked.names[row] for row in np.flatnonzero(shown & ~opened_now)},
+        )
+        unanswered, poor = np.zeros((2, len(marks)), np.bool_)
+        for row in np.flatnonzero(asked.readable & ~opened_now & (marks != REFUSED)):
+            earlier = log.answers.get(asked.names[row])
+            if earlier is None:
+                unanswered[row] = marks[row] == REPEATED
+            elif scores and not earlier[0]:
+                poor[row] = True
+            else:
+                self.values[row], self.held[row] = earlier[1:], True
+        self.why = {ELSEWHERE: asked.readable & (marks == REFUSED), NO_SCORES: poor, LOST: unanswered}
+
+
+UNDECIDED = "undecided: not all parties hold this record"
+
+
+def write_decisions(
+    path: Path,
+    schema: Schema,
+    ids: Sequence[str],
+    opened: np.ndarray,
+    held: np.ndarray,
+    said: Mapping[str, str],
+    scores: bool,
+) -> None:
+    """id, decision (as the description names the classes) and, if asked for, the score of each class.
+
+    held: whether all parties hold a record. Of the others nothing was told, and the decision says so. said: what
+    each line says besides.
+    """
+    title, note = list(said), list(said.values())
+    with open(path, "w", newline="", opener=private) as file:
+        writer = csv.writer(file)
+        if schema.task == "regression":
+            writer.writerow(["id", "prediction", *title])
+            texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
+            writer.writerows([name, value, *note] for name, value in zip(ids, texts, strict=True))
+            return
+        codes = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
+        logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
+        writer.writerow(["id", "decision", *(logits if scores else []), *title])
+        for name, code, row, here in zip(ids, codes.astype(int), opened, held, strict=True):
+            texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
+            writer.writerow([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
+
+
+class PredictJob(ModelJob):
+    """Job "predict": new records of every party, their decisions to one receiver."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        super().__init__(config, rank)
+        if not self.options.session.records:
+            raise ConfigError("name the file with the new records (--records FILE)")
+        self.schema = self.options.schema(self.parties)
+        self.model = self.load(Layout.of(self.schema.features[rank]), self.schema)
+        self.card = self.options.policy(self.schema)
+        self.aware = self._declared()
+        self.named = self._named()
+        self.new = read_new_records(
+            Path(self.options.session.records), self.schema, rank, uses_s=self.aware is not None
+        )
+        self.allowed = allowed_predictions(config, self.options, self.model)
+        (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone: as many decisions as there will be new records."""
+        options = RunOptions.of(config.options)
+        return prediction_plan(options, options.schema(len(config.parties)))
+
+    def _declared(self) -> AwareEntry | None:
+        """The declared use of s of a model that uses it. A card with a later review date may be given."""
+        trained = self.model.aware
+        if trained is None:
+            return None
+        if self.options.session.scores and not self.model.held_out.pooled:
+            raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
+        if self.card is None:
+            in_time(trained)
+            return trained
+        entry = declared(self.card)
+        if replace(entry, review_due=trained.review_due) != trained:
+            raise ConfigError(
+                "the card declares another use of s than the model was trained for: only its review date may be later"
+            )
+        return entry
+
+    def _named(self) -> dict[str, str]:
+        """What the record of every decision names: the card's version, the mask, and the date of approval.
+
+        They are those of the training, or of a card with the same roles that was approved since.
+        """
+        mask, version = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
+        if self.card is not None:
+            if self.card.roles.digest() != mask:
+                raise ConfigError("the card has other roles than the model: give the card of its run")
+            version = {"version": self.card.version, "approved": self.card.approved_on}
+        return {"card": version.get("version") or "none", "mask": mask, "approved": version.get("approved") or "no"}
+
+    def plan(self) -> ReleasePlan:
+        return prediction_plan(self.options, self.schema, len(self.new.ids))
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        meter = PhaseMeter(session)
+        with meter.phase("prediction"):
+            progress("alignment", 0, 2)
+            self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
+            ledgers = self.options.ledger_folder(session, model_folder(self.options.session.model, self.rank).parent)
+            key = record_key(session, ledgers, self.schema.id_rule)
+            self.check_charged(session, self.model, ledgers)
+            with open_log(ledgers, self.model.released_in, key) as log:
+                rows, refused = self._answered(session, log, progress)
+                used = len(log.decided)
+        return {
+            "ok": True,
+            "run": self.model.run,
+            "align": self.options.data.align,
+            "records": rows,
+            "refused": refused,
+            "on_record": used,
+            "allowed": self.allowed,
+            "receiver": self.schema.parties[self.receiver],
+            "policy": self.named,
+            "note": "" if self.aware is None else self.aware.words(),
+            "cost": meter.costs,
+        }
+
+    def _answered(self, session: Session, log: PredictionLog, progress: Progress) -> tuple[int, int]:
+        """Score new records, open the results of people who are on nobody's record, and write what this party learns.
+
+        Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
+        """
+        new, options = self.new, self.options
+        requests = Asked.of(log, new, "scores" if options.session.scores and self.model.held_out.pooled else "")
+        requested = requests.readable & requests.fresh
+        if options.data.align != "revealed":  # all own records are asked for
+            log.agree(session, int(requested.sum()), self.allowed)
+        data = common_records(session, options, new.data(self.schema), progress)
+        part, table = placed(session, options, data, np.arange(len(data.ids)))
+        at = new.places(data.ids)
+        if options.data.align == "revealed":
+            log.agree(session, int(requested[at].sum()), self.allowed)
+        engine, head = self.engine(session, self.model, self.schema)
+        progress("scoring", 1, 2)
+        rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
+        result = cooled(engine.shared_logits(head, rows), self.model.temperature)
+        if not options.session.scores and self.schema.task != "regression":
+            judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
+            result = judge.decisions(result)
+        readable, fresh = np.ones((2, part.rows), np.bool_)
+        readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
+        values, marks = withheld(session, result, readable, fresh)
+        if part.membership is not None:
+            one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
+            veiled = part.membership.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
+            values, marks = veiled[:, :-1], veiled[:, -1]
+        log.record(session, requests.people(at[requested[at]]))
+        openings = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
+        opened, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
+        if part.membership is not None and opened is not None and marks_opened is not None:
+            mark = opened[:, -1]
+            opened, marks_opened = unveiled(opened, mark)[0], unveiled(marks_opened, mark)[0]
+        why = {CHANGED: requests.changed}
+        if opened is not None and marks_opened is not None:
+            values_of_own = np.zeros((len(new.ids), opened.shape[1]))
+            values_of_own[at] = opened[table.rows]
+            mark = np.full(len(new.ids), SHOWN)
+            mark[at] = marks_opened[table.rows]
+            held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
+            held[at] = True if part.membership is None else values_of_own[at, -1] > 0.5
+            answers = Answers(values_of_own if part.membership is None else values_of_own[:, :-1], held)
+            answers.settle(log, requests, requested, mark, options.session.scores or self.schema.task == "regression")
+            why |= answers.why
+            if session.folder is not None:
+                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
+                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
+        if session.folder is not None:
+            new.write(session.folder, why)
+        return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
+
+    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
+        """Refused records have no line. Each line names the card's version, the mask and the date of approval.
+
+        A model that uses s says so in each.
+        """
+        notes = self.named | ({} if self.aware is None else {"note": USES_S})
+        ids, scores = self.new.ids[decided], self.options.session.scores
+        write_decisions(path, self.schema, ids, opened[decided], held[decided], notes, scores)

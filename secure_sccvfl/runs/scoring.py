@@ -1,0 +1,180 @@
+"""What evaluations and predictions share: their releases, from public things alone, and the check of a model's parts.
+
+Each party loads its own part of the model; the parts must be of one run and unchanged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from accounting.calibration import noise_multiplier
+from accounting.ledger import LedgerError, read_ledger
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import AtHolder, Blocks, Party
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.metrics.exact import Shared, exact_release
+from secure_sccvfl.metrics.noisy import (
+    Sums,
+    fewest,
+    planned_deviation,
+)
+from secure_sccvfl.metrics.rates import NULL
+from secure_sccvfl.metrics.slices import Crossed
+from secure_sccvfl.models.aware import hypotheses
+from secure_sccvfl.policy.card import AwareEntry
+from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
+from secure_sccvfl.releases.ledgers import LEDGER
+from secure_sccvfl.releases.mechanisms import NoiseLevel
+from secure_sccvfl.runs.files import ModelError
+from secure_sccvfl.runs.model_files import PartyModel, load_model, model_folder
+from secure_sccvfl.training.modes.options import RunOptions
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
+
+OWN = "own"
+"""The run's own generator as a judge: a diagnostic where there is no common judge."""
+
+
+def facts_of(options: RunOptions, parties: int, **sizes: int) -> Facts:
+    """The facts that the plan of a job on a model follows from."""
+    return Facts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.data.align)
+
+
+def common_releases(options: RunOptions, parties: int) -> list[Release]:
+    """What every job on a model opens: alignment and the sizes of encodings."""
+    facts = facts_of(options, parties)
+    return [*plan_of(facts, "alignment"), *COLUMNS.releases(facts)]
+
+
+def crossed_of(options: RunOptions, schema: Schema) -> Crossed | None:
+    """The column that groups are crossed with, where counts of slices may be opened."""
+    return Crossed.opened(
+        schema, options.evaluation.slices, pooled=options.data.pooled, exact=options.evaluation.kind != "noisy"
+    )
+
+
+def sums_of(options: RunOptions, schema: Schema) -> Sums:
+    """What a noisy evaluation opens, from public things alone.
+
+    Flips have a null control where the generator follows from tables alone and the model does not use s.
+    """
+    config, controls = options.train_config(), options.evaluation.controls
+    null = config.generator.kind != "masked" and options.training.mode != "aware"
+    judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
+    counted = options.data.align == "hidden"
+    return Sums(schema.task, schema.group_counts[0], judges, controls != "none", len(schema.classes), counted)
+
+
+def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
+    """How many test records noisy figures need where their number is secret."""
+    multiplier = noise_multiplier(options.evaluation.epsilon, options.evaluation.delta, options.evaluation.planned)
+    level = NoiseLevel(multiplier, options.privacy.noise, len(schema.parties))
+    holders = {schema.label_holder, schema.group_holders[0]}
+    return fewest(planned_deviation(sums, level, len(holders)), options.evaluation.min_group)
+
+
+def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str], sums: Sums) -> ReleasePlan:
+    """What an evaluation opens: noisy sums, or exact figures under these judges."""
+    parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
+    if options.evaluation.kind == "noisy":
+        opened = sums.release(parties)
+    else:
+        opened = exact_release(parties, schema.task, judges, groups)
+    sliced = [] if crossed is None else [crossed.release(parties, groups)]
+    return ReleasePlan([*common_releases(options, parties), opened, *sliced])
+
+
+def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> ReleasePlan:
+    """What a prediction for this many records opens, and to whom."""
+    receiver = schema.label_holder if options.session.receiver < 0 else options.session.receiver
+    if not 0 <= receiver < len(schema.parties):
+        raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
+    detail = "calibrated logits" if options.session.scores else "decisions"
+    if options.data.align == "hidden":
+        detail += ", where all parties hold the record, and whether they do"
+    facts = facts_of(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
+    predictions = PREDICTIONS.releases(facts, receiver=receiver, detail=detail)
+    refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
+    return ReleasePlan([*common_releases(options, len(schema.parties)), *predictions, *refused])
+
+
+class ModelJob:
+    """What both jobs share: the model's parts, checked to belong together."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
+        if not self.options.session.model:
+            raise ConfigError("name the run whose model is to be used (--model RUN)")
+
+    def load(self, layout: Layout, schema: Schema) -> PartyModel:
+        model = load_model(model_folder(self.options.session.model, self.rank), layout)
+        if (model.rank, model.parties) != (self.rank, self.parties):
+            raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
+        if model.schema != schema.digest():
+            raise ModelError("the model was trained for another description of the data")
+        return model
+
+    @staticmethod
+    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None, policy: str = "") -> None:
+        """Check that the parts are of one run and say the same about its records.
+
+        aware: the declared use of s under which records are decided; it must be the same at all. policy: the card
+        that records of decisions name.
+        """
+        descriptions = session.swap_bytes("model", model.public())
+        if len(set(descriptions)) > 1:
+            raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
+        if aware is not None:
+            digest = hashlib.sha256(repr(aware).encode()).digest()
+            if len(set(session.swap_bytes("use of s", digest))) > 1:
+                raise ProtocolError("the parties declare different uses of s: give all the same policy card")
+        if policy and len(set(session.swap_bytes("card", hashlib.sha256(policy.encode()).digest()))) > 1:
+            raise ProtocolError("the parties decide under different policy cards: give all the same one")
+
+    @staticmethod
+    def check_charged(session: Session, model: PartyModel, ledgers: Path) -> None:
+        """Run by all parties together: refuse a model whose head is not in every ledger, before anything is opened.
+
+        On public data a model need not be private.
+        """
+        if not model.charged and model.held_out.pooled:
+            return
+        try:
+            charges = [entry for entry in read_ledger(ledgers / LEDGER)[0] if entry["kind"] == "charge"]
+            keys = {entry["key"] for entry in charges if entry["event"]["name"] == HEAD.charged_as()}
+        except LedgerError:
+            keys = set()
+        answers = session.tell_all("charge of the model", int(model.charged in keys))
+        if not all(answers):
+            raise ModelError(
+                f"the ledger of party {answers.index(0)} has no charge of this model: use the ledger that it was "
+                "trained with, or train again"
+            )
+
+    @staticmethod
+    def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead | SharedModule]:
+        engine = SecureEngine(session, schema.label_holder, schema.group_holders)
+        layout = Layout.of(schema.features[session.rank])
+        columns = engine.publish(COLUMNS.name, {str(session.rank): model.columns(layout)})
+        widths = [int(columns[str(rank)]) for rank in range(session.parties)]
+        if model.module is not None:
+            shared = SharedModule(model.module, model.layers, {}, schema.task, schema.outputs)
+            return engine, engine.restored_module(shared, widths)
+        return engine, engine.restored(model.weight, model.bias, schema.task, widths)
+
+    @staticmethod
+    def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:
+        """A party's encodings; of a model that uses s, what s selects among them under MPC."""
+        if model.aware is None:
+            return {party.rank: model.encoder(party.inputs)}
+        return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
+
+
+def cooled(logits: Shared, temperature: float) -> Shared:
+    return logits if temperature == 1.0 else logits / temperature
