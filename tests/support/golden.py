@@ -15,6 +15,9 @@ rounds with the same bytes. A change that computes something else, or costs less
 | inverses | inverses of curvatures and penalties, as they are pinned |
 | heads | weights and biases in the model files |
 
+Opened values of mode `split` are not digested: they are gradients for networks that the parties train in float32, whose
+last bits differ between processors.
+
 CrypTen draws an empty share of zero whenever it makes an empty tensor. Here such a draw takes nothing from a stream,
 so that the number of tensors does not matter.
 
@@ -322,7 +325,10 @@ def computed(name: str, folder: Path) -> dict[str, Any]:
     recorder = Recorder()
     with drawn_from(f"golden {name}"), recorder.watching():
         CASES[name](recorder, folder)
-    return recorder.result()
+    result = recorder.result()
+    if name == "mode split":
+        del result["shares"]["opened"]
+    return result
 
 
 def main(given: Sequence[str] | None = None) -> int:
