@@ -15,8 +15,8 @@ rounds with the same bytes. A change that computes something else, or costs less
 | inverses | inverses of curvatures and penalties, as they are pinned |
 | heads | weights and biases in the model files |
 
-Opened values of mode `split` are not digested: they are gradients for networks that the parties train in float32, whose
-last bits differ between processors.
+Opened values of mode `split` are not digested: they are gradients for networks that the parties train in float32,
+whose last bits differ between processors.
 
 CrypTen draws an empty share of zero whenever it makes an empty tensor. Here such a draw takes nothing from a stream,
 so that the number of tensors does not matter.
