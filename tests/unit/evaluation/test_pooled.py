@@ -62,14 +62,14 @@ def test_every_party_has_its_columns_and_only_the_holder_the_targets(scoring, tm
 
 
 def test_baselines_carry_the_permutation_baseline_and_models_their_checks(scoring):
-    found = compare(DATA, SPLIT, ROLES, scoring, TrainConfig(), SpendingPlan(), 300)
-    plain = found.baselines["erm"]
+    comparison = compare(DATA, SPLIT, ROLES, scoring, TrainConfig(), SpendingPlan(), 300)
+    plain = comparison.baselines["erm"]
     for kind in RUN_MODELS:
-        seen = found.judges[kind]
+        seen = comparison.judges[kind]
         assert seen["edit_erm"] == plain[f"fr_{kind}"] and seen["edit_erm_null"] == plain[f"fr_null_{kind}"]
         assert seen["edit_erm_null"] <= seen["edit_erm"] / 4 and "null" not in seen["failed"]
         assert {"edit_auc", "edit_auc_real", "edit_mmd_ratio"} <= set(seen)
-        assert found.baselines["drop_m"][f"fr_{kind}"] == found.baselines["drop_m"][f"net_{kind}"] == 0.0
+        assert comparison.baselines["drop_m"][f"fr_{kind}"] == comparison.baselines["drop_m"][f"net_{kind}"] == 0.0
     assert {"auc", "bacc", "acc_base", "fr_base_all", "fr_descendants_all", "fr_descendants_null_all"} <= set(plain)
 
 
@@ -130,7 +130,7 @@ def judged(ready, predict):
     return net_flips(logits, after, codes, edited, "binary")
 
 
-def test_using_s_lowers_net_flips(ready):
+def test_using_s_lowers_net_flip_rates(ready):
     plain = judged(ready, erm(ready).predict)
     assert plain > 0.15
     for name in ("aware", "pcf"):
@@ -177,8 +177,8 @@ def test_parity_leans_on_no_difference_of_group_means(ready):
 def test_the_white_box_is_the_model(ready, name):
     fitted, test = METHODS.get(name)(ready), ready.split.test
     inputs, codes = ready.inputs[test], ready.data.protected[0].codes[test]
-    found = fitted.white_box(torch.tensor(inputs)).numpy()
-    assert np.allclose(found, logits_of(fitted.predict, inputs, codes), atol=1e-9)
+    logits = fitted.white_box(torch.tensor(inputs)).numpy()
+    assert np.allclose(logits, logits_of(fitted.predict, inputs, codes), atol=1e-9)
 
 
 def test_a_model_that_uses_s_gives_no_logit_without_it(ready):
@@ -189,7 +189,7 @@ def test_a_model_that_uses_s_gives_no_logit_without_it(ready):
         logits_of(fitted.predict, ready.inputs, None)
 
 
-def test_edited_records_are_judged_as_members_of_their_target_group():
+def test_counterfactuals_are_scored_as_members_of_their_target_group():
     """s itself flips the decision: it counts, unless it is held."""
     codes, inputs = np.array([0, 1, 0, 1]), np.zeros((4, 1))
     edited = Counterfactuals("x", np.arange(4), inputs, np.ones(4), 1 - codes)
@@ -198,6 +198,6 @@ def test_edited_records_are_judged_as_members_of_their_target_group():
     assert scored["fr"] == 1.0
     held = {s.metric: s.value for s in stability(predict, inputs, with_s_fixed(edited, codes), "binary", "x", codes)}
     assert held["fr"] == 0.0
-    found = flat(evaluate(predict, inputs, codes, codes, "binary", {"x": edited}, {"x": edited}))
-    assert found["acc"] == 1.0 and found["fr_x"] == 1.0
-    assert found["fr_null_x"] == 0.0, "under the null control s itself does not change"
+    metrics = flat(evaluate(predict, inputs, codes, codes, "binary", {"x": edited}, {"x": edited}))
+    assert metrics["acc"] == 1.0 and metrics["fr_x"] == 1.0
+    assert metrics["fr_null_x"] == 0.0, "under the null control s itself does not change"
