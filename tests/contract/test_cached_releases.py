@@ -28,8 +28,8 @@ from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import credentials, node_names, run_session
 from tests.support.own_data import COLUMNS, heart_rows, jobs_of, run_jobs, without, write_own
+from tests.support.sessions import credentials, node_names, run_session
 from tests.unit.accounting.test_prices import replay
 
 PARTIES = 3

@@ -22,7 +22,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
-from tests.support.harness import Recorded
+from tests.support.sessions import Recorded
 from tests.unit.accounting.test_prices import replay
 
 OPTIONS = {

@@ -21,8 +21,8 @@ from secure_sccvfl.runs import evaluate as score
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import local_config, run_session
 from tests.support.own_data import heart_rows, write_own
+from tests.support.sessions import local_config, run_session
 
 PARTIES = 3
 SHORT = {

@@ -36,7 +36,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State
 from tests.support.gradient_modes import GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts, predictions
-from tests.support.harness import LONG, run_session
+from tests.support.sessions import LONG, run_session
 
 HOLDER = GROUP_HOLDERS[0]
 MASKED = GeneratorConfig("masked", scale=0.2)

@@ -31,7 +31,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.multiprocess.programs import ROOT, SHORT, run_mpc
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 BORDER = 1e-3
 """A record whose logit is nearer to 0 may be decided either way in secret: ten times what fixed point is off."""
