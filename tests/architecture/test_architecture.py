@@ -38,7 +38,7 @@ LAYERS = {
 }
 """Packages from the lowest; "" is the modules of the top package itself. A package imports lower ones and itself.
 
-A subpackage that is listed has a layer of its own: `runs.local`, which starts whole sessions, is above `reports`.
+A subpackage that is listed has its own layer: `runs.local`, which starts whole sessions, is above `reports`.
 """
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
 

@@ -80,7 +80,7 @@ def test_units_start_what_our_parsers_accept(path: Path, monkeypatch: pytest.Mon
     assert name == MODULES[path.stem.removeprefix("sccvfl-")] and PurePosixPath(program).name == "sccvfl"
     home = PurePosixPath("/var/lib", settings["StateDirectory"])
     assert PurePosixPath(settings["WorkingDirectory"]) == home, (
-        "ledgers lie beside the description: it must be writable"
+        "ledgers are next to the description: it must be writable"
     )
     assert (
         not options.config.is_absolute() and not options.certs.is_absolute() and settings["ProtectSystem"] == "strict"

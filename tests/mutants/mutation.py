@@ -2,7 +2,7 @@
 
 A mutation is one small change of the code that would break a promise, and the tests that must notice it. It is
 found by its exact text, not by its line, so that it survives edits elsewhere; a text that is not there exactly
-once is an error, since a change that was never made would be killed by nobody and missed by nobody.
+once is an error, since a change that was never made could neither be killed nor survive.
 """
 
 from __future__ import annotations

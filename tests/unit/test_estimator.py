@@ -16,7 +16,7 @@ SKIPPED = {"check_array_api_input"}
 
 
 class Grouped(SCCClassifier):
-    """With an s of its own making, so that scikit-learn's checks reach the consistency term too."""
+    """With an artificial s, so that scikit-learn's checks reach the consistency term too."""
 
     def fit(self, X, y):
         rows = (X if hasattr(X, "shape") else np.asarray(X)).shape[0]

@@ -218,7 +218,7 @@ def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
         signal.signal(signal.SIGXFSZ, handler)
     assert Path(caught.value.reason.filename) == ledger.resolve()
     assert ledger.read_bytes() == before
-    assert budget.charge(event(3), "run/3", RECORDS).allowed, "and it goes on when there is room"
+    assert budget.charge(event(3), "run/3", RECORDS).allowed, "and it continues when there is space"
 
 
 def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
@@ -344,7 +344,7 @@ def test_what_a_set_has_spent_is_what_its_dearest_record_has(charged, asked):
     events = budget.events
 
     def dearest(pseudonyms, reading, more=()):
-        lists = [[e for e, (t, *_) in zip(events, charged, strict=True) if tag in t] for tag in pseudonyms]
+        lists = [[e for e, (t, *_) in zip(events, charged, strict=True) if one in t] for one in pseudonyms]
         return max(reading([*each, *more], DELTA) for each in lists)
 
     records = numbered(*asked)

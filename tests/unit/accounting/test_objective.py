@@ -1,4 +1,4 @@
-"""Private heads: events, prices beside independent implementations, and the plan of one budget.
+"""Private heads: events, prices compared with independent implementations, and the plan of one budget.
 
 The implementations here share no code with `accounting`: maxima over slopes are taken by brute force, Gaussian
 expectations by integration on a grid, and the corners of several heads by listing all of them.

@@ -1,4 +1,4 @@
-"""Events, prices beside the analytic value and the paper's, calibration, and replay by dp_accounting alone."""
+"""Events, prices compared with the analytic value and the paper's, calibration, and replay by dp_accounting alone."""
 
 import json
 import math

@@ -170,7 +170,7 @@ def test_accountants_that_disagree_fail_the_report(run, monkeypatch, capsys):
 
 
 def test_reading_writes_nothing(run, capsys):
-    """Neither into a run nor beside a ledger: what a check of the run would then condemn."""
+    """Neither into a run nor next to a ledger: a check of the run would then fail."""
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert main([str(run)]) == 0 and main([str(run / "party-0" / "ledger.jsonl"), "--json"]) == 0
     assert "wrote" not in capsys.readouterr().out

@@ -100,7 +100,7 @@ def test_a_declared_leak_is_reported_first_and_breaks_no_promise() -> None:
     assert "| leaks, as declared |" in text
     assert attack_story(report)[0].startswith("The protected attribute leaks, as this mode declares")
     quiet = assemble(german_run(Path()), [verdict("shuffled")], {}, 1.0)
-    assert quiet["ok"] is False, "the sketch was charged and not audited"
+    assert quiet["ok"] is False, "the tables were charged and not audited"
     assert "leaks, as" not in markdown(quiet) and "| no leak |" in markdown(quiet)
     assert attack_story(quiet) == [NOT_AUDITED]
 
@@ -137,7 +137,7 @@ def test_a_run_that_kept_only_the_first_pass_is_not_evaluated(tmp_path: Path) ->
 
 
 def test_gradients_of_own_data_are_not_kept() -> None:
-    """They tell labels and s, and on data that may not be pooled nobody knows the truth to judge an attack by."""
+    """They reveal labels and s, and on data that may not be pooled no truth is available to evaluate an attack."""
     options = RunOptions.of({"mode": "split"}).changed(
         dataset="loans.toml", pooled=False
     )  # refused by `RunOptions.of`

@@ -231,7 +231,7 @@ def test_every_problem_of_a_party_is_reported_in_one_line(tmp_path: Path) -> Non
 
 
 def test_a_long_id_gives_a_short_line_and_no_large_array(tmp_path: Path) -> None:
-    """An array of texts has room for the longest in every place."""
+    """An array of texts reserves space for the longest in every element."""
     path = write(tmp_path, id=["p" * 10_000_000] * 2 + [f"p{i}" for i in range(198)])
     pattern = (
         r"bank: 2 problems: \(1\) id: 2 values longer than 1000 characters .* \(2\) id: 1 value repeated .* 'ppp"

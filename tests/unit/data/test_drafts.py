@@ -90,7 +90,7 @@ def test_drafts_of_real_tables_are_a_description_that_needs_no_change(
 
 
 def told_nothing_exact(features: tuple[Feature, ...], table: pd.DataFrame) -> None:
-    """No bound is the least or largest value (but for 0), and no category is rare."""
+    """No bound is the least or largest value (except 0), and no category is rare."""
     for feature in features:
         text = table[feature.name].str.strip().str.removesuffix(".0")
         if feature.kind == "category":
@@ -159,8 +159,8 @@ def test_what_a_column_is_taken_for(name: str) -> None:
         assert guessed.entry is None and len(guessed.notes) == 1
         return
     assert guessed.entry is not None
-    settings = {**guessed.entry, "decimal": guessed.cells.decimal, "thousands": guessed.cells.thousands}
-    assert {key: settings.get(key) for key in wanted} == wanted
+    described = {**guessed.entry, "decimal": guessed.cells.decimal, "thousands": guessed.cells.thousands}
+    assert {key: described.get(key) for key in wanted} == wanted
     assert "pope" not in str(guessed.entry)
 
 

@@ -42,7 +42,7 @@ def test_bins_that_noise_made_negative_add_nothing_to_a_score_of_nothing():
 
 
 def released(rng, bins, sizes, deviation, columns=3, follow=0.0):
-    """Noisy tables of one owner: the first column follows the group as told, the others do not."""
+    """Noisy tables of one owner: the first column follows the group by `follow`, the others do not."""
     tables = {}
     for column in range(columns):
         shares = rng.dirichlet(np.full(bins, 2.0))
@@ -132,7 +132,7 @@ def expected(tables):
 
 
 def joined(results):
-    """The tables of all parties, from what each was told."""
+    """The tables of all parties, from what each received."""
     return tuple({k: v for tables in parts for k, v in tables.items()} for parts in zip(*results, strict=True))
 
 

@@ -209,7 +209,7 @@ def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch
     with pytest.raises(ExceptionGroup) as caught:
         group.run(job)
     assert any("ledger changed" in str(error) for error in caught.value.exceptions)
-    assert len(caught.value.exceptions) >= 3, "nobody got a table"
+    assert len(caught.value.exceptions) >= 3, "no party got a table"
 
 
 def test_a_table_that_no_plan_declares_is_not_opened():

@@ -203,7 +203,7 @@ def test_records_that_share_a_value_inside_a_bin_are_ordered_at_random():
     values = np.sort(np.concatenate([np.full(100, 0.4), np.linspace(0.41, 0.9, 100)]))
     move = NumberMove(np.array([[0.6, 0.3], [0.4, 0.7]]), values, np.array([0, 120, 200]))
     weeks, uniform = np.full((1000, 1), 0.4), (np.arange(1000) + 0.5) / 1000
-    assert (move(weeks, 0, 0, uniform) == weeks).all(), "the same distribution moves nobody"
+    assert (move(weeks, 0, 0, uniform) == weeks).all(), "the same distribution moves no record"
     stayed = float((move(weeks, 0, 1, uniform) == 0.4).mean())
     assert stayed == pytest.approx(0.5, abs=0.01), "the bin holds half as much, so half of them leave it"
 

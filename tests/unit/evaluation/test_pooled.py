@@ -120,8 +120,8 @@ def ready():
     return prepare(data, make_split(data, "iid", 300), 300, CONFIG, card=card)
 
 
-def judged(ready, predict):
-    """Net flips under the run's own edits of the test rows."""
+def net_flip_rate(ready, predict):
+    """Net flip rate under the run's own counterfactuals of the test rows."""
     test = ready.split.test
     inputs, target = own_rows(ready)
     edited = Counterfactuals("own", np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
@@ -131,11 +131,11 @@ def judged(ready, predict):
 
 
 def test_using_s_lowers_net_flip_rates(ready):
-    plain = judged(ready, erm(ready).predict)
+    plain = net_flip_rate(ready, erm(ready).predict)
     assert plain > 0.15
     for name in ("aware", "pcf"):
-        assert judged(ready, METHODS.get(name)(ready).predict) <= plain / 3, name
-    assert judged(ready, METHODS.get("drop_m")(ready).predict) == 0
+        assert net_flip_rate(ready, METHODS.get(name)(ready).predict) <= plain / 3, name
+    assert net_flip_rate(ready, METHODS.get("drop_m")(ready).predict) == 0
 
 
 def test_it_costs_less_accuracy_than_dropping_the_mediators(ready):
@@ -149,7 +149,7 @@ def test_it_costs_less_accuracy_than_dropping_the_mediators(ready):
 
 
 def test_a_larger_lambda_asks_for_equal_logits(ready):
-    """With s passed along: the root-mean-square gap under the run's own edits falls."""
+    """With s passed along: the root-mean-square gap under the run's own counterfactuals falls."""
     light, heavy = (aware_of(ready, replace(CONFIG, lambdas=(lam,))) for lam in (0.0, 16.0))
     test = ready.split.test
     inputs, target = own_rows(ready)
@@ -200,4 +200,4 @@ def test_counterfactuals_are_scored_as_members_of_their_target_group():
     assert held["fr"] == 0.0
     metrics = flat(evaluate(predict, inputs, codes, codes, "binary", {"x": edited}, {"x": edited}))
     assert metrics["acc"] == 1.0 and metrics["fr_x"] == 1.0
-    assert metrics["fr_null_x"] == 0.0, "under the null control s itself does not change"
+    assert metrics["fr_null_x"] == 0.0, "under the permutation baseline s itself does not change"

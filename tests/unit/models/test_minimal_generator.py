@@ -1,4 +1,4 @@
-"""The `minimal` generator: noise is not edited, and a real difference moves as few records as it must."""
+"""The `minimal` generator: noise changes no record, and a real difference moves as few records as it must."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The expected Gram matrix of edits: it is the mean over records drawn from the tables, and no record enters it."""
+"""The expected Gram matrix of counterfactual changes is the mean over records drawn from tables; no record enters."""
 
 import numpy as np
 import pytest

@@ -122,7 +122,7 @@ def test_a_stranger_cannot_sign_for_an_owner_whose_key_is_on_the_card(card: Poli
         approved(named, BOARD, TODAY, stranger)
     with pytest.raises(PolicyError, match="the card names a key for"):
         approved(named, BOARD, TODAY)
-    # A stranger who edits the file signs the right content with a key of its own, or signs nothing.
+    # A stranger who edits the file signs the right content with another key, or signs nothing.
     public = stranger.public_key().public_bytes_raw().hex()
     bare = Approval(BOARD, "board", TODAY, "1", named.digest())
     loose = replace(bare, key=public)

@@ -89,7 +89,7 @@ def test_its_lambda_is_its_own_unless_one_is_named():
 
 
 def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
-    """The size of the model follows from the roles, and the dealer is told sizes."""
+    """The size of the model follows from the roles, and the dealer receives sizes."""
     path = write_card(tmp_path / "card.toml")
     path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("purpose = {")))
     options = RunOptions.of({"dataset": "german", "mode": "aware", "card": str(path)})

@@ -192,7 +192,7 @@ def test_a_key_that_was_signed_or_revoked_is_never_signed_again(tmp_path: Path, 
     with pytest.raises(ConfigError, match="signed before"):
         authority.sign([elsewhere])
     authority.revoke(member.fingerprint)
-    assert not issued.exists(), "nobody hands it out any more"
+    assert not issued.exists(), "it is not handed out any more"
     for path in (request, elsewhere):
         with pytest.raises(ConfigError, match="was revoked"):
             authority.sign([path], renew=True)

@@ -1,4 +1,4 @@
-"""Log digests that all parties sign: one statement, and nobody can rewrite its own part of it later."""
+"""Log digests that all parties sign: one statement, and no party can rewrite its own part of it later."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PINS = {f"party-{rank}": fingerprint(credentials(rank, PARTIES).certificate.read
 
 
 def ends(session: Session, **about: str) -> dict[str, Any]:
-    """What a party does at the end of a session; its heads have a length of their own."""
+    """What a party does at the end of a session; its digests have their own length."""
     digests = {"releases": "same", "files": "f" * (1 + session.rank)}
     return exchange_digests(session, CONFIG, {"job": "test", **about}, digests, credentials(session.rank, PARTIES))
 
@@ -75,7 +75,7 @@ def test_signatures_by_others_than_the_members_do_not_count(signed: list[dict[st
             "signature": sign(credentials, "heads", covered(forged["statement"])),
         }
         forged["signatures"][node] = signature
-    assert list(broken_signatures(forged, PARTIES, {})) == [], "nobody said whose certificates count"
+    assert list(broken_signatures(forged, PARTIES, {})) == [], "no pins and no authority are given"
     assert len(list(broken_signatures(forged, PARTIES, PINS))) == PARTIES
     assert len(list(broken_signatures(forged, PARTIES, {}, AUTHORITY))) == PARTIES
     swapped = copy.deepcopy(signed[0])
@@ -88,7 +88,7 @@ def test_signatures_by_others_than_the_members_do_not_count(signed: list[dict[st
 
 
 def test_a_party_that_signs_something_else_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as the heads that it told another party."""
+    """Such as the digests that it sent to another party."""
 
     def two_faced(signer: Credentials, purpose: str, message: bytes) -> str:
         return sign(signer, purpose, b"other heads" if signer == credentials(1, PARTIES) else message)

@@ -131,7 +131,7 @@ def test_a_caller_that_the_authority_made_is_turned_away_and_the_session_goes_on
 
 @pytest.fixture
 def impostor(consortium: Consortium) -> Iterator[str]:
-    """The authority, listening as party 0; it sees the hello of nobody."""
+    """The authority, listening as party 0; it sees no hello."""
     server = socket.create_server(("127.0.0.1", 0))
     heard: list[bytes] = []
 
@@ -149,7 +149,7 @@ def impostor(consortium: Consortium) -> Iterator[str]:
     yield f"127.0.0.1:{server.getsockname()[1]}"
     thread.join(LONG)
     server.close()
-    assert not any(heard), "it was told something"
+    assert not any(heard), "it received something"
 
 
 def test_who_dials_the_authority_instead_of_a_member_stops_and_says_so(consortium: Consortium, impostor: str) -> None:

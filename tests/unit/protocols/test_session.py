@@ -94,7 +94,7 @@ def test_public_operands_are_checked_too() -> None:
 
 
 def test_only_receivers_are_sent_a_share(tmp_path: Any) -> None:
-    """What crosses the wire, not what the call returns: two releases in one round, told apart by their lengths."""
+    """What crosses the wire, not what the call returns: two releases in one round, distinguished by their lengths."""
     releases = {5: Release("for party 1", (1,), (5,), "test"), 7: Release("for 0 and 2", (0, 2), (7,), "test")}
 
     def job(session: Session) -> list[bool]:
@@ -120,7 +120,7 @@ def crossings(folder: Path, size: int, way: str) -> set[tuple[int, int]]:
 
 
 def test_an_announcement_goes_to_every_party_or_to_none() -> None:
-    some = Release("told to some", (0, 1), (3,), "test")
+    some = Release("sent to some", (0, 1), (3,), "test")
 
     def job(session: Session) -> None:
         before = session._transport.meter.total.sent
@@ -217,7 +217,7 @@ def test_different_release_logs_are_noticed_at_the_end() -> None:
         run_session(job)
     messages = [str(error) for error in caught.value.exceptions if isinstance(error, LedgerError)]
     assert messages and all("has another log of releases" in line for line in messages)
-    assert len(caught.value.exceptions) == 4, "nobody ends as if all were well"
+    assert len(caught.value.exceptions) == 4, "no process ends without an error"
 
 
 def test_a_fault_inside_a_repeated_loop_is_reported_at_once() -> None:

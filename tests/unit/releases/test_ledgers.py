@@ -1,4 +1,4 @@
-"""German in secret, a sketch and four refreshes: every party's ledger, the report, and dp_accounting's own replay."""
+"""German under MPC, five releases of tables: every party's ledger, the report, and the replay of dp_accounting."""
 
 import json
 import math
@@ -82,7 +82,7 @@ def spend(folder):
 def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_path, capsys):
     for released, refused in spend(tmp_path):
         assert len(released) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
-        assert not np.array_equal(released[0], released[1]), "every refresh has noise of its own"
+        assert not np.array_equal(released[0], released[1]), "every release has fresh noise"
     write(tmp_path, literal.report())
     assert main([str(tmp_path), "--out", str(tmp_path)]) == 0
     assert "0 more such releases fit the cap" in capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditiona
 
 
 def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
-    """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
+    """Two descriptions, for two tasks say, spend from one ledger; the evaluation's is next to it."""
     session = SimpleNamespace(rank=1, folder=None)
     options = RunOptions.of_flat(dataset=str(tmp_path / "a.toml"), pooled=False)
     budget, path = open_budget(options.ledger_folder(session), CAP, DELTA, 500)
@@ -124,8 +124,8 @@ def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
         options.changed(dataset=str(tmp_path / "b.toml")).ledger_folder(session), CAP, DELTA, 500
     )
     assert same == path and len(again.charges) == 1
-    other, beside = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
-    assert beside == path.with_name("evaluation.jsonl") and not other.charges
+    other, other_path = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
+    assert other_path == path.with_name("evaluation.jsonl") and not other.charges
     with pytest.raises(ConfigError, match="at most 1/n"):
         open_budget(options.ledger_folder(session), CAP, DELTA, 10**6)
     with pytest.raises(ConfigError, match="needs a folder"):
@@ -250,7 +250,7 @@ def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["nobody", "no one"]
+    "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["no signature", "forged signature"]
 )
 def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
     """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""

@@ -18,7 +18,7 @@ RULE = IdRule(("id",))
 
 
 def sets_of(folder, ids=IDS, charge=False, rule=RULE, **more):
-    """The set that every party makes of the same ids, each in an order of its own."""
+    """The set that every party makes of the same ids, each in a different order."""
 
     def job(session):
         party_folder = folder / f"party-{session.rank}"
@@ -171,7 +171,7 @@ def test_a_key_that_nothing_was_charged_under_takes_another_rule(tmp_path):
 
 
 def test_a_key_of_an_earlier_version_keeps_its_pseudonyms_and_is_bound_to_the_next_rule(spent):
-    """32 bytes alone, and tags of ids as they are written: records that have spent must stay the same ones."""
+    """32 bytes alone, and pseudonyms of ids as they are written: records that have spent must stay the same ones."""
     folder, _ = spent
     keys = [folder / f"party-{rank}" / NAME for rank in range(3)]
     alone = keys[0].read_bytes()[:32]

@@ -1,4 +1,4 @@
-"""Tables: the paper's mean and deviation beside ours, in every row that it has a figure for, and what differs."""
+"""Tables: the paper's mean and deviation next to ours, in every row that it has a figure for, and what differs."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_the_papers_mean_and_deviation_are_next_to_ours():
     assert "| 0.720 ± 0.020 (0.710-0.730) | 0.7224 ± 0.0244 ≈ |" in line, "within a deviation"
     assert "| 0.529 ± 0.020 (0.519-0.539) | 0.5676 ± 0.0277 ≠ |" in line, "further than a deviation"
     assert "| 0.40 ± 2.00 % (-0.60 to 1.40) | 0.09 ± 0.15 % ≠ |" in line
-    assert line.endswith("| 3.10 ± 2.00 % (2.10-4.10) | 1.10 ± 2.00 % (0.10-2.10) |"), "the control is beside it"
+    assert line.endswith("| 3.10 ± 2.00 % (2.10-4.10) | 1.10 ± 2.00 % (0.10-2.10) |"), "the control is next to it"
 
 
 @pytest.mark.parametrize(("mean", "mark"), [(0.7467, "≈"), (0.7469, "≠"), (0.6981, "≈"), (0.6979, "≠")])

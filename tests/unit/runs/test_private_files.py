@@ -91,7 +91,7 @@ def test_predictions(tmp_path, task):
     assert [line.split(",")[0] for line in lines] == ["id", "1", "3"], "a refused record has no line"
     assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
     assert [UNDECIDED in line for line in lines] == [False, False, True], (
-        "of a record that not all hold nothing is told"
+        "nothing is reported of a record that not all hold"
     )
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
 

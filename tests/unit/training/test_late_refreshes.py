@@ -1,4 +1,4 @@
-"""Releases of the sketch during joint training: roles may change, and what is trained then follows them."""
+"""Repeated releases of tables during joint training: roles may change, and what is trained then follows them."""
 
 from __future__ import annotations
 

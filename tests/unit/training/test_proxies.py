@@ -1,4 +1,4 @@
-"""What a card may have done with proxies: guarded, edited with the mediators, or dropped; and no mediator at all."""
+"""What a card may do with proxies: penalised, edited with the mediators, or dropped; and no mediator at all."""
 
 from __future__ import annotations
 

@@ -153,7 +153,9 @@ def test_a_run_with_a_generator_that_changes_what_must_stay_is_stopped(monkeypat
         return make_generator(layout, tables, deviation, Roles(dict.fromkeys(roles.of, "M")), *rest)
 
     monkeypatch.setattr(trainer, "make_generator", careless)
-    records = replace(EXACT, consistency_from="records")  # edits from tables touch nothing else by construction
+    records = replace(
+        EXACT, consistency_from="records"
+    )  # counterfactuals from tables touch nothing else by construction
     with pytest.raises(RuntimeError, match=r"must stay fixed: \['other'\]"):
         train(PlainEngine(), PlainStatistics(NoNoise()), data, split, records, 0, roles=ROLES)
 

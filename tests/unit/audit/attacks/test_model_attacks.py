@@ -362,7 +362,7 @@ def test_restarts_find_what_a_start_without_a_slope_does_not() -> None:
 
 
 def test_the_best_of_many_useless_attackers_is_at_chance() -> None:
-    """Picked on the records it is judged on, it would not be."""
+    """Picked on the records it is evaluated on, it would not be."""
     rng, n = np.random.default_rng(0), 200
     chosen, picked = [], []
     for trial in range(40):

@@ -28,7 +28,7 @@ def ending(seconds: float, line: str, code: int) -> str:
 
 
 def ended(line: str, code: int) -> str:
-    """A program with a line in its log that ends when it is told to."""
+    """A program with a line in its log that ends on a signal."""
     stop = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))"
     return f"{stop}\nprint({line!r}, file=sys.stderr, flush=True)\ntime.sleep(600)"
 

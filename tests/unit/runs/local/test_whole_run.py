@@ -1,4 +1,4 @@
-"""A run that was stopped in its evaluation: the second attempt has room, and the first stays on record."""
+"""A run that was stopped in its evaluation: the second attempt can run, and the first stays on record."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A consortium of three with certificates of its own, own data, a card, and a session file that pins."""
+"""A consortium of three with certificates, own data, a card, and a session file that pins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ card = "card.json"
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all hosts in one; the authority's is beside it."""
+    """The folders of all hosts in one; the authority's is next to it."""
     folder = tmp_path_factory.mktemp("keys")
     authority = Authority.create(folder / "authority")
     names = [node_folder(node, 3) for node in range(4)]

@@ -52,7 +52,7 @@ def test_what_is_planned_without_data_is_what_each_party_will_open(
 
 @pytest.mark.parametrize("change", [{"receivers": (0, 1)}, {"times": 9}, {"shape": (3, 3)}, {"event": None}])
 def test_a_job_that_would_open_more_than_was_planned_is_refused(config: SessionConfig, change: Record) -> None:
-    """Another receiver, more often, another size, unpaid; and what nobody was told of."""
+    """Another receiver, more often, another size, unpaid; and one that is not in the plan."""
     given = config.for_job("train")
     job = make_job(given, 0)
     assert agreed_plan(given, job).digest() == public_plan(given).digest()
