@@ -239,7 +239,7 @@ class _Bounded(Trainer):
         energy = np.diag(penalty.gram)
         assert energy.max() > 0
         assert (whole(bounds.energy) >= energy - 1e-12).all()
-        assert (whole(bounds.reach) >= np.diag(penalty.guard) - 1e-12).all()
+        assert (whole(bounds.reach) >= np.diag(penalty.proxy_gram) - 1e-12).all()
         steep = CURVATURE[self.task] * (self.batch.rows**2).mean(axis=0) + self.config.ridge
         assert np.allclose(whole(bounds.flat), steep)
         return super().train_grid(penalty, grid, bounds)
