@@ -128,7 +128,7 @@ class _Columns:
     inputs: np.ndarray
 
     @property
-    def known(self) -> _Columns:
+    def with_record(self) -> _Columns:
         return self
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ Roles with mutual information, representations, and training curves. Every measu
 permuted s, or chance. A picture of two principal components shows little of a representation, and the eye sees groups
 where there are none. So each comes with the area under the ROC curve (AUC) of a linear classifier of s, fitted on
 training records and tested on held-out ones, on the two components and on the whole representation. 0.5 is chance.
-Single people are shown by `sccvfl explain` and by the page of a run.
+Single people are shown by the program `explain` and by the page of a run.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def uniform_bytes(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
-    """Sealed: masks, selection, Gram, steps, checks of the range, a choice and a temperature in secret."""
+    """Sealed: masks, selection, Gram, steps, checks of the range, and measures of validation."""
     problem = sealed.Problem((3, 2, 4), rows=300)
     size = (0.0, 1.5)[world]
     for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
@@ -58,12 +58,12 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         own = problem.of(session.rank, 3)
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
-        trained, made = engine.head(batch, 1, "binary"), []
+        trained = engine.head(batch, 1, "binary")
         descent = engine.first_order(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), own.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
             engine.check_range([trained], batch)
-            made.append(trained)
+        engine.measure([trained], batch, penalty)
 
     return job, ReleasePlan(sealed.releases(3).values())
 
