@@ -25,7 +25,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import Frame, read_transcript
 from protocols.session.runtime import Session
 from tests.support.sessions import run_session
-from tests.support.two_parties import told
+from tests.support.two_parties import error_text
 
 LISTS = [[f"{number:06d}" for number in range(first, 10**6, 9973)] for first in (17, 4003)]
 LISTS[1] += LISTS[0][::3]
@@ -178,7 +178,7 @@ def test_repeats_in_a_list_are_refused_and_would_tell_who_else_holds_a_record(
 ) -> None:
     with pytest.raises(ExceptionGroup) as stopped:
         bits_of_repeats()
-    assert "party 2: its list has an element twice" in told(stopped.value)
+    assert "party 2: its list has an element twice" in error_text(stopped.value)
     monkeypatch.setattr(psi, "check_repeats", lambda lists: None)
     one_other = [(name in TWO[0]) != (name in TWO[1]) for name in ASKED]
     assert bits_of_repeats() == one_other and 10 < sum(one_other) < 50

@@ -62,10 +62,10 @@ def test_the_secret_tables_move_as_far_as_is_charged_for():
         codes[7] = (codes[7] + 1) % count
     tables = []
     for one in (group, other):
-        found = one.run(lambda session, statistics, budget, one=one: one.sketch(session, statistics))
+        found = one.run(lambda session, statistics, budget, one=one: one.release_counts(session, statistics))
         tables.append(np.concatenate([t.ravel() for party in found for part in party for t in part.values()]))
     (event, *_) = group.run(
-        lambda session, statistics, budget: (group.sketch(session, statistics), budget.events[0])[1],
+        lambda session, statistics, budget: (group.release_counts(session, statistics), budget.events[0])[1],
         kind=SecureStatistics,
     )
     assert np.linalg.norm(tables[0] - tables[1]) == pytest.approx(event.sensitivity)

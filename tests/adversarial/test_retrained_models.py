@@ -33,7 +33,7 @@ from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
+from tests.support.two_parties import OPTIONS, error_text, ledger_lines, people, run_two, write_data
 
 RECORDS, TRAININGS, PREDICTIONS, LAMBDA = 177, 48, 1000, 3.0
 PRIVATE = TrainConfig(
@@ -196,7 +196,7 @@ def refused(home: Path, options: dict[str, Any], *seeds: int) -> None:
         with pytest.raises(ExceptionGroup) as stopped:
             run_two(TrainJob, home / f"more {seed}", {**options, "tables": "kept", "generator_seed": seed})
         said = [str(error) for error in stopped.value.exceptions if "too little is left of the cap" in str(error)]
-        assert said and all("\n" not in line for line in said), told(stopped.value)
+        assert said and all("\n" not in line for line in said), error_text(stopped.value)
         assert not list((home / f"more {seed}").rglob("model.json"))
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 

@@ -25,7 +25,7 @@ from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import make_plan
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.two_parties import ADDRESSES, DESCRIPTION, ledger_lines, people, run_two, told, write_data
+from tests.support.two_parties import ADDRESSES, DESCRIPTION, error_text, ledger_lines, people, run_two, write_data
 
 OPTIONS = {"align": "exact", "refreshes": 0}
 RULE = 'id = { columns = ["id"], case = "lower" }'
@@ -62,7 +62,7 @@ def again(home: Path, options: dict[str, Any]) -> str:
         run_two(DiscoveryJob, unused_name(home / "again"), options)
     except ExceptionGroup as stopped:
         assert [ledger_lines(home, rank) for rank in range(2)] == before
-        return told(stopped)
+        return error_text(stopped)
     return ""
 
 

@@ -68,7 +68,7 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
     for seed in range(runs):
         codes = np.random.default_rng(seed).permutation(german.data.protected[0].codes)
         fake = (Protected("s", german.data.parties[0].name, ("0", "1"), codes),)
-        sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake)
+        sketches = german.noisy_tables(PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake)
         made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
         finding = decide(made._evidence(sketches)[0], config)
         # s is shuffled: whatever is found is false, so the share of false discoveries is 1 or 0.

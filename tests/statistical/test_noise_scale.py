@@ -32,7 +32,7 @@ def opened_noise(kind: str) -> np.ndarray:
     """Opened tables minus the true ones, of all parties: 1800 values in the order of the columns."""
 
     def job(session, statistics, budget):
-        return GROUP.sketch(session, statistics), statistics.deviation(GROUP.sensitivity)
+        return GROUP.release_counts(session, statistics), statistics.deviation(GROUP.sensitivity)
 
     found = GROUP.run(
         job,
@@ -132,7 +132,7 @@ def test_a_missing_copy_is_noticed(place, monkeypatch):
 @pytest.mark.chance(1e-9)  # one fit; noise that is used again leaves a difference of zero
 def test_noise_is_fresh_in_every_release():
     def job(session, statistics, budget):
-        return [GROUP.sketch(session, statistics, number) for number in range(2)]
+        return [GROUP.release_counts(session, statistics, number) for number in range(2)]
 
     first, second = GROUP.run(job, kind=SecureStatistics, cap=1e3)[0]
     difference = first[1]["a"] - second[1]["a"]
