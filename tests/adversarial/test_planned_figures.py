@@ -39,8 +39,8 @@ class Liar:
     def __init__(self, said: float) -> None:
         self.parties, self.rank, self.said = 2, 0, said
 
-    def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
-        return [own, struct.pack("<d", self.said)]
+    def swap_bytes(self, step: str, sent: bytes) -> list[bytes]:
+        return [sent, struct.pack("<d", self.said)]
 
 
 def spread_with(said: float, dataset: str = "german") -> tuple[Spread, Spread]:
@@ -72,19 +72,21 @@ def test_every_other_figure_follows_from_public_things(dataset: str, times: floa
     fresh = spread_with(1.0, dataset)[1]
     assert fresh.heads is not None
     plan, budget = fresh.heads
-    made, _ = spread_with(times * budget.head_multiplier, dataset)
-    assert made.heads is not None
-    _, found = made.heads
-    assert not missed(plan, found)
+    spread, _ = spread_with(times * budget.head_multiplier, dataset)
+    assert spread.heads is not None
+    _, planned = spread.heads
+    assert not missed(plan, planned)
     if times <= 1:
-        assert made == fresh
+        assert spread == fresh
         return
-    assert found.head_multiplier >= times * budget.head_multiplier * (1 - 1e-9)
-    assert made.multiplier >= times * fresh.multiplier * (1 - 1e-9)
-    assert found.output_multiplier >= times * budget.output_multiplier * (1 - 1e-9) and found.ridge >= budget.ridge
+    assert planned.head_multiplier >= times * budget.head_multiplier * (1 - 1e-9)
+    assert spread.multiplier >= times * fresh.multiplier * (1 - 1e-9)
+    assert (
+        planned.output_multiplier >= times * budget.output_multiplier * (1 - 1e-9) and planned.ridge >= budget.ridge
+    )
     # The head's own part of the ledger costs no more than planned, and no less than its noise says.
     prices = [
-        epsilon_of(price_head(plan, one, 600, "dealer", 2, RECORDS.digest).events, 1e-5) for one in (found, budget)
+        epsilon_of(price_head(plan, one, 600, "dealer", 2, RECORDS.digest).events, 1e-5) for one in (planned, budget)
     ]
     assert prices[0] < prices[1]
 
@@ -117,12 +119,12 @@ def charged_and_drawn(
     monkeypatch.setattr(charging.Charger, "charge_heads", charge_heads)
     data = write_data(home, people(400, seed=5))
     run_two(TrainJob, home / "run", {"dataset": str(data), "card": str(home / "card.toml"), **OPTIONS, **more})
-    found = []
+    charged = []
     for rank in range(2):
         path = home / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl"
         account = read_account(path)
-        found.append(([e for e in account.events if e.name.startswith("head")], drawn[str(rank)]))
-    return found
+        charged.append(([e for e in account.events if e.name.startswith("head")], drawn[str(rank)]))
+    return charged
 
 
 @pytest.mark.parametrize(("kind", "times"), [("dealer+holder", 1.0), ("dealer", 2.5), ("all-parties", 2.5)])

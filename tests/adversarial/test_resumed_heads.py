@@ -43,10 +43,10 @@ def tells(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
     """The attacker says that it needs this many times the noise that it needs."""
     honest = Session.swap_bytes
 
-    def swap_bytes(self: Session, step: str, own: bytes) -> list[bytes]:
+    def swap_bytes(self: Session, step: str, sent: bytes) -> list[bytes]:
         if self.rank == ATTACKER and step == "planned noise":
-            own = struct.pack("<d", times * struct.unpack("<d", own)[0])
-        return honest(self, step, own)
+            sent = struct.pack("<d", times * struct.unpack("<d", sent)[0])
+        return honest(self, step, sent)
 
     monkeypatch.setattr(Session, "swap_bytes", swap_bytes)
 
@@ -80,8 +80,8 @@ def test_a_run_that_resumes_pays_for_one_head(consortium: Consortium) -> None:
     interrupted(home / "run", options)
     before = [ledger_lines(home, rank) for rank in range(2)]
     assert len(heads_charged(home, 1)) == 1
-    made = resumed(home / "run", options)
-    assert made[1]["ok"] and [ledger_lines(home, rank) for rank in range(2)] == before
+    results = resumed(home / "run", options)
+    assert results[1]["ok"] and [ledger_lines(home, rank) for rank in range(2)] == before
 
 
 def test_noise_that_was_paid_for_cannot_become_less(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_second_head_under_one_charge_is_refused(consortium: Consortium, monke
     monkeypatch.setattr(
         Session, "tell_all", lambda self, step, value: plain(self, step, 0 if step == "finished model" else value)
     )
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     resumed(home / "run", options)
     assert ledger_lines(home, 1) == before, "the control: another head, and nothing charged"
     assert (home / "run/party-1/model/model.json").read_text() != first
@@ -178,8 +178,8 @@ def test_a_head_that_was_checked_is_not_tried_again_with_other_noise(
     assert "or the check of its head was opened: train a new run, which is charged" in error_text(stopped.value)
     assert not list(home.rglob("model.json"))
     monkeypatch.setattr(TrainJob, "_followed", lambda self, folder: False)
-    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     assert resumed(home / "run", options)[1]["ok"], "the control: another noise, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -199,14 +199,14 @@ def test_a_copy_of_an_interrupted_run_is_not_a_second_head(
     assert not list((home / "copy").rglob("model.json"))
     assert [ledger_lines(home, rank) for rank in range(2)] == before
     assert resumed(home / "run", options)[1]["ok"], "the folder that went on still can"
-    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
+    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "copy", options)
     assert "another session has finished the head of this charge" in error_text(stopped.value), (
         "as if both went on at once"
     )
     assert not list((home / "copy").rglob("model.json"))
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     assert resumed(home / "copy", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -232,7 +232,7 @@ def test_a_backup_of_a_running_session_is_not_a_second_head(
         resumed(home / "backup", options)
     assert "has finished the head of this run, and its folder does not know of it" in error_text(stopped.value)
     assert not list((home / "backup").rglob("model.json"))
-    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     assert resumed(home / "backup", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before

@@ -68,8 +68,8 @@ class Paid:
     factor: float = 1.0
 
     def charge_heads(self, count: int) -> HeadNoise:
-        made = GaussianNoise(self.budget, self.seed).charge_heads(count)
-        return replace(made, sigma=self.factor * made.sigma, output=self.factor * made.output)
+        noise = GaussianNoise(self.budget, self.seed).charge_heads(count)
+        return replace(noise, sigma=self.factor * noise.sigma, output=self.factor * noise.output)
 
 
 @cache
@@ -107,8 +107,8 @@ def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray
     )
     for mine, first in zip(model.sketches, base.model.sketches, strict=True):
         assert all(np.allclose(table, first.tables[name], rtol=1e-12) for name, table in mine.tables.items())
-    found = fitted_linear(base, model)
-    return np.append(found.weight[:, 0], found.bias)
+    fitted = fitted_linear(base, model)
+    return np.append(fitted.weight[:, 0], fitted.bias)
 
 
 @cache
@@ -119,12 +119,12 @@ def heads(source: str, factor: float) -> tuple[np.ndarray, ...]:
 
 def attacked(source: str, factor: float) -> Retraining:
     """What the attacker has: x, y, the counterfactuals of every seed, and each head exactly."""
-    base, known = ready(), heads(source, factor)
+    base, weights = ready(), heads(source, factor)
     view = retraining_view(replace(fitted_linear(base, base.model), consistency="records"))
     noise = Paid(base.budget, 0, factor).charge_heads(RECORDS)
     given: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
     rows = base.config.training_rows(base.split)[:RECORDS]
-    given |= {"trainings": TRAININGS, "heads": known.__getitem__, "groups": shuffled().protected[0].codes[rows]}
+    given |= {"trainings": TRAININGS, "heads": weights.__getitem__, "groups": shuffled().protected[0].codes[rows]}
     given |= {"sigma": max(noise.sigma, NOISE_OF_THE_HEAD), "ridge": noise.ridge / RECORDS}
     return PrivateRetraining(**given)
 
@@ -161,9 +161,9 @@ def test_the_same_attacker_finds_s_if_penalty_and_noise_are_taken_away(monkeypat
 def test_predictions_tell_the_head() -> None:
     """So the attacker that has heads has no more than one that has 1,000 scores of each model."""
     base, rng = ready(), np.random.default_rng(0)
-    found = fitted_linear(base, base.model)
+    fitted = fitted_linear(base, base.model)
     rows = np.hstack(
-        [found.encoders[p.rank](p.inputs)[rng.integers(0, len(p.inputs), PREDICTIONS)] for p in base.parties]
+        [fitted.encoders[p.rank](p.inputs)[rng.integers(0, len(p.inputs), PREDICTIONS)] for p in base.parties]
     )
     rows = np.column_stack([rows, np.ones(PREDICTIONS)])
     for head in heads("tables", 1.0)[:3]:

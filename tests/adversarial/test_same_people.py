@@ -120,8 +120,8 @@ def test_without_the_binding_another_rule_starts_anew(spent: Any, monkeypatch: p
 
 def plan_of(options: dict[str, Any]) -> str:
     config = SessionConfig(parties=ADDRESSES, job="discovery", options=options)
-    made = make_plan(config)
-    return "\n".join(plan_lines(made, outlook(config, made, 1)))
+    plan = make_plan(config)
+    return "\n".join(plan_lines(plan, outlook(config, plan, 1)))
 
 
 def test_a_new_ledger_next_to_a_used_one_is_pointed_out(spent: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -83,9 +83,9 @@ def step_rounds(steps, task):
     return steps * (STEP_ROUNDS - 1) if task == "regression" else steps * STEP_ROUNDS - 5
 
 
-def training(grid, length, steps=CONFIG.grid_steps, sharpened=CONFIG.sharpened):
+def training(grid, length, steps=CONFIG.grid_steps, second_order_steps=CONFIG.sharpened):
     """A script that trains the heads of a grid and shows their logits; in secret also rounds."""
-    config = replace(CONFIG, grid_steps=steps, sharpened=sharpened)
+    config = replace(CONFIG, grid_steps=steps, sharpened=second_order_steps)
 
     def script(engine, local):
         batch, penalty = local.inputs(engine)

@@ -63,14 +63,16 @@ def test_encodings_that_do_not_fit_are_refused_before_they_are_masked(selected):
     seed=st.integers(0, 10**6),
     rows=st.integers(8, 60),
     lam=st.sampled_from([0.0, 0.3, 5.0]),
-    guard=st.sampled_from([0.0, 0.4]),
+    proxy_penalty=st.sampled_from([0.0, 0.4]),
     rate=st.floats(0.02, 0.3),
     momentum=st.floats(0.0, 0.9),
 )
-def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(widths, seed, rows, lam, guard, rate, momentum):
+def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(
+    widths, seed, rows, lam, proxy_penalty, rate, momentum
+):
     problem = Problem(widths, rows=rows, seed=seed)
-    problem.curvature = {k: v + 2 * (lam + guard) * sum(widths) for k, v in problem.curvature.items()}
-    plain, secret = both(problem, Step(rate, momentum, lam, guard=guard))
+    problem.curvature = {k: v + 2 * (lam + proxy_penalty) * sum(widths) for k, v in problem.curvature.items()}
+    plain, secret = both(problem, Step(rate, momentum, lam, guard=proxy_penalty))
     for seen in secret:  # a bit may fall either way when two objectives are as good as equal
         assert np.abs(seen["logits"] - plain["logits"]).max() < CLOSE
         assert seen["measures"].loss == pytest.approx(plain["measures"].loss, abs=CLOSE)

@@ -25,11 +25,11 @@ OUTPUTS = {"binary": 1, "regression": 1, "multiclass": 3}
 
 
 class Steps:
-    """Activations, their shifts by edits and heads of every step, and what the letter makes of them."""
+    """Activations, their shifts by counterfactuals and heads of every step, and the objective of the paper."""
 
-    def __init__(self, task: str, edits: bool = True) -> None:
+    def __init__(self, task: str, penalised: bool = True) -> None:
         rng, whole = np.random.default_rng(4), german()
-        self.task, self.edits, self.outputs = task, edits, OUTPUTS[task]
+        self.task, self.penalised, self.outputs = task, penalised, OUTPUTS[task]
         rows = whole.split.validation
         self.codes = whole.data.protected[0].codes[rows]
         label = whole.data.label.values[rows]
@@ -50,7 +50,7 @@ class Steps:
             loss = ((logits - self.target()) ** 2).sum(axis=1)
         else:  # of several classes each against the rest
             loss = (np.logaddexp(0, logits) - logits * self.target()).sum(axis=1)
-        if not self.edits:
+        if not self.penalised:
             return float(loss.mean())
         chosen = [m[np.arange(len(m)), self.codes] * (k in EDITING) for k, m in enumerate(self.moved[step])]
         shift = np.hstack(chosen) @ self.heads[step]
@@ -93,7 +93,7 @@ class Steps:
                 parts = head, self.bias, np.zeros_like(head), np.zeros_like(self.bias)
                 weights = Weights(*(session.public(part, SPLIT_HEAD_BITS) for part in parts))
                 moved = self.moved[step][rank] if rank in EDITING else None
-                state = weights, self.h[step][rank], moved, self.edits
+                state = weights, self.h[step][rank], moved, self.penalised
                 values.append(float(session.open(stopping.objective(*state), shown)[0]))
                 before = session.total_cost.rounds
                 bits.append(stopping.goes_on(*state))

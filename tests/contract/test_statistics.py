@@ -146,17 +146,17 @@ def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
 
     for attribute, sums in enumerate(together(run(group, script))):
         chosen = one_hot(group.codes[attribute], group.counts[attribute])
-        for name, found in sums.items():
-            assert np.array_equal(found, halves[name].T @ chosen)
+        for name, table in sums.items():
+            assert np.array_equal(table, halves[name].T @ chosen)
             sizes, exact = chosen.sum(axis=0), (2 * up[name] / MOMENT_GRID - 1)[:, 0]
             means = chosen.T @ exact / sizes
             between = (sizes / group.rows * (means - exact.mean()) ** 2).sum()
-            assert gains(found / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
+            assert gains(table / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
 
 
-def change_bins(own, change):
-    if "a" in own.bins:
-        own.bins["a"] = change(own.bins["a"].copy())
+def change_bins(local, change):
+    if "a" in local.bins:
+        local.bins["a"] = change(local.bins["a"].copy())
 
 
 def cell(value):
@@ -169,9 +169,9 @@ def cell(value):
     return lambda local: change_bins(local, change)
 
 
-def change_groups(own, change):
-    if own.groups[0] is not None:
-        own.groups[0] = change(own.groups[0])
+def change_groups(local, change):
+    if local.groups[0] is not None:
+        local.groups[0] = change(local.groups[0])
 
 
 BAD = {
@@ -179,12 +179,12 @@ BAD = {
     "half a record": cell(0.5),
     "less than nothing": cell(-1.0),
     "a long row": cell(17.0),
-    "a record in two bins": lambda own: change_bins(own, lambda block: np.vstack([np.ones(3), block[1:]])),
-    "a record too few": lambda own: change_bins(own, lambda block: block[:-1]),
-    "an unknown group": lambda own: change_groups(own, lambda codes: codes + 1),
-    "a group below the first": lambda own: change_groups(own, lambda codes: codes - 1),
-    "groups that are not whole": lambda own: change_groups(own, lambda codes: codes.astype(float)),
-    "no s at the holder": lambda own: change_groups(own, lambda codes: None),
+    "a record in two bins": lambda local: change_bins(local, lambda block: np.vstack([np.ones(3), block[1:]])),
+    "a record too few": lambda local: change_bins(local, lambda block: block[:-1]),
+    "an unknown group": lambda local: change_groups(local, lambda codes: codes + 1),
+    "a group below the first": lambda local: change_groups(local, lambda codes: codes - 1),
+    "groups that are not whole": lambda local: change_groups(local, lambda codes: codes.astype(float)),
+    "no s at the holder": lambda local: change_groups(local, lambda codes: None),
 }
 
 

@@ -70,5 +70,5 @@ def test_a_share_of_the_table_alone_is_uniform(monkeypatch: pytest.MonkeyPatch):
     wide = {0: {"a": 150}, 1: {"b": 150}, 2: {"c": 150}}
     group = Consortium(rows=40, columns=wide, holders=(1,), counts=(4,))
     group.run(lambda session, statistics, budget: group.release_counts(session, statistics))
-    own = np.concatenate([table[300:].reshape(-1) for table in kept])  # party 2's columns, at every party
-    assert uniform(own.view(np.uint8))
+    shares = np.concatenate([table[300:].reshape(-1) for table in kept])  # party 2's columns, at every party
+    assert uniform(shares.view(np.uint8))
