@@ -125,13 +125,13 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret
     held_out = data.take(split.test)
     inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
     label, codes = held_out.label.values, held_out.protected[0].codes
-    figures = flat(evaluate(secret, inputs, label, codes, "binary", models.edits, models.nulls))
+    figures = flat(evaluate(secret, inputs, label, codes, "binary", models.counterfactuals, models.nulls))
     opened = {name: value for name, value in results_of_evaluation[0]["metrics"].items() if not name.endswith("_own")}
     assert {
-        f"{metric}_{name_of_model}" for name_of_model in models.edits for metric in ("fr", "net", "fr_null")
+        f"{metric}_{name_of_model}" for name_of_model in models.counterfactuals for metric in ("fr", "net", "fr_null")
     } <= opened.keys()
     # Fixed point may turn a decision whose logit is this near to 0; each turns a rate by one record of its cell.
-    copies = [*models.edits.values(), *models.nulls.values()]
+    copies = [*models.counterfactuals.values(), *models.nulls.values()]
     near = [(np.abs(logits_of(secret, rows, s)) < NEAR).sum() for rows, s in _shown(inputs, codes, copies)]
     cell = min(np.bincount(2 * codes + label))
     for name, value in opened.items():

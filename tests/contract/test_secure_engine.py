@@ -72,7 +72,7 @@ def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(
 ):
     problem = Problem(widths, rows=rows, seed=seed)
     problem.curvature = {k: v + 2 * (lam + proxy_penalty) * sum(widths) for k, v in problem.curvature.items()}
-    plain, secret = both(problem, Step(rate, momentum, lam, guard=proxy_penalty))
+    plain, secret = both(problem, Step(rate, momentum, lam, proxy_penalty=proxy_penalty))
     for seen in secret:  # a bit may fall either way when two objectives are as good as equal
         assert np.abs(seen["logits"] - plain["logits"]).max() < CLOSE
         assert seen["measures"].loss == pytest.approx(plain["measures"].loss, abs=CLOSE)

@@ -150,7 +150,7 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     hand_out(data, models, folder)
     evaluated = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     rows = (models.inputs, models.label, models.codes)
-    expected = flat(evaluate(head_of(folder, data), *rows, "binary", models.edits, models.nulls))
+    expected = flat(evaluate(head_of(folder, data), *rows, "binary", models.counterfactuals, models.nulls))
     assert all(r["metrics"] == evaluated[0]["metrics"] for r in evaluated)
     assert {"cat", "lt", "matmul", "selected", "sum"} <= evaluated[0]["crypten_operations"]["evaluation"].keys()
     for model in RUN_MODELS:

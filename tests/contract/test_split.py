@@ -89,7 +89,10 @@ class Problem:
                 )
                 weights = stepped.weights
                 opened = session.open_each(
-                    [(projection, releases[f"gradient {rank}"]) for rank, projection in enumerate(stepped.sketches)]
+                    [
+                        (projection, releases[f"gradient {rank}"])
+                        for rank, projection in enumerate(stepped.projections)
+                    ]
                 )
                 rounds.append(session.total_cost.rounds - before)
                 assert [value is not None for value in opened] == [
