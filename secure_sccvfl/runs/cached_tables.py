@@ -57,23 +57,23 @@ class About:
 class TableFile:
     """The kept tables of a run that makes its own: a file that grows with every release."""
 
-    def __init__(self, place: Path, tables: CachedReleases, run: str) -> None:
+    def __init__(self, folder: Path, tables: CachedReleases, run: str) -> None:
         """`tables`: without releases; a run that resumes goes on with the file that its first session began."""
-        self._place, self._run, self.tables = place, run, tables
-        for path in cached_files(place):
+        self._folder, self._run, self.tables = folder, run, tables
+        for path in cached_files(folder):
             if path.stem == tables.runs[0]:
                 self.tables = load_releases(path)
 
     def keep(self, name: str, release: CachedRelease) -> None:
         self.tables = self.tables.with_release(name, release, self._run)
-        save_releases(self._place, self.tables)
+        save_releases(self._folder, self.tables)
 
 
 def agreed_tables(
     session: Session, folder: Path, options: RunOptions, budget: Budget, about: About
 ) -> CachedReleases:
     """Run by all parties together, before anything is opened: the kept tables that the options name."""
-    state, tables = _own(session.rank, folder, options, budget, about)
+    state, tables = _own_tables(session.rank, folder, options, budget, about)
     states = session.tell_all("kept tables", state)
     wrong = next(((rank, s) for rank, s in enumerate(states) if s != FITS), None)
     if wrong is not None:
@@ -86,7 +86,7 @@ def agreed_tables(
     return tables
 
 
-def _own(
+def _own_tables(
     rank: int, folder: Path, options: RunOptions, budget: Budget, about: About
 ) -> tuple[int, CachedReleases | None]:
     runs = (
