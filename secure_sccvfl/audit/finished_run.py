@@ -200,7 +200,7 @@ class FinishedRun:
         bins = party.take(self.trained[self.rows]).bins()
         model = load_model(self.folder / f"party-{rank}" / "model", party.layout)
         odds = []
-        for noisy_tables in model.sketches:
+        for noisy_tables in model.noisy_tables:
             logs = {
                 k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in noisy_tables.tables.items()
             }

@@ -90,7 +90,7 @@ class Counterfactuals:
     consistency penalty over validation records.
     """
 
-    finding: RoleAssignment
+    assignment: RoleAssignment
     generators: Generators
     penalty: Any
     energy: Blocks
@@ -218,9 +218,9 @@ class Trainer:
         """One more release of the tables, and the roles that follow from all of them."""
         state = self.state
         noisy_tables, assignment = self.discovery.refresh(
-            number, state.sketches, state.finding, state.conditional or ()
+            number, state.noisy_tables, state.assignment, state.conditional or ()
         )
-        self.update(sketches=noisy_tables, finding=assignment)
+        self.update(noisy_tables=noisy_tables, assignment=assignment)
 
     def release_again(self, number: int) -> RoleAssignment | None:
         """One more release of the tables, during joint training. `number`: from 0, of the `late_refreshes`.
@@ -229,24 +229,26 @@ class Trainer:
         release, roles and tables stay, and it returns None. Either way its caller keeps the state next. Every process
         of a run calls this.
         """
-        before, release = self.state.sketches, self.config.refreshes + 1 + number
-        if self.state.finding is None:
+        before, release = self.state.noisy_tables, self.config.refreshes + 1 + number
+        if self.state.assignment is None:
             raise RuntimeError("a late release comes after discovery")
         self.hooks.progress("late refresh", number, self.config.late_refreshes)
         self._release(release)
         self.update(refreshes=release + 1)
-        return self.state.finding if self.state.sketches is not before else None
+        return self.state.assignment if self.state.noisy_tables is not before else None
 
     def with_confidence(self, assignment: RoleAssignment) -> RoleAssignment:
         """The assignment with the confidence of its roles, after the last release. Every process calls this."""
         last = self.state
-        if last.finding is not None and not last.finding.confidence:
-            self.update(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
+        if last.assignment is not None and not last.assignment.confidence:
+            self.update(
+                assignment=self.discovery.with_confidence(last.noisy_tables, last.assignment, last.conditional or ())
+            )
             self.hooks.keep(self.state)
         return (
             assignment
-            if self.state.finding is None
-            else replace(assignment, confidence=self.state.finding.confidence)
+            if self.state.assignment is None
+            else replace(assignment, confidence=self.state.assignment.confidence)
         )
 
     # generators
@@ -268,7 +270,7 @@ class Trainer:
                     p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.with_record.inputs)
                     for p in self.train.parties
                 }
-                for one in self.state.sketches
+                for one in self.state.noisy_tables
             }
 
         self.hooks.progress("generators", 0, 1)
@@ -476,7 +478,7 @@ class Trainer:
         if not roles.guarded:  # as all know
             return []
         directions: list[Blocks] = []
-        for noisy_tables in self.state.sketches:
+        for noisy_tables in self.state.noisy_tables:
             blocks = {}
             for party in self.train.parties:
                 plain = shift_direction(party.layout, noisy_tables.tables, roles.guarded)
@@ -703,7 +705,7 @@ class Trainer:
             self.begin(state)
         with phase("discovery and warm-up"):
             self.discover()
-        assignment = self.state.finding
+        assignment = self.state.assignment
         if assignment is None:
             raise RuntimeError("no table was released")
         left = range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes)
@@ -719,7 +721,7 @@ class Trainer:
                 assignment = assignment if later is None else later
                 counterfactuals = self.prepare(assignment, roles, phase, last)
         with phase("late refreshes" if self.config.late_refreshes else "discovery and warm-up"):
-            assignment, generators = self.with_confidence(counterfactuals.finding), counterfactuals.generators
+            assignment, generators = self.with_confidence(counterfactuals.assignment), counterfactuals.generators
         with phase("counterfactuals"):
             self.validate(assignment.roles, generators)
         with phase("training"):
@@ -735,7 +737,7 @@ class Trainer:
             temperature,
             self.config.taken,
             assignment,
-            self.state.sketches,
+            self.state.noisy_tables,
             generators,
             self.state.trials,
             self.frontier(),
@@ -808,7 +810,7 @@ class AwareTrainer(Trainer):
         """Nothing: records are encoded once their roles are known."""
 
     def encode_with(self, assignment: RoleAssignment) -> None:
-        noisy_tables = self.state.sketches[0]
+        noisy_tables = self.state.noisy_tables[0]
         self.aware = {
             p.rank: make_aware(p.layout, self.encoders[p.rank], noisy_tables, assignment.roles, self.config.private)
             for p in self.train.parties
