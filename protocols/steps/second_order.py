@@ -2,15 +2,15 @@
 
 Before: a tall matrix X under masks (protocols/steps/head.py), its last column ones; shares of the Gram matrix G of
 the counterfactual shifts; and of vectors of which each party knows the part of its own columns: scale s, ridge, and
-guard directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
-penalty H = ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
+proxy directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
+penalty H = ridge + lambda G + pi u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
 in columns scaled by s, shared and under a mask. After `curvature_at` and `refined`: the same with X^T D X / n
 instead of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
 shares of the heads (columns x heads) after a step. Nobody learns anything.
 
 | part | rounds | ring elements to each peer |
 |---|---|---|
-| outer products of the vectors, truncated | 2 | (2 m + t) (1 + guards) |
+| outer products of the vectors, truncated | 2 | (2 m + t) (1 + directions) |
 | scale G | 2 | 3 t |
 | truncate H and, as E = I - a A, penalties and X^T X | 1 | t (g + k + one for each 2^16 rows) |
 | a doubling: P <- c P (I + E), E <- (1 - c) I + c E^2 | 2 | 4 t k |
@@ -42,7 +42,7 @@ Why it is secure: each opened value is a secret minus a uniform tuple value that
 belongs to one secret (protocols/operations/banded.py). So every view is uniform whatever the data are.
 
 Ranges. By the rules of the scales the trace of A, so each eigenvalue, is at most `span`, and all entries of G, u u^T
-and of the mean of D x x^T are at most max(1, lambda, guard): a positive semidefinite matrix has none above its
+and of the mean of D x x^T are at most max(1, lambda, pi): a positive semidefinite matrix has none above its
 largest diagonal. Eigenvalues of E are in (-1, 1], since 1 <= c < 2. E is stored times g <= 2 (`Plan.scaled`) with 29
 bits, so its square is below 2^60. Rounding adds at most m 2^-29 in a doubling, and each later one multiplies it by 2
 c g' / g^2 <= 4 at most: entries stay in range while m times the product of all 2 c is at most 2^26 (`Plan.check`). P
@@ -119,14 +119,14 @@ _STIFF = 4.0
 class Plan:
     """Public numbers of a grid of heads.
 
-    heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
-    of the matrix of each head. curvature: C. span: bound on all eigenvalues of the matrices. doublings, sharp: c of
-    every doubling of the first inverses, and of those at some heads (`relaxations`).
+    heads, inverted: weights of the consistency and of the proxy penalty of each head, and of each matrix that is
+    inverted. matrix_of: the number of the matrix of each head. curvature: C. span: bound on all eigenvalues of the
+    matrices. doublings, sharp: c of every doubling of the first inverses, and of those at some heads (`relaxations`).
     """
 
     heads: tuple[tuple[float, float], ...]
     inverted: tuple[tuple[float, float], ...]
-    places: tuple[int, ...]
+    matrix_of: tuple[int, ...]
     curvature: float
     span: float
     doublings: tuple[float, ...]
@@ -210,14 +210,14 @@ class Curved:
 
 @dataclass(frozen=True, repr=False)
 class Scales:
-    """Vectors over all columns with the bias: s, guards (rows), ridge * s^2.
+    """Vectors over all columns with the bias: s, proxy directions (rows), ridge * s^2.
 
-    VECTOR_BITS except for the ridge, which has RIDGE_BITS. The guards are scaled by s. weight: a factor of ridge and
-    guards, near 1, VECTOR_BITS; None for 1.
+    VECTOR_BITS except for the ridge, which has RIDGE_BITS. Proxy directions are scaled by s. weight: a factor of
+    ridge and proxy directions, near 1, VECTOR_BITS; None for 1.
     """
 
     scale: Shared
-    guards: Shared | None
+    proxy_directions: Shared | None
     ridge: Shared
     weight: Shared | None = None
 
@@ -252,16 +252,20 @@ def inverse_curvatures(
     """
     columns = fused.size(1)
     plan.check(columns)
-    vectors = scales.scale[None] if scales.guards is None else crypten.cat([scales.scale[None], scales.guards])
+    vectors = (
+        scales.scale[None]
+        if scales.proxy_directions is None
+        else crypten.cat([scales.scale[None], scales.proxy_directions])
+    )
     outer = (vectors.unsqueeze(2) * vectors.unsqueeze(1)).packed().rescale(_OUTER_BITS)
-    edits, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
+    consistency, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
     proxy, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
     if scales.weight is not None:
         alone = crypten.cat([proxy.with_fraction(0), ridge.with_fraction(0)])
         weighted = (alone * scales.weight).rescale(0)
         proxy, ridge = weighted[: proxy.size(0)].with_fraction(MATRIX_BITS), weighted[proxy.size(0) :]
         ridge = ridge.with_fraction(RIDGE_BITS)
-    held, of_heads = (_penalties(edits, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
+    held, of_heads = (_penalties(consistency, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
     squares, sums = fused.gram(), None
     if slope is not None:
         sums = fused.t() @ slope
@@ -283,8 +287,8 @@ def _scaled_by(gram: Shared, both: Shared, noise: Shared | None, scale: Shared) 
     whole = crypten.cat([gram.with_fraction(0), noise.with_fraction(0).reshape(-1)])
     each = scale.with_fraction(_OUTER_BITS).unsqueeze(1).expand(*noise.size()).reshape(-1)
     result = (whole * crypten.cat([both, each])).rescale(0)
-    edits, drawn = result[: gram.size(0)], result[gram.size(0) :].reshape(*noise.size())
-    return edits.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
+    consistency, drawn = result[: gram.size(0)], result[gram.size(0) :].reshape(*noise.size())
+    return consistency.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
 
 
 def refined(
@@ -354,7 +358,7 @@ def curvature_at(sample: Shared, steep: Shared, plan: Plan, fused: Shared, slope
     Ring elements to each peer: rows x (g + k), and (1 + k) times those of X.
     """
     mean = np.zeros((len(plan.inverted), steep.size(1)), np.int64)
-    mean[list(plan.places), range(steep.size(1))] = 1
+    mean[list(plan.matrix_of), range(steep.size(1))] = 1
     mean *= (1 << _MEAN_BITS) // mean.sum(axis=1, keepdims=True)
     of_heads = (steep @ torch.from_numpy(mean.T.copy())).t()
     diagonals = (of_heads / (1 << _MEAN_BITS)).rescale(_STEEP_BITS)
@@ -366,17 +370,17 @@ def _identity(columns: int) -> np.ndarray:
     return ring.packed(np.eye(columns))
 
 
-def _penalties(edits: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
+def _penalties(consistency: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
     """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS; weights are rounded to the latter."""
     long = MATRIX_BITS + _WEIGHT_BITS
     diagonal = ridge.with_fraction(0) * torch.eye(ridge.size(0), dtype=torch.int64)
     rows = []
     for pair in weights:
         size = _magnitude(pair)
-        of_edits, of_proxy = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
+        of_consistency, of_proxy = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
         shift = long - RIDGE_BITS - (size.bit_length() - 1)
         below = (diagonal * (1 << shift)).packed().with_fraction(long)
-        rows.append((edits * of_edits + proxy * of_proxy).with_fraction(long) + below)
+        rows.append((consistency * of_consistency + proxy * of_proxy).with_fraction(long) + below)
     return crypten.stack(rows)
 
 
@@ -457,8 +461,8 @@ def room_of_private(
     plain = (both * scales.unsqueeze(2)).rescale(0)
     most = (tolerance / 2) ** 2 * 2 ** (2 * _GRADIENT_BITS), longest**2 * 2 ** (2 * HEAD_BITS)
     limits = torch.tensor([round(one) for one in most]).repeat_interleave(gradient.size(1))
-    room = -plain.square().sum(1).reshape(-1) + limits
-    return room, plain[1].with_fraction(HEAD_BITS)
+    slack = -plain.square().sum(1).reshape(-1) + limits
+    return slack, plain[1].with_fraction(HEAD_BITS)
 
 
 @dataclass(frozen=True, repr=False)
@@ -485,7 +489,7 @@ class Gradients:
 def move(at: Moving, gradient: Shared, stack: Shared, plan: Plan) -> Moving:
     """Heads and velocities after a step along the inverse; two rounds."""
     these = slice(at.start, at.start + gradient.size(1))
-    along = stack[[len(plan.heads) + place for place in plan.places[these]]].each(gradient)
+    along = stack[[len(plan.heads) + index for index in plan.matrix_of[these]]].each(gradient)
     step = (plan.rate * along).rescale(HEAD_BITS)
     velocity = (plan.momentum * at.velocity).rescale(HEAD_BITS) - step
     return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))

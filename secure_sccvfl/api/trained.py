@@ -145,10 +145,10 @@ class TrainedModel:
     def _figures(self) -> pd.DataFrame:
         with one_thread():
             scoring, own_edits = self._scoring, self._own_edits
-            own = predictor_of(self.ready.model, self.ready.parties)
-            figures = flat(scoring.score(own, own_edits))
+            predictor = predictor_of(self.ready.model, self.ready.parties)
+            figures = flat(scoring.score(predictor, own_edits))
             simple = flat(scoring.score(majority(self.ready).predict, own_edits))
-            intervals = self._intervals(own, figures)
+            intervals = self._intervals(predictor, figures)
         rows = {
             name: (figures[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
         }
@@ -176,7 +176,7 @@ class TrainedModel:
         out = {name: wilson(figures[name], len(test)) for name in ("acc", "positive_rate") if name in figures}
         out["logloss"] = mean_interval(losses)
         scoring = self._scoring
-        for end, models in (("", scoring.edits), ("_null", scoring.nulls), ("", self._own_edits)):
+        for end, models in (("", scoring.counterfactuals), ("_null", scoring.nulls), ("", self._own_edits)):
             for name, edited in models.items():
                 metric = f"fr{end}_{name}"
                 out[metric] = wilson(figures[metric], len(np.unique(edited.source)))

@@ -76,7 +76,7 @@ class Prepared:
         tables: Mapping[str, np.ndarray] | None = None,
     ) -> dict[int, Generator]:
         """The generator of each party from the noisy tables of the default model, or from these."""
-        sketch, seed = self.model.sketches[0], self.seed if seed is None else seed
+        sketch, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
         given = (tables or sketch.tables, sketch.deviation, roles, config, seed)
         return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
 
@@ -95,7 +95,7 @@ class ReturnsGradients(Protocol):
 class Fitted:
     """A fitted method: its predictor, the same in torch, and notes for the tables.
 
-    fused: the inner representation. own: counterfactuals by the method's own generator. model: the model of the
+    fused: the inner representation. counterfactuals: by the method's own generator. model: the model of the
     plaintext engine. network: a network trained by split learning. Each is None if the method has none.
     """
 
@@ -103,7 +103,7 @@ class Fitted:
     white_box: TorchLogits
     fused: Callable[[np.ndarray], np.ndarray] | None = None
     notes: Mapping[str, float] | None = None
-    own: Callable[[np.ndarray], np.ndarray] | None = None
+    counterfactuals: Callable[[np.ndarray], np.ndarray] | None = None
     model: Model | None = None
     network: ReturnsGradients | None = None
 

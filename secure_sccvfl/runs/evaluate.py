@@ -209,7 +209,7 @@ class EvaluateJob(ModelJob):
             self.check_charged(session, model, ledgers)
             held_out = model.held_out
             if self.options.data.align == "revealed":
-                self._same_records(session, held_out.own in ("", key.tags(data.ids).digest))
+                self._same_records(session, held_out.own in ("", key.record_set(data.ids).digest))
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
             self._same_records(session, held_out.parts == {name: part.digest for name, part in parts.items()})
@@ -323,7 +323,7 @@ class EvaluateJob(ModelJob):
         trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
         real = model
         rng = stream(model.drawn_seed, "null tables", session.rank)
-        null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
+        null = replace(real, noisy_tables=tuple(shuffled(s, rng) for s in model.noisy_tables))
         names = [name for name in (OWN, NULL + OWN) if name in self.models]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
         edits = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]

@@ -70,24 +70,31 @@ class Grid:
 
     `curvature` is that of the loss. Of several classes each has a head for every lambda.
     sharpens: the curvature is taken at the heads after some steps, so that the first inverse may be rough.
-    own: every head has its own matrix, as private heads do: they must be precise. Otherwise near lambdas share one.
+    separate: every head has its own matrix, as private heads need. Otherwise near lambdas share one.
     least: smallest curvature in scaled columns that is inverted.
     """
 
     lambdas: tuple[float, ...]
-    guards: tuple[float, ...]
+    proxy_penalties: tuple[float, ...]
     curvature: float
     rate: float = 1.2
     momentum: float = 0.25
     sharpens: bool = False
-    own: bool = False
+    separate: bool = False
     least: float = LEAST
 
     def __post_init__(self) -> None:
-        if not self.lambdas or len(self.guards) != len(self.lambdas):
-            raise ValueError(f"need one guard weight for each lambda, got {self.lambdas} and {self.guards}")
-        if min(*self.lambdas, *self.guards) < 0 or max(*self.lambdas, *self.guards) > LARGEST_WEIGHT:
-            raise ValueError(f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.guards}")
+        if not self.lambdas or len(self.proxy_penalties) != len(self.lambdas):
+            raise ValueError(
+                f"need one weight of the proxy penalty for each lambda, got {self.lambdas} and {self.proxy_penalties}"
+            )
+        if (
+            min(*self.lambdas, *self.proxy_penalties) < 0
+            or max(*self.lambdas, *self.proxy_penalties) > LARGEST_WEIGHT
+        ):
+            raise ValueError(
+                f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.proxy_penalties}"
+            )
         if self.curvature <= 0 or not 0 < self.rate < 2 or not 0 <= self.momentum < 1:
             raise ValueError("need a positive curvature, a rate between 0 and 2, and a momentum of 0 or more below 1")
 
@@ -97,25 +104,25 @@ class Grid:
     @property
     def heads(self) -> tuple[tuple[float, float], ...]:
         """Lambda and weight of the proxy penalty of each head."""
-        return tuple(zip(self.lambdas, self.guards, strict=True))
+        return tuple(zip(self.lambdas, self.proxy_penalties, strict=True))
 
     @property
     def inverted(self) -> tuple[tuple[float, float], ...]:
         """Lambda and weight of the proxy penalty of each matrix that is inverted, from the largest lambda down."""
-        if self.own:
+        if self.separate:
             return self.heads
         matrices: list[tuple[float, float]] = []
-        for lam, guard in sorted(self.heads, reverse=True):
+        for lam, proxy_penalty in sorted(self.heads, reverse=True):
             if matrices and lam * NEAR >= matrices[-1][0]:
-                matrices[-1] = (matrices[-1][0], max(matrices[-1][1], guard))
+                matrices[-1] = (matrices[-1][0], max(matrices[-1][1], proxy_penalty))
             else:
-                matrices.append((lam, guard))
+                matrices.append((lam, proxy_penalty))
         return tuple(matrices)
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def matrix_of(self) -> tuple[int, ...]:
         """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
-        if self.own:
+        if self.separate:
             return tuple(range(len(self)))
         return tuple(max(at for at, (most, _) in enumerate(self.inverted) if lam <= most) for lam in self.lambdas)
 
@@ -126,7 +133,7 @@ class Grid:
 
     def span(self, columns: int) -> float:
         """Bound on the eigenvalues of all matrices that are inverted, in scaled columns: that on their trace."""
-        return columns * max(1.0, *(max(lam / self.weight, guard) for lam, guard in self.inverted))
+        return columns * max(1.0, *(max(lam / self.weight, proxy_penalty) for lam, proxy_penalty in self.inverted))
 
     def doublings(self, columns: int) -> tuple[float, ...]:
         """c of each doubling of the first inverses; `columns` includes the bias."""
@@ -152,7 +159,7 @@ def inverses(grid: Grid, curvatures: Sequence[np.ndarray]) -> np.ndarray:
     """The inverse by doubling of matrices whose eigenvalues are bounded, in plaintext."""
     columns = len(curvatures[0])
     first, one = FIRST / grid.span(columns), np.eye(columns)
-    error, made = one - first * np.asarray(curvatures), first * one
+    error, inverse = one - first * np.asarray(curvatures), first * one
     for c in grid.doublings(columns):
-        made, error = c * (made + made @ error), (1 - c) * one + c * (error @ error)
-    return made
+        inverse, error = c * (inverse + inverse @ error), (1 - c) * one + c * (error @ error)
+    return inverse

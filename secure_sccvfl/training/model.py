@@ -36,21 +36,21 @@ class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
-    trained so far; in the end those of the trials, or of the lambda that is taken. own: what a gradient mode keeps as
-    well, at this party; the noisy Gram matrix of records' counterfactuals.
+    trained so far; in the end those of the trials, or of the lambda that is taken. mode_arrays: what a gradient mode
+    keeps at this party as well, such as the noisy Gram matrix of records' counterfactuals.
     refreshes: how many releases of the tables are behind it, late ones included. records: a noisy number of training
     records, where the exact one is secret.
     """
 
     head: Any
-    sketches: tuple[NoisyTables, ...] = ()
+    noisy_tables: tuple[NoisyTables, ...] = ()
     refreshes: int = 0
-    finding: RoleAssignment | None = None
+    assignment: RoleAssignment | None = None
     conditional: tuple[Conditional, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     heads: tuple[Any, ...] = ()
-    own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    mode_arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     records: int = 0
 
 
@@ -95,8 +95,8 @@ class Model:
     task: Task
     temperature: float
     lam: float | None
-    finding: RoleAssignment
-    sketches: tuple[NoisyTables, ...]
+    assignment: RoleAssignment
+    noisy_tables: tuple[NoisyTables, ...]
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
     frontier: tuple[tuple[float, Any], ...] = ()
@@ -107,7 +107,7 @@ class Model:
 
     @property
     def roles(self) -> Roles:
-        return self.finding.roles
+        return self.assignment.roles
 
     def encode(self, parties: Sequence[Party]) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}

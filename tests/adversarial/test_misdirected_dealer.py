@@ -24,7 +24,7 @@ from protocols.operations import group_table
 from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session
 from secure_sccvfl.runs.jobs import make_job
-from tests.support.harness import credentials, in_threads, local_config, results, run_session
+from tests.support.sessions import credentials, in_threads, local_config, results, run_session
 
 ROWS = 2000
 STANDARD_ERRORS = 6.3
@@ -198,7 +198,7 @@ def test_whoever_differs_is_named(liar: int, change: Change) -> None:
     opened: list[str] = []
 
     def job(session: Session) -> None:
-        session.forget(session.own(np.ones((2, 2)), owner=0, shape=(2, 2)).pinned())
+        session.forget(session.owned(np.ones((2, 2)), owner=0, shape=(2, 2)).pinned())
         for step in session.repeat(5):
             session.party.take("square", (6,))
             if step == 3:

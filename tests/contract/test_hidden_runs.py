@@ -39,8 +39,8 @@ from secure_sccvfl.runs.predict import REFUSED_FILE, UNDECIDED, PredictJob
 from secure_sccvfl.runs.scoring import fewest_records
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
-from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
+from tests.support.sessions import run_session
 
 PARTIES = 3
 UNLIKE = {"cost": 0, "crypten_operations": 0}
@@ -174,7 +174,7 @@ def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spe
     for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
         kept.unlink()
     ledgers, part = tmp_path / "data" / "sccvfl-ledgers" / "party-2", own_part(place / "data" / "own.toml", 2, 0)
-    own = RecordKey.from_bytes((ledgers / "records.key").read_bytes()).tags(part.ids[part.split.test])
+    own = RecordKey.from_bytes((ledgers / "records.key").read_bytes()).record_set(part.ids[part.split.test])
     budget = Budget.open(ledgers / EVALUATIONS, 60.0, 1e-5)
     budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
     sent: list[bytes] = []

@@ -25,8 +25,8 @@ from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Trainer
 from tests.contract.engines import Problem, in_plaintext, in_secret
-from tests.support.harness import run_session
 from tests.support.randomness import drawn_from
+from tests.support.sessions import run_session
 
 WIDTHS = (5, 3, 6)
 ROWS, SIZE, RIDGE = 300, 0.6, 20.0
@@ -51,7 +51,7 @@ def problem_of(task, outputs):
 
 def grid_of(task, outputs):
     lambdas = tuple(lam for lam in LAMBDAS for _ in range(outputs))
-    return Grid(lambdas, (0.1,) * len(lambdas), PRIVATE_CURVATURE[task], 1.0, 0.0, sharpens=True, own=True)
+    return Grid(lambdas, (0.1,) * len(lambdas), PRIVATE_CURVATURE[task], 1.0, 0.0, sharpens=True, separate=True)
 
 
 def descent_of(engine, problem, task, outputs, noise):

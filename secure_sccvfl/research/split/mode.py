@@ -234,7 +234,7 @@ class SplitModel:
     head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
-    finding: RoleAssignment | None
+    assignment: RoleAssignment | None
     generators: Generators
 
 
@@ -292,7 +292,7 @@ class SplitTrainer:
         """
         self.generators: Generators = generators
         own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
-        self.local.take_up(self.state.sketches, own, self.party.layout.columns(roles.dropped))
+        self.local.take_up(self.state.noisy_tables, own, self.party.layout.columns(roles.dropped))
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
         opened = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if opened[str(rank)])
@@ -325,16 +325,16 @@ class SplitTrainer:
 
     def _begin(self) -> SplitState:
         """The kept state, or the first one."""
-        if not self.state.own:
+        if not self.state.mode_arrays:
             return SplitState(self._initial(), self.local.state(), ())
-        at = SplitState.of(self.state.own)
+        at = SplitState.of(self.state.mode_arrays)
         self.local.go_on(at.local)
         if self.stopping is not None:
             self.stopping.go_on(at.watched)
         return at
 
     def _keep(self, at: SplitState) -> None:
-        self.hooks.keep(replace(self.state, own=at.arrays()))
+        self.hooks.keep(replace(self.state, mode_arrays=at.arrays()))
 
     def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> RoleAssignment | None:
         """One late refresh: its finding, or None if the budget refused it.
@@ -400,7 +400,10 @@ class SplitTrainer:
         stepped = split_step(layout, weights, own, pace, lambda logits: residual_of(logits, label, self.task), probe)
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
-            [(sketch, self.session.declared(GRADIENT.titled(rank))) for rank, sketch in enumerate(stepped.sketches)]
+            [
+                (sketch, self.session.declared(GRADIENT.titled(rank)))
+                for rank, sketch in enumerate(stepped.projections)
+            ]
         )[self.rank]
         if opened is None:
             raise RuntimeError("the gradient did not reach its owner")
@@ -535,7 +538,7 @@ class Split:
             trainer.begin(context.state)
         with context.phase("discovery and warm-up"):
             trainer.discover()
-        found = trainer.state.finding
+        found = trainer.state.assignment
         if found is None:
             raise RuntimeError("no sketch was released")
         with context.phase("counterfactuals"):
@@ -554,7 +557,7 @@ class Split:
             )
         made = training.run(trainer, context.phase)
         with context.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
-            finding = trainer.with_confidence(made.finding or finding)
+            finding = trainer.with_confidence(made.assignment or finding)
         with context.phase("training"):
             trainer.validate(finding.roles, made.generators)
             temperature = _temperature(made, trainer)
@@ -566,7 +569,7 @@ class Split:
             temperature,
             config.lam,
             finding,
-            trainer.state.sketches,
+            trainer.state.noisy_tables,
             made.generators,
             (),
             validity=with_leak(trainer.validity),

@@ -26,8 +26,8 @@ each of them into the residual of every other one, and the sensitivity above wou
 Afterwards the hidden units are further columns of the party's encoder. The secret head is trained as in `sealed`,
 which opens no gradient.
 
-What it is worth: on German (n = 560, epsilon 8 over five sketches and ten steps) no accuracy beyond `sealed` was
-seen over five seeds, while sketches pay for the steps with more noise, less of it with sampling
+What it is worth: on German (n = 560, epsilon 8 over five releases and ten steps) no accuracy beyond `sealed` was
+seen over five seeds, while tables pay for the steps with more noise, less of it with sampling
 (docs/privacy-accounting.md has figures). Other data were not tried.
 """
 
@@ -116,13 +116,13 @@ class DpSeen:
 class DpModel:
     """Own encoder (plain columns and learned units), what was charged in this session, and what this party saw.
 
-    own: for checkpoints. It holds only the opened sums; this party computes the rest from them.
+    mode_arrays: for checkpoints. It holds only the opened sums; this party computes the rest from them.
     """
 
     encoders: dict[int, FeatureEncoder]
     events: tuple[Event, ...]
     seen: tuple[DpSeen, ...] = field(repr=False)
-    own: dict[str, np.ndarray] = field(repr=False)
+    mode_arrays: dict[str, np.ndarray] = field(repr=False)
 
 
 def parameters_of(columns: int, config: DpConfig) -> int:
@@ -179,8 +179,8 @@ class Score:
     @torch.no_grad()
     def scores(self, bound: float) -> np.ndarray:
         """The score of every record, clamped so that the sum over all parties stays in the range of the sigmoid."""
-        found: np.ndarray = self.network(self.rows).clamp(-bound, bound).numpy()
-        return found
+        scores: np.ndarray = self.network(self.rows).clamp(-bound, bound).numpy()
+        return scores
 
     def gradients(self) -> np.ndarray:
         """Gradients of every record's score in the parameters (rows x parameters), for a unit upstream signal."""
@@ -216,11 +216,11 @@ class Score:
     def encoder(self) -> FeatureEncoder:
         """Plain columns, and the units scaled to deviation 1 on the own training rows."""
         wide, bias = self._hidden()
-        made = torch.relu(self.network.hidden(self.rows)).numpy()
-        scale, mean = np.maximum(made.std(axis=0), 1e-3), self.rows.numpy().mean(axis=0)
+        units = torch.relu(self.network.hidden(self.rows)).numpy()
+        scale, mean = np.maximum(units.std(axis=0), 1e-3), self.rows.numpy().mean(axis=0)
         shifted = bias + mean @ wide  # the encoder centres its columns; the units were not
         return FeatureEncoder(
-            PlainEncoder(self.layout, mean), wide / scale, shifted / scale, made.mean(axis=0) / scale
+            PlainEncoder(self.layout, mean), wide / scale, shifted / scale, units.mean(axis=0) / scale
         )
 
 
@@ -243,8 +243,8 @@ def train_dp(
     from again, but never charged or opened again. private: the encoders are for a private head.
     """
     hooks = Hooks() if hooks is None else hooks
-    (own,) = train.parties
-    score, rank = Score(own, config.units, seed), session.rank
+    (party,) = train.parties
+    score, rank = Score(party, config.units, seed), session.rank
     if score.columns != columns[rank]:
         raise ValueError(f"{columns[rank]} columns were declared, there are {score.columns}")
     widths = [parameters_of(width, config) for width in columns]
@@ -260,10 +260,10 @@ def train_dp(
         totals = np.array([step.total for step in seen]).reshape(len(seen), widths[rank])
         return {"dp totals": totals, "dp ended": np.array(ended)}
 
-    known = {} if state is None else state.own
-    for total in known.get("dp totals", ()):
+    saved = {} if state is None else state.mode_arrays
+    for total in saved.get("dp totals", ()):
         learn(clipped(score.gradients(), config.clip), total)
-    while len(seen) < config.steps and not known.get("dp ended", False):
+    while len(seen) < config.steps and not saved.get("dp ended", False):
         number = len(seen)
         hooks.progress("dp encoders", number, config.steps)
         try:
@@ -276,10 +276,10 @@ def train_dp(
         gradients = clipped(score.gradients(), config.clip)
         scores = score.scores(LOGIT_BOUND / session.parties)
         learn(gradients, noisy_sum(session, scores, gradients, widths, label, paid, label_holder, charger.noise))
-        hooks.keep(State(None, own=kept(ended=False)))
+        hooks.keep(State(None, mode_arrays=kept(ended=False)))
     hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
-    made = score.public_encoder() if private else score.encoder()
-    return DpModel({rank: made}, tuple(events), tuple(seen), kept(ended=True))
+    encoder = score.public_encoder() if private else score.encoder()
+    return DpModel({rank: encoder}, tuple(events), tuple(seen), kept(ended=True))
 
 
 def noisy_sum(
@@ -301,7 +301,7 @@ def noisy_sum(
         raise ValueError(f"noise of {event.sigma} is too small for the price of a sampled step to hold")
     with session.measure("dp step"):
         shape = (len(scores), 1)
-        each = [session.own(scores[:, None], owner=rank, shape=shape) for rank in range(session.parties)]
+        each = [session.owned(scores[:, None], owner=rank, shape=shape) for rank in range(session.parties)]
         logits = crypten.stack(each).sum(0) + session.zeros(shape)
         weight = logits.sigmoid(bound=LOGIT_BOUND, bits=WEIGHT_BITS) - label
         sums = weighted_sums(side_by_side(session, widths, gradients), secret_batch(weight, event.sampling))
@@ -320,7 +320,7 @@ def noisy_sum(
 
 def plain_columns(schema: Schema) -> list[int]:
     """Columns of each party's plain encoder, by the public dictionary."""
-    layouts = [Layout.of(own) for own in schema.features]
+    layouts = [Layout.of(party_features) for party_features in schema.features]
     return [plain_encoding(layout, np.zeros((1, layout.width))).shape[1] for layout in layouts]
 
 
@@ -363,7 +363,7 @@ class Dp:
                 state=context.state,
                 private=options.privacy.private_model,
             )
-        state = replace(State(None) if context.state is None else context.state, own=learned.own)
+        state = replace(State(None) if context.state is None else context.state, mode_arrays=learned.mode_arrays)
         trainer = context.trainer(config, learned.encoders)
         model = trainer.run(state=state, phase=context.phase)
         return Trained(model, context.engine, trainer.total_steps, learned.seen)
