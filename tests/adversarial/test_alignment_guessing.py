@@ -16,7 +16,7 @@ from protocols.dealing.randomness import Draw
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
+from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
 from tests.support.sessions import run_session
 
 RUNS = 40
@@ -55,7 +55,7 @@ def view(runs: int = 1) -> list[tuple[str, np.ndarray]]:
             pre_aligned.PreAligned(session).align(LISTS[session.rank])
 
     for _ in range(runs):
-        plan = ReleasePlan(ALIGNMENT.releases(Facts({0: {}, 1: {}})))
+        plan = ReleasePlan(ALIGNMENT.releases(PlanFacts({0: {}, 1: {}})))
         run_session(job, 2, plan, wrap=lambda inner: Watched(inner, seen, threading.Lock()))
     return seen
 

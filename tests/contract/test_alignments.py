@@ -26,7 +26,7 @@ from protocols.operations import comparison
 from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
+from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
 from tests.support.sessions import run_session
 
 MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenIntersection, "revealed": PrivateSetIntersection}
@@ -361,7 +361,7 @@ def compare(lists: Lists, **settings: Any) -> list[str]:
             return str(error)
         return "aligned"
 
-    declared = ALIGNMENT.releases(Facts({rank: {} for rank in range(len(lists))}))
+    declared = ALIGNMENT.releases(PlanFacts({rank: {} for rank in range(len(lists))}))
     return run_session(job, len(lists), ReleasePlan(declared), **settings)
 
 

@@ -22,7 +22,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics, Released
-from secure_sccvfl.releases.catalogue import Facts, plan_of
+from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.training import RECIPES
 from tests.support.gradient_modes import GROUP_HOLDERS, PARTIES, german, parts
@@ -91,7 +91,7 @@ def secure() -> list[Kept]:
         statistics.kept = Kept()
         return statistics.kept.discover(statistics, part)
 
-    facts = Facts(COLUMNS, (2,)).with_settings(RECIPE, RECIPE.discovery)
+    facts = PlanFacts(COLUMNS, (2,)).with_settings(RECIPE, RECIPE.discovery)
     return run_session(job, PARTIES, ReleasePlan(plan_of(facts, "discovery")))
 
 

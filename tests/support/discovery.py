@@ -21,7 +21,7 @@ from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, PlainStatistics, Statistic
-from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
+from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import NoNoise
 from tests.support.sessions import run_session
@@ -92,7 +92,7 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
+        facts = PlanFacts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
         opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
         return ReleasePlan(
             [
