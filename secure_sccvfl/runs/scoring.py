@@ -28,7 +28,7 @@ from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.aware import hypotheses
 from secure_sccvfl.policy.card import AwareEntry
-from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
+from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, PlanFacts, plan_of
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel
 from secure_sccvfl.runs.files import ModelError
@@ -38,17 +38,17 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
 
 OWN = "own"
-"""The run's own generator as a judge: a diagnostic where there is no common judge."""
+"""The run's own generator as a counterfactual model: a diagnostic where there is no common one."""
 
 
-def facts_of(options: RunOptions, parties: int, **sizes: int) -> Facts:
+def plan_facts(options: RunOptions, parties: int, **sizes: int) -> PlanFacts:
     """The facts that the plan of a job on a model follows from."""
-    return Facts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.data.align)
+    return PlanFacts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.data.align)
 
 
 def common_releases(options: RunOptions, parties: int) -> list[Release]:
     """What every job on a model opens: alignment and the sizes of encodings."""
-    facts = facts_of(options, parties)
+    facts = plan_facts(options, parties)
     return [*plan_of(facts, "alignment"), *COLUMNS.releases(facts)]
 
 
@@ -66,9 +66,9 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     """
     config, controls = options.train_config(), options.evaluation.controls
     null = config.generator.kind != "masked" and options.training.mode != "aware"
-    judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
+    models = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
     counted = options.data.align == "hidden"
-    return Sums(schema.task, schema.group_counts[0], judges, controls != "none", len(schema.classes), counted)
+    return Sums(schema.task, schema.group_counts[0], models, controls != "none", len(schema.classes), counted)
 
 
 def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
@@ -79,13 +79,13 @@ def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
     return fewest(planned_deviation(sums, level, len(holders)), options.evaluation.min_group)
 
 
-def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str], sums: Sums) -> ReleasePlan:
-    """What an evaluation opens: noisy sums, or exact figures under these judges."""
+def evaluation_plan(options: RunOptions, schema: Schema, models: Sequence[str], sums: Sums) -> ReleasePlan:
+    """What an evaluation opens: noisy sums, or exact figures under these counterfactual models."""
     parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
     if options.evaluation.kind == "noisy":
         opened = sums.release(parties)
     else:
-        opened = exact_release(parties, schema.task, judges, groups)
+        opened = exact_release(parties, schema.task, models, groups)
     sliced = [] if crossed is None else [crossed.release(parties, groups)]
     return ReleasePlan([*common_releases(options, parties), opened, *sliced])
 
@@ -98,7 +98,7 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> 
     detail = "calibrated logits" if options.session.scores else "decisions"
     if options.data.align == "hidden":
         detail += ", where all parties hold the record, and whether they do"
-    facts = facts_of(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
+    facts = plan_facts(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
     predictions = PREDICTIONS.releases(facts, receiver=receiver, detail=detail)
     refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
     return ReleasePlan([*common_releases(options, len(schema.parties)), *predictions, *refused])
