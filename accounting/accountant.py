@@ -21,7 +21,7 @@ The divergence is also never more than without sampling: it is quasi-convex, and
 outputs differ by a replaced record or not at all. At each order the smaller of the two bounds counts. Loss
 distributions have the pair itself: shifts to opposite sides, with chance q each.
 
-*Heads.* A head with objective perturbation has a Rényi curve of its own (`accounting.objective_bounds`), which is
+*Heads.* A head with objective perturbation has a separate Rényi curve (`accounting.objective_bounds`), which is
 added to those of the other releases; Opacus' reading uses the same curve.
 """
 

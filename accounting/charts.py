@@ -118,13 +118,13 @@ class Axes:
         at, height = f"{self.x(value):.1f}", f"{self.bottom + down:g}"
         return f'<text x="{at}" y="{height}" text-anchor="{anchor}" class="{kind}">{escape(label)}</text>'
 
-    def titles(self, below: str, beside: str = "", aside: float = 12) -> str:
+    def titles(self, below: str, left_title: str = "", aside: float = 12) -> str:
         """The name of each axis."""
         text = self.below((self.across[0] + self.across[1]) / 2, below, 32)
-        if beside:
+        if left_title:
             text += (
                 f'<text transform="rotate(-90)" x="{-(self.top + self.bottom) / 2:g}" y="{aside:g}" '
-                f'text-anchor="middle" class="soft">{escape(beside)}</text>'
+                f'text-anchor="middle" class="soft">{escape(left_title)}</text>'
             )
         return text
 

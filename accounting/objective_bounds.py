@@ -58,7 +58,7 @@ _FAR: dict[Mechanism, tuple[float, float]] = {"objective": (0.25, 0.0), "objecti
 
 @dataclass(frozen=True)
 class Heads:
-    """Heads of equal noise, each with a noise vector of its own. mu: of one of them."""
+    """Heads of equal noise, each with a separate noise vector. mu: of one of them."""
 
     mechanism: Mechanism
     mu: float

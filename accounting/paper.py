@@ -57,7 +57,7 @@ def clipped(joint: float, scale: float, distance: float, unit: float) -> Sensiti
 def paper_event(
     name: str, tables: int, sigma: float, records: str, scale: float = 1.0, refresh: int = 0, count: int = 1
 ) -> Event:
-    """One release of the paper's sketch: this many tables at once, with noise sigma * scale on each count."""
+    """One release of the paper's noisy tables: this many tables at once, with noise sigma * scale on each count."""
     moved = Sensitivity.of_counts(scaled_sensitivity(math.sqrt(tables), scale))
     return Event(name, moved.replaced, sigma * scale, records, refresh, count, mechanism="paper", added=moved.added)
 

@@ -136,7 +136,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
             for name, part in split.items()
         ],
         "releases": releases,
-        "room": _room(account),
+        "room": _releases_left(account),
         "paper": _paper(terms, events),
         "sampled": sampled if any(e.sampling < 1 for e in events) else None,
         "dealer": against if events else None,
@@ -163,7 +163,7 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     return tuple(lines)
 
 
-def _room(account: Account) -> dict[str, Any] | None:
+def _releases_left(account: Account) -> dict[str, Any] | None:
     """How many more releases like the last one (other than of heads) fit the cap."""
     terms = account.terms
     if not account.events:

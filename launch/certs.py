@@ -10,7 +10,7 @@
     sccvfl certs revoke authority/issued/party-0.pem --authority authority
     python launch/certs.py throwaway --parties 3                a whole set on one machine
 
-`sccvfl certs COMMAND --help` tells more; docs/operating.md has all steps. Without a command, a whole
+`sccvfl certs COMMAND --help` has details; docs/operating.md has all steps. Without a command, a whole
 set is made in a new folder: all keys on one machine, for a test or a run on that machine. Its
 authority's key is never written, so nobody can be added later.
 """

@@ -19,7 +19,7 @@ SESSION = argument("session", type=Path, help="the session file")
     "plan",
     SESSION,
     argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?"),
-    argument("--rank", type=int, help="this party's place: adds its own records and ledgers"),
+    argument("--rank", type=int, help="this party's rank: adds its records and ledgers"),
     argument("--rows", type=int, help="estimate costs for this many records"),
     argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)"),
     argument("--out", type=Path, help="write the plan here as JSON"),
@@ -66,7 +66,7 @@ def plan(options: argparse.Namespace) -> int:
     "approve",
     SESSION,
     argument("--certs", type=Path, required=True, help="this host's folder of certificates"),
-    argument("--rank", type=int, required=True, help="this party's place in the session file, from 0"),
+    argument("--rank", type=int, required=True, help="this party's rank in the session file, from 0"),
     argument("--yes", action="store_true", help="approve without a question"),
 )
 def approve(options: argparse.Namespace) -> int:

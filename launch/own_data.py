@@ -143,13 +143,13 @@ def check(options: argparse.Namespace) -> int:
 @program(
     "align",
     argument("dataset", type=Path, help="the description of the data"),
-    argument("--party", required=True, help="the own party: its name, or its number from 0"),
+    argument("--party", required=True, help="this party: its name, or its number from 0"),
     argument("--align", choices=get_args(AlignKind), default="hidden", help="the mode; default: hidden"),
     argument("--seed", type=int, default=0, help="the seed of the run, which the parts follow from"),
-    argument("--dry-run", action="store_true", help="look at the own records alone; needed"),
+    argument("--dry-run", action="store_true", help="look at this party's records alone; needed"),
 )
 def align(options: argparse.Namespace) -> int:
-    """What would an alignment tell? One party looks at its own records before anything is sent.
+    """What would an alignment reveal? One party looks at its own records before anything is sent.
 
         sccvfl align loans.toml --party bank --dry-run
         sccvfl align loans.toml --party bank --dry-run --align revealed
@@ -183,7 +183,7 @@ def align(options: argparse.Namespace) -> int:
     return answer(
         options,
         record,
-        f"{record['party']}: {counts['all']} records, each with an id of its own ({schema.id_rule.name})",
+        f"{record['party']}: {counts['all']} records, each with a unique id ({schema.id_rule.name})",
         f"parts: {counts['train']} to train, {counts['validation']} to validate, {counts['test']} to test",
         f"align = {options.align} reveals, {REVEALS[options.align]}",
     )

@@ -16,7 +16,7 @@ in its folder out/JOB. At the end of each all parties sign what they have on rec
 one out/ has this party's report.html, report.json, policy card, privacy report, log and seal.
 --resume goes on where an interrupted sequence stopped; every party and the dealer must say so.
 `predict` decides about new records with the model in --out; each host names its own file.
-docs/operating.md tells more.
+See docs/operating.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REQUIRED = "SCCVFL_REQUIRE_APPROVAL"
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("job", nargs="?", choices=("predict",), help="predict: decide about new records")
-    parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
+    parser.add_argument("--rank", type=int, required=True, help="this party's rank in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for all that this party keeps")

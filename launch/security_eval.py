@@ -1,4 +1,4 @@
-"""Attack a finished run with what each place really saw, and audit its differential privacy.
+"""Attack a finished run with what each process really saw, and audit its differential privacy.
 
     python launch/security_eval.py runs/2026-01-01              a run made with --transcript
     python launch/security_eval.py runs/new --fresh             make such a run first (acs12-gender)
@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
             code = run_mpc.main(["--transcript", "--no-harness", "--out", str(options.run), *settings])
         if code != OK:
             return code
-    RunFolder.of(options.run).must_hold_all("attacks need what every place saw")
+    RunFolder.of(options.run).must_hold_all("attacks need what every process saw")
     if (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
         raise ConfigError(f"{options.run} has no transcripts: make a run with --transcript, or give --fresh")
     from secure_sccvfl.runs.local.security_evaluation import evaluate_run

@@ -17,7 +17,7 @@ A party fills rows where it has no record with zeros.
 
 Why it is secure. A party, or any m-1 of them, receives random bytes of the key, one number (the size of the union of
 all lists), uniform shares, and rows: a uniformly random choice for the distinct ids that they hold together. So their
-view follows from their own ids and the size of the union. That size tells them how many records the others hold that
+view follows from their own ids and the size of the union. That size reveals how many records the others hold that
 they do not: two alignments, with one id more in the second, reveal whether anybody else holds that id. With `bounds`
 there are as many rows as all bounds together, and they learn nothing at all.
 
@@ -62,7 +62,7 @@ from protocols.session.runtime import Session, crypten
 
 RATIO_BITS = 20
 _PATIENCE = 600.0
-"""Seconds that a party waits for the rows: others may hold many more records, and nobody tells how many."""
+"""Seconds that a party waits for the rows: others may hold many more records, and do not say how many."""
 _ELEMENTS_PER_ROUND = 1 << 20
 
 

@@ -48,12 +48,12 @@ def _compare(session: Session, ids: list[str], called: list[str]) -> None:
     opened = session.open(equal, session.declared(EQUAL))
     if opened is None:
         raise ProtocolError("the bits of alignment must go to every party")
-    alike = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]
-    others = [name for name in called if name not in alike]
+    equal = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]
+    others = [name for name in called if name not in equal]
     if others:
         raise AlignmentError(
             f"{', '.join(others)} {'holds' if len(others) == 1 else 'hold'} other records, or another order, than "
-            f"{', '.join(alike)}: give every party the same ids, each once"
+            f"{', '.join(equal)}: give every party the same ids, each once"
         )
 
 
@@ -68,7 +68,7 @@ def _equal_bits(rank: int, parties: int, hash_bits: Array) -> Array:
 
 
 def _hashed(ids: Iterable[str]) -> Array:
-    """Bits of a hash of the ids with their lengths, so that no two lists look alike."""
+    """Bits of a hash of the ids with their lengths, so that no two lists have the same encoding."""
     encoded = [str(name).encode() for name in ids]
     lengths = np.array([len(encoded), *map(len, encoded)], ">u8").tobytes()
     digest = hashlib.sha256(lengths + b"".join(encoded)).digest()

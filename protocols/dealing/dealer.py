@@ -302,7 +302,7 @@ class TupleSource:
 
 @dataclass
 class _Ahead:
-    """Requests that the dealer was told of beforehand, repeated in passes, and how many are left."""
+    """Requests that were announced to the dealer, repeated in passes, and how many are left."""
 
     requests: tuple[Request, ...]
     left: int

@@ -382,7 +382,7 @@ def split_step(
 ) -> Recipe:
     """All products of one step of split learning (protocols/steps/split.py), with masks that serve this step alone.
 
-    h, d, s are masks of activations, of their displacements by edits, and of one-hot rows; their owners know them.
+    h, d, s are masks of activations, their counterfactual displacements and one-hot rows, known to their owners.
     w, v, r, y, c, p, q are masks of shared values. `cp` and `qw` hold a uniform dither besides the product.
     """
     columns, directions = sum(widths), sum(count for _, count in attributes)

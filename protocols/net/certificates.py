@@ -9,7 +9,7 @@ A certificate has one subject alternative name: a node of the session (`urn:sccv
 | `install` | the member | its key | nothing | whether the certificate is for this key |
 
 Keys never leave their host. What crosses is public and may travel by mail; people compare the fingerprint of the key
-by voice, so that nobody's request is taken for another's. A renewal makes a new key next to the old one, which stays
+by voice, so that no request is taken for another's. A renewal makes a new key next to the old one, which stays
 in use until the new certificate is installed. `make_certificates` makes a whole set on one machine, keys included;
 its authority's key lives in memory alone, so nobody can be added later.
 
@@ -68,7 +68,7 @@ class Credentials:
         result = cls(folder / AUTHORITY, folder / node / CERTIFICATE, folder / node / KEY)
         for path in (result.authority, result.certificate, result.key):
             if not path.is_file():
-                raise ConfigError(f"no certificate file {path}; `sccvfl certs --help` tells how to get one")
+                raise ConfigError(f"no certificate file {path}; see `sccvfl certs --help`")
         return result
 
     def context(self, *, server: bool) -> ssl.SSLContext:
@@ -412,7 +412,7 @@ def make_request(folder: Path, node: str, name: str, *, renew: bool = False) -> 
     if renew and not current.exists():
         raise ConfigError(f"there is no {current} to renew; leave --renew out")
     if waiting.exists():
-        raise ConfigError(f"a renewal waits for its certificate already; to begin anew, delete {waiting}")
+        raise ConfigError(f"a renewal waits for its certificate already; to start again, delete {waiting}")
     node_path.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP256R1())
     write_key(waiting if renew else current, key)
@@ -428,7 +428,7 @@ def make_request(folder: Path, node: str, name: str, *, renew: bool = False) -> 
 
 
 def install(certificate: Path, authority: Path, folder: Path) -> Member:
-    """Put a signed certificate beside its key, and the authority's into the folder; refuse what does not fit."""
+    """Put a signed certificate next to its key, and the authority's into the folder; refuse what does not fit."""
     output, signer = read_certificate(certificate), read_certificate(authority)
     member = Member.of(output)
     if not _is_authority(signer):

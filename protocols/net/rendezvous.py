@@ -5,7 +5,7 @@ port). After the TLS handshake both sides send a fixed-size hello: their node, t
 the code. The node must be the one in the peer's certificate, and the digests must be equal. If not, both sides send
 what the digests cover, key by key (public settings; long values are cut and carry a digest), name the keys that
 differ, and stop. A caller without a certificate of our authority is turned away, and waiting goes on. A member that
-contradicts itself stops the session, and whoever notices tells the others, also those that connect within the next
+contradicts itself stops the session, and whoever notices informs the others, also those that connect within the next
 minute. A process that cannot take part still meets the others, only to tell them so (`refuse`).
 
 A session file may pin the certificate of every node. Then no other one is accepted, even if the authority signed it:
@@ -138,9 +138,9 @@ class Rendezvous:
         return links
 
     def refuse(self, reason: str) -> list[str]:
-        """Meet the others only to tell them why this process does not take part; returns who was told.
+        """Meet the others only to report why this process does not take part; returns who received it.
 
-        It ends when every other node was told or has given up, at the latest when the time to connect is over.
+        It ends when every other node was informed or has given up, at the latest when the time to connect is over.
         """
         self._begin()
         try:
@@ -165,7 +165,7 @@ class Rendezvous:
         know = len(links) + 1
         self._abort(links, error)
         if know < len(self.peers):
-            log.warning("%s; it stops, and tells the others as they come", error)
+            log.warning("%s; it stops, and informs the others as they connect", error)
             self._tell(reason_for_peers(error), know, min(self.end, time.monotonic() + _TELL_SECONDS))
 
     @staticmethod

@@ -120,7 +120,7 @@ class Transport(Protocol):
         ...
 
     def abort(self, reason: str, waited_for: str = "") -> None:
-        """Tell all peers that can still be told why this process stops, and close.
+        """Send all reachable peers the reason why this process stops, and close.
 
         `waited_for` names those whose answer it missed, if that is the reason.
         """

@@ -48,9 +48,9 @@ class Release:
             raise ProtocolError(f"release {self.name!r}: times must be at least 1, not {self.times}")
 
     def covers(self, other: Release) -> bool:
-        """Whether another release tells the same receivers the same, no more often, and is paid for alike.
+        """Whether another release shows the same receivers the same, no more often, at the same privacy cost.
 
-        What it tells is in its purpose: decisions and scores of records have one name and one shape.
+        What it shows is in its purpose: decisions and scores of records have one name and one shape.
         """
         mine, its = ((r.name, r.receivers, r.purpose, r.event) for r in (self, other))
         return mine == its and self.fits(other.shape) and other.times <= self.times

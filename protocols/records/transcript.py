@@ -83,7 +83,7 @@ class Recording:
     def exchange(
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
-        for peers, arrays in _alike(send):
+        for peers, arrays in _by_content(send):
             self._transcript.note("out", peers, "data", step, arrays)
         received = self._transport.exchange(step, send, receive)
         for peer, arrays in received.items():
@@ -147,7 +147,7 @@ def read_transcript(folder: Path) -> Iterator[Frame]:
         yield Frame(line["way"], tuple(line["peers"]), line["kind"], line["step"], tuple(arrays))
 
 
-def _alike(send: Mapping[int, Sequence[Array]]) -> list[tuple[list[int], Sequence[Array]]]:
+def _by_content(send: Mapping[int, Sequence[Array]]) -> list[tuple[list[int], Sequence[Array]]]:
     """Groups of peers that are sent the very same arrays."""
     groups: list[tuple[list[int], Sequence[Array]]] = []
     for peer, arrays in send.items():

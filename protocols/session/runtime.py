@@ -95,7 +95,7 @@ _INSTALLING = threading.Lock()
 def stock_crypten() -> Any:
     """CrypTen unchanged, unsafe defaults included: for comparison only."""
     if _installed:
-        raise ProtocolError("this process has opened a session; stock CrypTen needs a process of its own")
+        raise ProtocolError("this process has opened a session; stock CrypTen needs a separate process")
     return crypten
 
 
@@ -279,7 +279,7 @@ class Session:
         ]
 
     def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
-        """Every party tells all others these plain numbers of its own; returns those of all. Two rounds.
+        """Every party sends all others these plain numbers; returns those of all. Two rounds.
 
         Use it for values that are public or follow from an earlier release. They are declared and recorded like a
         release. Each number takes 8 bytes whatever its value, so the length of a message follows from the names

@@ -27,7 +27,7 @@ from protocols.session.runtime import Session, bits_of, share_of, tensor_of
 
 
 def save_share(tensor: Any) -> RingArray:
-    """This party's share, in memory of its own; a value that waits for a round is sent first."""
+    """This party's share, in separate memory; a value that waits for a round is sent first."""
     return share_of(tensor).copy()
 
 

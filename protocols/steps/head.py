@@ -116,4 +116,4 @@ def check_gram(squares: np.ndarray) -> None:
     for its divisor. An owner knows what could be selected of its columns, so it checks before it sends them.
     """
     if squares.size and float(squares.max()) >= GRAM_LIMIT:
-        raise RangeError("the squares of the edits of a column add up to too much: scale the columns, or draw fewer")
+        raise RangeError("the squares of a column's changes add up to too much: scale the columns, or draw fewer")

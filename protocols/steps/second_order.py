@@ -60,7 +60,7 @@ bounds and released tables, so that a row depends on its own record alone. Sums 
 before they are truncated. At heads of zero the slope of the loss is 1/2 or -1/2, linear in the label: the first
 gradient takes one round, before the inverse. The last steps and the check use the precise sigmoid. At the end the
 mean gradient must be short (`tolerance_of`), and the weights so short that no logit of a row of the public radius
-leaves the range of that sigmoid (`room_of_private`, then a comparison and the opening of one bit). The second follows
+leaves the range of that sigmoid (`headroom_of_private`, a comparison and the opening of one bit). The second follows
 from the private head. The first is true of every data set for which the fixed number of steps converges. Noise on the
 finished head covers what that leaves (secure_sccvfl/releases/heads.py).
 """
@@ -101,7 +101,7 @@ INVERSE_LIMIT = 2.0**14
 SETTLED = 2.0**-14
 """Largest q^T P q of a head that is at its optimum (`room_to_settle`)."""
 TOLERANCE = 2.0**-19
-"""Largest length of the mean gradient at a finished private head, in unscaled columns (`room_of_private`)."""
+"""Largest length of the mean gradient at a finished private head, in unscaled columns (`headroom_of_private`)."""
 BOUNDED_SLOPE_BOUND = FINE_BOUND / 4 - 1
 """Up to this magnitude of a logit a fine `bounded_slope` is precise; the label lies between 0 and 1."""
 NOISE_BITS = _OUTER_BITS + _GRADIENT_BITS - VECTOR_BITS
@@ -112,7 +112,7 @@ LARGEST_MAGNITUDE = 1 << 10
 FIRST = 1.9
 """The factor a of E = I - a A, times the bound on the eigenvalues of A; below 2."""
 _STIFF = 4.0
-"""Above this weight of edits the tolerance grows with the weight (`tolerance_of`)."""
+"""Above this weight of the consistency penalty the tolerance grows with the weight (`tolerance_of`)."""
 
 
 @dataclass(frozen=True)
@@ -439,7 +439,7 @@ def noise_of_heads(session: Session, kind: NoiseKind, sigma: float, shape: tuple
 
 
 def tolerance_of(weights: Iterable[float]) -> float:
-    """Largest length of the mean gradient at finished private heads whose edits have these public weights.
+    """Largest length of the mean gradient at finished private heads with these public lambdas.
 
     Heads are rounded to HEAD_BITS, and the penalty multiplies that: at a weight of 16 the gradient of the best
     rounded head is about 2^-21 long, at 64 about 2^-19. Half of TOLERANCE would often not be reached.
@@ -447,7 +447,7 @@ def tolerance_of(weights: Iterable[float]) -> float:
     return TOLERANCE * max(1.0, max(weights) / _STIFF)
 
 
-def room_of_private(
+def headroom_of_private(
     gradient: Shared, heads: Shared, scales: Shared, longest: float, tolerance: float = TOLERANCE
 ) -> tuple[Shared, Shared]:
     """What is negative for a private head that is not finished: its gradient or its weights are too long.

@@ -80,7 +80,7 @@ def as_text(frame: pd.DataFrame, id: str) -> pd.DataFrame:
 def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
     """A dictionary entry from the values that occur.
 
-    A range or a list of categories that was read off the records tells about them: use this only for data that may
+    A range or a list of categories that was read off the records reveals some: use this only for data that may
     be pooled. A number is cut at its quintiles.
 
     >>> infer_feature("job", pd.Series(["clerk", "nurse", None]))

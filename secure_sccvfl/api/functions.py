@@ -111,7 +111,7 @@ def load(
     `name` may give the data a name.
 
     Without `features`, all other columns are features, and their ranges and categories are read off the records; so
-    are classes and groups that are not given. Such a dictionary tells about the records. It is for data that may be
+    are classes and groups that are not given. Such a dictionary reveals values. It is for data that may be
     pooled, and `run_local` refuses it for any other.
 
     >>> load("german")

@@ -123,9 +123,9 @@ class Run:
         return tuple(checks)
 
     def attack(self, releases: int = 400) -> dict[str, Any]:
-        """Attack the run with what each place really saw; returns security.json, and puts the findings on the page.
+        """Attack the run with what each process really saw; returns security.json, and puts the findings on the page.
 
-        For runs made with `transcript=True`. The attacks run once, in processes of their own, and take minutes.
+        For runs made with `transcript=True`. The attacks run once, in separate processes, and take minutes.
         """
         if not (self.folder / SECURITY).is_file():
             if not (self.folder / "dealer" / "transcript").is_dir():
@@ -177,7 +177,7 @@ class Run:
 
 
 def _warn_refused(folder: Path) -> None:
-    """Say which records a session refused, as each party tells its own people."""
+    """Say which records a session refused, as each party reports to its people."""
     tables = [
         pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(folder.glob(f"party-*/{REFUSED_FILE}"))
     ]
@@ -208,7 +208,7 @@ def run_local(
     process sees, shares included, for `Run.attack`; it is for pooled data only.
 
     DataFrames are written to `FOLDER-data` next to the run: a file for each party, which only you may read. What
-    their records have spent is kept in `sccvfl-ledgers` next to both, or in `ledger`. Use the same place for every
+    their records have spent is kept in `sccvfl-ledgers` next to both, or in `ledger`. Use the same folder for every
     run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
     path = new_folder() if folder is None else Path(folder)

@@ -81,7 +81,7 @@ class TrainedModel:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """Every lambda that was tried: loss, spread of the logit and gap under edits, on validation records."""
+        """Every lambda that was tried: loss, spread of the logit, counterfactual gap, on validation records."""
         rows = [
             {"lambda": trial.lam, "loss": seen.loss, "spread": seen.spread, "gap": seen.relative_gap}
             for trial in self.ready.model.trials

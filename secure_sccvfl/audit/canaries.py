@@ -171,7 +171,7 @@ class _GroupCanary(Canary):
 class TableCanary(_GroupCanary):
     """Counts of bins by group. Any record moves two cells of each table by 1."""
 
-    kind: ClassVar[Kind] = catalogue.SKETCH
+    kind: ClassVar[Kind] = catalogue.NOISY_TABLES
     width: int = 5
 
     @classmethod

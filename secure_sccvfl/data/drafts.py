@@ -64,7 +64,7 @@ SENTINELS = (*(f"-{'9' * digits}" for digits in range(1, 10)), *("9" * digits fo
 FAR = 5
 """A sentinel above all values is one if it is this many times the next largest; another such value is asked about."""
 CROWDED = 0.9
-"""More than this share of values in the lowest bin: people are told to write better edges."""
+"""More than this share of values in the lowest bin: a note asks for better edges."""
 _CODE = re.compile(r"(^|_)(code|zip|plz|postcode|postal|occp|naics|sic|icd\d*)(_|$)", re.IGNORECASE)
 
 

@@ -39,7 +39,7 @@ from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
 from secure_sccvfl.discovery.statistics import Released, Statistic
-from secure_sccvfl.releases.catalogue import SKETCH
+from secure_sccvfl.releases.catalogue import NOISY_TABLES
 
 FOLDER, COMMON = "tables", "common records"
 Parts = tuple[Mapping[str, np.ndarray], ...]
@@ -87,7 +87,7 @@ class CachedReleases:
     @property
     def tabled(self) -> tuple[str, ...]:
         """The columns that have a table of counts; empty: all."""
-        return self.releases[SKETCH.charged_as(0)].features
+        return self.releases[NOISY_TABLES.charged_as(0)].features
 
     @property
     def common(self) -> int:

@@ -35,6 +35,7 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.releases.catalogue import (
     GAINS,
+    NOISY_TABLES,
     P_VALUES,
     REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
@@ -42,7 +43,6 @@ from secure_sccvfl.releases.catalogue import (
     REDRAWS,
     RESIDUAL_SCORES,
     SCORES,
-    SKETCH,
     Kind,
 )
 
@@ -103,7 +103,7 @@ class Discovery:
     ) -> tuple[tuple[NoisyTables, ...], RoleAssignment]:
         """One more release, averaged with the earlier ones. If the budget refuses it, the last roles stay."""
         try:
-            fresh = self._tables(SKETCH.charged_as(number))
+            fresh = self._tables(NOISY_TABLES.charged_as(number))
         except BudgetError as error:
             if assignment is None:
                 raise

@@ -211,7 +211,7 @@ def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraini
     parties = tuple(replace(p, inputs=p.inputs[rows]) for p in ready.parties)
 
     tables = drawn_gram(model) if model.consistency == "tables" else None
-    guarded = ready.roles.guarded
+    guarded = ready.roles.penalized
     direction = np.concatenate([shift_direction(p.layout, model.released, guarded) for p in ready.parties])
     return Retraining(
         "trains again",

@@ -1,7 +1,7 @@
 """A small conditional VAE over mediators, with an MMD term.
 
-It needs s per record, so no party of a sealed run can train one. It is the second common judge (fitted by the
-harness on held-out records) and the generator of the paper's method.
+It needs s per record, so no party of a sealed run can train one. It is the second counterfactual model of
+the pooled evaluation (fitted on held-out records) and the generator of the paper's method.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ class Cvae:
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            beside = len(self.context) + self.groups
+            condition_width = len(self.context) + self.groups
             edited = len(self.mediators.columns)
-            self.net = CvaeNet(edited, beside, beside, self.config.latent, self.config.hidden)
+            self.net = CvaeNet(edited, condition_width, condition_width, self.config.latent, self.config.hidden)
         if len(inputs) > rows:
             picked = torch.randperm(len(inputs), generator=generator)[:rows].numpy()
             inputs, codes = inputs[picked], codes[picked]

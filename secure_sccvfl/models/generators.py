@@ -64,7 +64,7 @@ class Generator(Protocol):
 class Material:
     """What a party makes a generator from: its own training rows, and what was opened to it.
 
-    `deviation`: of the noise in the tables. `edited`: the features that may change. `guarded`: proxies that may not.
+    `deviation`: of the noise in the tables. `edited`: the features that may change. `penalized`: proxies.
     """
 
     layout: Layout
@@ -72,7 +72,7 @@ class Material:
     deviation: float
     edited: frozenset[str]
     inputs: np.ndarray
-    guarded: frozenset[str] = frozenset()
+    penalized: frozenset[str] = frozenset()
 
     @property
     def own_tables(self) -> list[np.ndarray]:
@@ -101,5 +101,5 @@ def make_generator(
     inputs: np.ndarray,
 ) -> Generator:
     """Party step, local: a generator over this party's edited features. `inputs` are its own training rows."""
-    edited, guarded = (frozenset(layout.names) & frozenset(names) for names in (roles.edited, roles.guarded))
-    return GENERATORS.get(config.kind)(Material(layout, tables, deviation, edited, inputs, guarded), config, seed)
+    edited, penalized = (frozenset(layout.names) & frozenset(names) for names in (roles.edited, roles.penalized))
+    return GENERATORS.get(config.kind)(Material(layout, tables, deviation, edited, inputs, penalized), config, seed)

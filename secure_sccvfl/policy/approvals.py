@@ -124,7 +124,7 @@ def _verdict(card: PolicyCard, approval: Approval) -> Verdict:
 
 
 def unapproved(card: PolicyCard) -> list[str]:
-    """Kinds of owners on the card of which nobody's approval holds; "" stands for owners without a kind."""
+    """Kinds of owners on the card that lack a valid approval; "" stands for owners without a kind."""
     good = {v.approval.kind for v in verdicts(card) if v.holds}
     return [kind for kind in (*OWNERS, "") if kind in {o.kind for o in card.owners} - good]
 

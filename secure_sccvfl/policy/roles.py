@@ -1,6 +1,6 @@
 """The role of every column, and what becomes of proxies.
 
-N is held fixed. M is edited under a change of s. P is a proxy: it is passed through and guarded, so that the model
+N is held fixed. M is edited under a change of s. P is a proxy: it is kept under a proxy penalty, so that the model
 does not rely on it; a card may have proxies edited with the mediators, or dropped.
 """
 
@@ -17,7 +17,7 @@ from protocols.errors import InputError
 Role = Literal["N", "M", "P"]
 ROLES: tuple[Role, ...] = ("N", "M", "P")
 Proxies = Literal["guard", "edit", "drop"]
-"""What becomes of proxies: held fixed and guarded, edited with the mediators, or left out of the model."""
+"""What becomes of proxies: held fixed under a proxy penalty, edited with the mediators, or left out of the model."""
 
 
 class PolicyError(InputError):
@@ -51,7 +51,7 @@ class Roles:
         return self.descendants if self.proxies == "edit" else self.named("M")
 
     @property
-    def guarded(self) -> tuple[str, ...]:
+    def penalized(self) -> tuple[str, ...]:
         """Proxies that the model sees, held fixed."""
         return self.named("P") if self.proxies == "guard" else ()
 

@@ -227,7 +227,7 @@ _announcement = partial(
 _exact = partial(Kind, stage="validation", basis="exact")
 
 
-def _sketches(facts: PlanFacts) -> int:
+def _table_releases(facts: PlanFacts) -> int:
     return facts.refreshes + facts.late_refreshes + 1
 
 
@@ -253,7 +253,7 @@ def _announced(facts: PlanFacts) -> int:
 
 def _projected(facts: PlanFacts) -> int:
     """How often scores are computed under MPC."""
-    return _sketches(facts) if facts.score == "hsic" else 0
+    return _table_releases(facts) if facts.score == "hsic" else 0
 
 
 ALIGNMENT = Kind(
@@ -308,14 +308,14 @@ FIRST_COUNT = Kind(
     canary="FirstCountCanary",
     times=lambda facts: int(facts.align == "hidden" and _uncached(facts)),
 )
-SKETCH = _statistic(
+NOISY_TABLES = _statistic(
     title="sketch-K for party P",
     shape=("own bins", "groups"),
     what="noisy tables of its own columns by group",
     purpose="noisy tables of its features with s, to their owner alone",
     why="counts of each of P's features by group of s, with discrete Gaussian noise",
     canary="TableCanary",
-    numbers=_sketches,
+    numbers=_table_releases,
     times=lambda facts: int(_uncached(facts)),
 )
 PRESENT = Kind(
@@ -380,7 +380,7 @@ SCORES = _announcement(
     why="with `score = stable` or `paper`: announced by the owner, from the noisy counts. With `rule = "
     "tri-partition`: HSIC and probability gap of the table, one after the other",
     follows=("sketch",),
-    times=lambda facts: _sketches(facts) * _announced(facts),
+    times=lambda facts: _table_releases(facts) * _announced(facts),
 )
 P_VALUES = _announcement(
     title="p-values",
@@ -388,7 +388,7 @@ P_VALUES = _announcement(
     what="how sure it is that each column follows the group",
     why="with `rule = fdr`: from the same noisy counts",
     follows=("sketch",),
-    times=lambda facts: _sketches(facts) if facts.rule == "fdr" and _scored(facts) else 0,
+    times=lambda facts: _table_releases(facts) if facts.rule == "fdr" and _scored(facts) else 0,
 )
 RESIDUAL_SCORES = _announcement(
     title="residual-scores",
@@ -670,7 +670,7 @@ NOISY_GRADIENT = Kind(
     canary="GradientCanary",
 )
 CATALOGUE: tuple[Kind, ...] = (
-    *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, SKETCH, PRESENT, RESIDUALS, RISK_GAINS),
+    *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, NOISY_TABLES, PRESENT, RESIDUALS, RISK_GAINS),
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
     *(REDRAWN_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
     *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION, SLICES),

@@ -71,7 +71,7 @@ class Charger:
     name of this session in the ledger (`releases.ledgers.agree_on_run`). Every charge draws fresh noise, so a charge
     whose key is already in the ledger is refused; a session that resumes a run has a new name. noise: who makes it.
     The noise drawn must be of this kind, since the price counts its hidden copies. reserve: the share of the budget
-    that this run leaves for later ones. paid: what it has charged, by the name of the charge. alike: whether all
+    that this run leaves for later ones. paid: what it has charged, by name. same_records: whether all
     parties charge the same records; otherwise each charges all its own that the release may be about. heads: what
     private heads are priced by. begun: the name under which they are charged: that of the run's first session, if
     this one resumes it.
@@ -87,13 +87,13 @@ class Charger:
         noise: NoiseKind = "dealer+holder",
         *,
         reserve: float = 0.0,
-        alike: bool = True,
+        same_records: bool = True,
         heads: tuple[HeadPlan, HeadBudget] | None = None,
     ) -> None:
         if not multiplier > 0:
             raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
         self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
-        self.records, self.noise, self._alike, self.heads = records, noise, alike, heads
+        self.records, self.noise, self._same_records, self.heads = records, noise, same_records, heads
         self.begun = run
         self.limit = budget.terms.epsilon * (1 - reserve)
         self.paid: dict[str, Paid] = {}
@@ -117,13 +117,13 @@ class Charger:
         count what one has paid: the ledgers agree again, and no charge is forgotten. Returns whether they had
         differed. Where each party charges its own records, nothing is sent of these: each charges its own.
         """
-        (last,) = comparable([self.budget.last_line], own_records=not self._alike)
+        (last,) = comparable([self.budget.last_line], own_records=not self._same_records)
         text_sent = json.dumps(last).encode().ljust(_LINE)
         if len(text_sent) > _LINE:
             raise ProtocolError("the last line of the ledger is too long to be compared")
         lines = [json.loads(text) for text in self._session.swap_bytes("last charge", text_sent)]
         longer = [line for line in lines if line["index"] == last["index"] + 1 and line["kind"] == "charge"]
-        if self._alike:
+        if self._same_records:
             for line in lines:
                 self.budget.catch_up(line, [self.records])
         elif longer:
@@ -184,7 +184,7 @@ class Charger:
         return self._charge(self.event(name, sensitivity, sampling, mechanism), self._key(name), pays)
 
     def charge_gram(self, moved: Sensitivity) -> GramNoise:
-        """Run by all parties together, before it is opened: charge the noisy Gram matrix of records' edits.
+        """Run by all parties together, before it is opened: charge the noisy Gram matrix of records' counterfactuals.
 
         Its noise is planned with that of the heads: with tables of an earlier run, theirs says nothing about it.
         """

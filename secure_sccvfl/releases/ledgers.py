@@ -134,7 +134,7 @@ def agree_on_run(session: Session, folder: Path) -> str:
 
     folder: the folder of this party's ledgers. The name is drawn by all parties (`Session.agree_on_name`). Each then
     says whether a charge in its own ledgers carries it, and all stop together if one does: charges of a known name
-    would look like those of the earlier run. A session that resumes a run agrees on a name of its own. Three rounds.
+    would look like those of the earlier run. A session that resumes a run agrees on a separate name. Three rounds.
     """
     name = session.agree_on_name()
     names = {

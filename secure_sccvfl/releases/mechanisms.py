@@ -174,7 +174,7 @@ def gram_sensitivity(radii: Iterable[float], columns: int, changes: int, rows: i
     length = math.hypot(*radii) + math.sqrt(columns) * 2.0 ** -(FRACTION_BITS + 1)
     added = changes * length**2
     if max(rows, LEAST_ROWS) * added > LARGEST_ENTRY:
-        raise RangeError(f"sums of the edits of {rows} records do not fit the ring: use consistency_from = tables")
+        raise RangeError(f"sums of changes of {rows} records do not fit the ring: use consistency_from = tables")
     return Sensitivity(math.sqrt(2) * added, added, 2.0**-WIDE_BITS)
 
 

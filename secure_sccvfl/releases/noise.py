@@ -134,7 +134,7 @@ class GaussianNoise:
         """Charge the Gram matrix of counterfactual changes; the plaintext engine draws its noise from the seed."""
         event, plan = gram_event(moved, self.plan.level, SIMULATION.digest), self.plan
         if plan.head is None or not plan.head.gram:
-            raise ValueError("the budget has no share for the Gram matrix of records' edits")
+            raise ValueError("the budget has no share for the Gram matrix of records' counterfactuals")
         self._charge(event)
         kind = noise_of_model(plan.noise)
         return GramNoise(noise.deviation(kind, event.sigma, plan.parties), kind, seed=self.seed)

@@ -138,7 +138,7 @@ def record_key(session: Session, folder: Path, rule: IdRule) -> RecordKey:
         return _make(session, path, rule, new=state_here == NONE)
     if lacking or key is None:
         raise ProtocolError(
-            f"party {lacking[0]} has no {NAME} beside its ledger, which the parties have spent under: bring it back "
+            f"party {lacking[0]} has no {NAME} next to its ledger, which the parties have spent under: bring it back "
             "(another party's is the same)"
         )
     if OTHERWISE in states:

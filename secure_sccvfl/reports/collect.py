@@ -29,7 +29,7 @@ from protocols.config import ConfigError
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.catalogue import SKETCH
+from secure_sccvfl.releases.catalogue import NOISY_TABLES
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.figures import check_warnings, interval
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in, own_heads
@@ -79,7 +79,7 @@ def refreshes_of(part: Path) -> list[dict[str, Any]]:
     last = {entry["refresh"]: entry for entry in entries}
     refreshes = []
     for number, entry in sorted(last.items()):
-        position = charged.get(SKETCH.charged_as(number))
+        position = charged.get(NOISY_TABLES.charged_as(number))
         epsilon = None if position is None else account.until(position).most(epsilon_of)
         refreshes.append(known_fields(Refresh, {**entry, "epsilon": epsilon}))
     return refreshes

@@ -77,7 +77,7 @@ class DiscoveryJob(RecordsJob):
             records,
             options.privacy.noise,
             reserve=options.privacy.reserve,
-            alike=same_records,
+            same_records=same_records,
         )
         statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.membership)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)

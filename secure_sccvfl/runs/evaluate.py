@@ -287,7 +287,7 @@ class EvaluateJob(ModelJob):
         name, same_records = agree_on_run(session, ledgers), options.data.align != "hidden"
         begin(name)
         result["evaluation"]["charged"] = name
-        charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, alike=same_records)
+        charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, same_records=same_records)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership)
         scales = {name: share_of_copies(of) for name, (_, of) in copies.items()}

@@ -138,7 +138,7 @@ class PartyModel:
         roles = Roles(dict(self.roles), self.proxies)
         if self.networks:
             names, restored = party.layout.names, imported(NETWORKS)
-            columns = ([n for n in names if n in role] for role in (roles.edited, roles.guarded))
+            columns = ([n for n in names if n in role] for role in (roles.edited, roles.penalized))
             fixed = (party.layout, *columns, self.generator)
             return {attribute: restored(*fixed, network) for attribute, network in self.networks.items()}
         given = (roles, self.generator, self.drawn_seed, party.inputs)

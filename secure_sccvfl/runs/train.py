@@ -128,7 +128,7 @@ class TrainJob(RecordsJob):
             trained_with,
             noise[1],
             reserve=options.privacy.reserve,
-            alike=same_records,
+            same_records=same_records,
             heads=spread.heads,
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)

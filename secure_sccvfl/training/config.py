@@ -192,7 +192,7 @@ class TrainConfig:
         discovery = self.discovery
         if decided is None or not self.private or discovery.holds_out or discovery.sketch != "counts":
             return ()
-        return tuple(sorted({*decided.edited, *decided.guarded})) if set(features) <= set(decided.of) else ()
+        return tuple(sorted({*decided.edited, *decided.penalized})) if set(features) <= set(decided.of) else ()
 
     def share(self, tabled: Collection[str]) -> float:
         """The head's share of the budget, where these columns have tables."""

@@ -395,7 +395,7 @@ class SecureEngine:
                 for here in (slice(part.start, part.stop) for part, _ in optimizer.parts)
             ]
             longest = LARGEST_LOGIT[task] / noise.radius
-            headroom, plain = second_order.room_of_private(
+            headroom, plain = second_order.headroom_of_private(
                 crypten.cat(parts, dim=1), heads, private.scales, longest, noise.tolerance
             )
         self._stop_unfinished(headroom)

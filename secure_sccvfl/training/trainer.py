@@ -480,13 +480,13 @@ class Trainer:
 
     def proxy_directions(self, roles: Roles) -> list[Blocks]:
         """Directions along which the proxies reveal s, one per protected attribute; none without a proxy."""
-        if not roles.guarded:  # as all know
+        if not roles.penalized:  # as all know
             return []
         directions: list[Blocks] = []
         for noisy_tables in self.state.noisy_tables:
             blocks = {}
             for party in self.train.parties:
-                plain = shift_direction(party.layout, noisy_tables.tables, roles.guarded)
+                plain = shift_direction(party.layout, noisy_tables.tables, roles.penalized)
                 blocks[party.rank] = np.concatenate([plain, np.zeros(self.columns(party.rank) - len(plain))])
             directions.append(blocks)
         return directions

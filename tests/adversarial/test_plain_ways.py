@@ -105,5 +105,5 @@ def test_the_replicated_protocol_is_out_of_reach() -> None:
 
 def test_stock_crypten_is_refused_after_a_session() -> None:
     run_session(lambda session: None, 2)
-    with pytest.raises(ProtocolError, match="process of its own"):
+    with pytest.raises(ProtocolError, match="separate process"):
         runtime.stock_crypten()

@@ -72,7 +72,7 @@ def pretrained(rank: int, late: bool = False) -> dict[str, np.ndarray]:
 
 def generator(rank: int, late: bool = False) -> MaskedGenerator:
     layout, roles = part(rank).parties[0].layout, late_roles() if late else german().roles
-    edited, guarded = ([n for n in layout.names if n in names] for names in (roles.edited, roles.guarded))
+    edited, guarded = ([n for n in layout.names if n in names] for names in (roles.edited, roles.penalized))
     return restored(layout, edited, guarded, MASKED, pretrained(rank, late))
 
 
@@ -164,7 +164,7 @@ def test_it_goes_on_where_it_was_only_with_generators_and_adversaries() -> None:
     whole, half = learned(own_training(WEIGHTS), 6), learned(own_training(WEIGHTS), 3)
     kept = half.state()
     assert {name.split("/")[0] for name in kept} == {"encoder", "generator 0", "adversary 0", "guard 0"} - (
-        set() if german().roles.guarded or len(generator(HOLDER).net.guarded) else {"guard 0"}
+        set() if german().roles.penalized or len(generator(HOLDER).net.guarded) else {"guard 0"}
     )
     resumed, forgetful = own_training(WEIGHTS), own_training(WEIGHTS)
     resumed.go_on(kept)

@@ -18,7 +18,7 @@ from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.releases.catalogue import SKETCH, PlanFacts
+from secure_sccvfl.releases.catalogue import NOISY_TABLES, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.chance import confirmed
@@ -105,7 +105,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         noisy_tables = release_tables(statistics, parties, [Seen(session.rank)], "sketch-0", german.features)
         return weigh(noisy_tables, PAPER, 0, [parties[0].layout.names]).scores
 
-    plan = ReleasePlan(SKETCH.releases(PlanFacts(columns, (2,))))
+    plan = ReleasePlan(NOISY_TABLES.releases(PlanFacts(columns, (2,))))
 
     def agreement() -> float:
         scores = run_session(job, len(columns), plan)

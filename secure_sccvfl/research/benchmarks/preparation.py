@@ -30,7 +30,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
-from secure_sccvfl.releases.catalogue import SKETCH, Columns, PlanFacts
+from secure_sccvfl.releases.catalogue import NOISY_TABLES, Columns, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,
@@ -87,7 +87,7 @@ class DiscoveryBenchmark:
         self.columns = layout(self.features, self.bins, len(config.parties))
 
     def plan(self) -> ReleasePlan:
-        return ReleasePlan(SKETCH.releases(PlanFacts(self.columns, (self.groups,), refreshes=self.repeats)))
+        return ReleasePlan(NOISY_TABLES.releases(PlanFacts(self.columns, (self.groups,), refreshes=self.repeats)))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         progress("group tables", 0, 1)
@@ -102,7 +102,7 @@ class DiscoveryBenchmark:
         def release() -> dict[str, np.ndarray]:
             # A new object each time, so that nothing is kept from the pass before.
             statistics = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger)
-            name = SKETCH.charged_as(next(passes))
+            name = NOISY_TABLES.charged_as(next(passes))
             return statistics.release(GroupSums(name, sensitivity), own, [held], [self.groups]).tables[0]
 
         before = session.total_cost.sent

@@ -298,7 +298,7 @@ def fit_masked_generator(material: Material, config: GeneratorConfig, seed: int)
     """Party step, local: train on the party's own rows and their posteriors."""
     layout, inputs, tables = material.layout, material.inputs, material.tables
     edited = [name for name in layout.names if name in material.edited]
-    made = fresh(layout, edited, material.guarded, group_shares(layout, tables), config, seed)
+    made = fresh(layout, edited, material.penalized, group_shares(layout, tables), config, seed)
     if made.net is None:
         return made
     x = torch.tensor(inputs, dtype=torch.float32)

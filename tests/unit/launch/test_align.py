@@ -44,7 +44,7 @@ def test_a_party_sees_its_own_counts_and_what_the_mode_would_reveal(
     assert summary["reveals"] == REVEALS[mode]  # type: ignore[index]
     assert main(command) == 0
     lines = capsys.readouterr().out
-    assert f"clinic: {len(part.ids)} records, each with an id of its own" in lines
+    assert f"clinic: {len(part.ids)} records, each with a unique id" in lines
     assert f"align = {mode} reveals, {REVEALS[mode]}" in " ".join(lines.split())  # type: ignore[index]
 
 

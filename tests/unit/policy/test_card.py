@@ -53,11 +53,11 @@ def test_a_card_overrides_what_discovery_proposed():
 
 def test_a_card_says_what_becomes_of_proxies():
     edited = replace(card(a="P"), proxies="edit").apply(PROPOSED)
-    assert edited.edited == edited.descendants == ("a", "b", "c") and edited.guarded == edited.dropped == ()
+    assert edited.edited == edited.descendants == ("a", "b", "c") and edited.penalized == edited.dropped == ()
     dropped = replace(card(a="P"), proxies="drop").apply(PROPOSED)
-    assert dropped.edited == ("b",) and dropped.dropped == ("a", "c") and dropped.guarded == ()
+    assert dropped.edited == ("b",) and dropped.dropped == ("a", "c") and dropped.penalized == ()
     guarded = card(a="P").apply(PROPOSED)
-    assert guarded.guarded == ("a", "c") and guarded.dropped == () and guarded.descendants == ("a", "b", "c")
+    assert guarded.penalized == ("a", "c") and guarded.dropped == () and guarded.descendants == ("a", "b", "c")
     assert dropped.with_role("N", ("c",)) == Roles({"a": "P", "b": "M", "c": "N"}, "drop")
     for bad in ("hide", 3, ["edit"]):
         with pytest.raises(PolicyError, match=r"proxies = .* on a policy card; use guard, edit, drop"):

@@ -16,8 +16,8 @@ from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import (
     CATALOGUE,
     NOISY_GRADIENT,
+    NOISY_TABLES,
     SCORES,
-    SKETCH,
     Kind,
     PlanFacts,
     charge_number,
@@ -51,7 +51,7 @@ def test_every_charged_kind_names_its_own_canary() -> None:
 
 def test_a_charged_kind_without_a_canary_or_a_derived_one_without_a_source_is_refused() -> None:
     with pytest.raises(ValueError, match="has a charge and a canary"):
-        replace(SKETCH, canary="")
+        replace(NOISY_TABLES, canary="")
     with pytest.raises(ValueError, match="has a charge and a canary"):
         replace(SCORES, canary="TableCanary")
     with pytest.raises(ValueError, match="names them"):
@@ -125,7 +125,7 @@ def test_what_follows_goes_back_to_something_that_was_charged() -> None:
 
 
 def test_names_are_read_back() -> None:
-    assert kind_of("sketch-12 for party 3", charged=True) is SKETCH
+    assert kind_of("sketch-12 for party 3", charged=True) is NOISY_TABLES
     assert kind_of("noisy gradient 0", charged=True) is NOISY_GRADIENT
     assert kind_of("evaluation", charged=True) is not kind_of("evaluation", charged=False)
     assert kind_of("made by another version", charged=False) is None
@@ -134,7 +134,7 @@ def test_names_are_read_back() -> None:
 
 def test_sizes_follow_from_public_facts() -> None:
     facts = PlanFacts({0: {"a": 5, "b": 2}, 1: {"c": 3}}, (2, 4), refreshes=1)
-    assert [(release.name, release.receivers, release.shape) for release in SKETCH.releases(facts)] == [
+    assert [(release.name, release.receivers, release.shape) for release in NOISY_TABLES.releases(facts)] == [
         ("sketch-0 for party 0", (0,), (7, 6)),
         ("sketch-0 for party 1", (1,), (3, 6)),
         ("sketch-1 for party 0", (0,), (7, 6)),

@@ -24,7 +24,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
-from secure_sccvfl.releases.catalogue import SKETCH, PlanFacts
+from secure_sccvfl.releases.catalogue import NOISY_TABLES, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import draft_decision, keep_copy, open_budget, signed_by
 from secure_sccvfl.releases.record_key import record_key
@@ -75,7 +75,7 @@ def spend(folder):
                 return released, str(error)
         return released, None
 
-    plan = ReleasePlan(SKETCH.releases(PlanFacts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
+    plan = ReleasePlan(NOISY_TABLES.releases(PlanFacts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
     return run_session(job, len(PARTIES), plan, folder=folder)
 
 
@@ -227,7 +227,7 @@ def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_d
         budget.charge(about(records, 0), "run sketch-0", records)
         if session.rank != 1:
             budget.charge(about(records, 1), "run sketch-1", records)
-        charger = Charger(session, budget, 4.0, "again", records, alike=False)
+        charger = Charger(session, budget, 4.0, "again", records, same_records=False)
         seen, swap = [], session.swap_bytes
         session.swap_bytes = lambda name, text: seen.append(text) or swap(name, text)
         caught_up = [charger.catch_up(), charger.catch_up()]

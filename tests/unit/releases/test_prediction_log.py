@@ -166,6 +166,6 @@ def test_a_record_key_is_not_replaced_while_a_log_was_written_with_it(tmp_path: 
     filled(tmp_path)
     sent: list[int] = []
     session = SimpleNamespace(tell_all=lambda step, state: sent.append(state) or [state, state])
-    with pytest.raises(ProtocolError, match=r"has no records\.key beside its ledger"):
+    with pytest.raises(ProtocolError, match=r"has no records\.key next to its ledger"):
         record_key(session, tmp_path, IdRule(("id",)))  # type: ignore[arg-type]
     assert sent == [LOST]

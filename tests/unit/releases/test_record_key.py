@@ -66,7 +66,7 @@ def test_a_lost_key_is_refused_by_all_in_one_line(spent, lost):
     before = sorted(p for p in folder.rglob("*"))
     with pytest.raises(ExceptionGroup) as caught:
         sets_of(folder)
-    message = f"party {lost[0]} has no {NAME} beside its ledger"
+    message = f"party {lost[0]} has no {NAME} next to its ledger"
     assert all(message in str(error) and isinstance(error, ProtocolError) for error in caught.value.exceptions)
     assert len(caught.value.exceptions) >= 3 and sorted(p for p in folder.rglob("*")) == before
 
