@@ -15,7 +15,7 @@ from secure_sccvfl.audit.finished_run import FinishedRun
 from secure_sccvfl.runs.local.relay import Relay
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import secure_steps
-from tests.support import harness
+from tests.support import sessions
 
 PARTIES = 3
 SHORT = {"lambdas": [8.0], "warmup": 4, "steps": 6, "refreshes": 0, "checkpoints": False}
@@ -51,12 +51,12 @@ def no_masks(patch: pytest.MonkeyPatch) -> None:
 
 def record(folder: Path, make: type[TrainJob] = TrainJob, **options: Any) -> FinishedRun:
     """Train shortly, with transcripts of all places and the bytes on the wire. options: unlike those of `SHORT`."""
-    config, listeners = harness.local_config(PARTIES, options={**SHORT, **options}, job="train")
+    config, listeners = sessions.local_config(PARTIES, options={**SHORT, **options}, job="train")
     with Relay(config.parties, folder=folder / "network") as tap, pytest.MonkeyPatch.context() as patch:
         tapped = replace(config, parties=tap.addresses)
-        patch.setattr(harness, "local_config", lambda parties, **settings: (tapped, listeners))
+        patch.setattr(sessions, "local_config", lambda parties, **settings: (tapped, listeners))
         jobs = [make(tapped, rank) for rank in range(PARTIES)]
-        harness.run_session(
+        sessions.run_session(
             lambda session: jobs[session.rank].run(session, lambda *step: None),
             PARTIES,
             jobs[0].plan(),

@@ -24,7 +24,7 @@ from protocols.dealing.randomness import Stream, fresh_key
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import Frame, read_transcript
 from protocols.session.runtime import Session
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 from tests.support.two_parties import told
 
 LISTS = [[f"{number:06d}" for number in range(first, 10**6, 9973)] for first in (17, 4003)]

@@ -17,7 +17,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 RUNS = 40
 STANDARD_ERRORS = 6.3

@@ -33,7 +33,7 @@ from secure_sccvfl.models.encoders import (
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.mechanisms import LARGEST_CURVATURE, HeadPlan
 from secure_sccvfl.training.engine import LARGEST_LOGIT
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 FEATURES = (
     Feature("hours", "number", low=0.0, high=10.0),

@@ -20,7 +20,7 @@ from protocols.session.runtime import Session, share_of
 from protocols.steps import weighted_sums
 from secure_sccvfl.training.shared import side_by_side
 from tests.contract import test_split as split
-from tests.support.harness import results, run_session
+from tests.support.sessions import results, run_session
 
 SAYS_SO = "received something else: a party sent different data to different parties"
 SHIFT = 1

@@ -16,7 +16,7 @@ import pytest
 from secure_sccvfl.runs import evaluate as er
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
 
 LEDGER = "evaluation.jsonl"

@@ -18,7 +18,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 from tests.support.two_parties import BANK, CLINIC, OPTIONS, People, people, run_two, write, write_data, write_two
 
 NUMBERS = Release("numbers", (0, 1), (ANY,), "test", times=9)

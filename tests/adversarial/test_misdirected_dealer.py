@@ -24,7 +24,7 @@ from protocols.operations import group_table
 from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session
 from secure_sccvfl.runs.jobs import make_job
-from tests.support.harness import credentials, in_threads, local_config, results, run_session
+from tests.support.sessions import credentials, in_threads, local_config, results, run_session
 
 ROWS = 2000
 STANDARD_ERRORS = 6.3

@@ -9,7 +9,7 @@ import pytest
 from protocols.errors import ProtocolError, UndeclaredRelease
 from protocols.session import runtime
 from protocols.session.runtime import Session, crypten
-from tests.support.harness import results, run_session
+from tests.support.sessions import results, run_session
 
 WAYS = {
     "get_plain_text": lambda value: value.get_plain_text(),

@@ -33,8 +33,8 @@ from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.base import Spread, planned_spread, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
-from tests.support.harness import run_session
 from tests.support.own_data import heart_rows, write_own
+from tests.support.sessions import run_session
 from tests.support.two_parties import OPTIONS, ledger_lines, opened, people, run_two, told, write_data
 
 REPLAYS = 250

@@ -28,8 +28,8 @@ from secure_sccvfl.audit.share_probe import columns, drawn, held
 from secure_sccvfl.research.split.mode import SplitConfig
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.support.chance import confirmed
-from tests.support.harness import run_session
 from tests.support.randomness import fresh
+from tests.support.sessions import run_session
 
 RARE = 0.004
 """How often a leak is called in a sound run: masks are new in every run."""

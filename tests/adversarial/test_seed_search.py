@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 # Stock CrypTen seeds torch's generator with 64 bits, of which it uses 32. The window below stands
 # for a part of those 2^32; the whole takes hours on a laptop, and can be split over machines.

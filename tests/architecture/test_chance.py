@@ -13,8 +13,8 @@ import pytest
 from protocols.dealing.randomness import KeyAgreement, fresh_key
 from protocols.session.runtime import Session
 from tests.support import chance
-from tests.support.harness import results, run_session
 from tests.support.randomness import REAL, drawn_from
+from tests.support.sessions import results, run_session
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST, MOST_OF_ONE = 1e-6, 1e-9

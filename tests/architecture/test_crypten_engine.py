@@ -20,7 +20,7 @@ from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines, test_grid
 from tests.support import golden, mode_jobs, openings
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ("arithmetic", "banded", "comparison", "group_table")

@@ -12,7 +12,7 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
-from tests.support.harness import in_threads, run_session
+from tests.support.sessions import in_threads, run_session
 
 ROWS, GROUPS = 40, 3
 TEMPERATURES = (0.4, 0.7, 1.0, 1.6, 3.0)

@@ -27,7 +27,7 @@ from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenIntersection, "revealed": PrivateSetIntersection}
 Lists = Sequence[Sequence[str]]

@@ -31,8 +31,8 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import AwareTrainer, train
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
-from tests.support.harness import Recorded
 from tests.support.private import Silent, silence
+from tests.support.sessions import Recorded
 
 SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 0, "warmup": 20, "steps": 30}
 

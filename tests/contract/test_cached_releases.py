@@ -28,8 +28,8 @@ from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import credentials, node_names, run_session
 from tests.support.own_data import COLUMNS, heart_rows, jobs_of, run_jobs, without, write_own
+from tests.support.sessions import credentials, node_names, run_session
 from tests.unit.accounting.test_prices import replay
 
 PARTIES = 3
@@ -166,7 +166,7 @@ def test_kept_tables_are_those_of_the_model_and_private(consortium):
     assert len(found) == PARTIES and {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
     model = load_model(home / "paid" / "party-0" / "model", jobs_of(TrainJob, options)[0].data.party.layout)
     kept = load_releases(found[0])
-    for name, table in model.sketches[0].tables.items():
+    for name, table in model.noisy_tables[0].tables.items():
         both = [kept.releases[f"sketch-{k}"].parts[0][name] for k in range(2)]
         assert np.allclose(np.mean(both, axis=0), table)
     assert not set(kept.releases["sketch-0"].parts[0]) & {"age", "fbs"}, "columns of others"

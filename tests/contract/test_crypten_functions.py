@@ -27,7 +27,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session import binding
 from protocols.session.binding_tensors import METHODS
 from protocols.session.runtime import Session, crypten
-from tests.support.harness import results, run_session
+from tests.support.sessions import results, run_session
 
 ULP = 2.0**-16
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "crypten.md"

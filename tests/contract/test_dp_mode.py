@@ -32,7 +32,7 @@ from secure_sccvfl.training.shared import side_by_side
 from secure_sccvfl.training.trainer import Hooks
 from tests.support.chance import confirmed, fits_alone
 from tests.support.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
-from tests.support.harness import LONG, run_session
+from tests.support.sessions import LONG, run_session
 from tests.unit.accounting.test_prices import replay
 
 

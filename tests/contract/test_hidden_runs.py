@@ -39,8 +39,8 @@ from secure_sccvfl.runs.predict import REFUSED_FILE, UNDECIDED, PredictJob
 from secure_sccvfl.runs.scoring import fewest_records
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions, prediction_options
-from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
+from tests.support.sessions import run_session
 
 PARTIES = 3
 UNLIKE = {"cost": 0, "crypten_operations": 0}

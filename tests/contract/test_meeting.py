@@ -30,7 +30,7 @@ from protocols.net.certificates import Credentials, check_own_clock
 from protocols.net.link import Activity
 from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchange_settings, listen, mismatch, settings_by_key
 from protocols.session.node import connect, refuse
-from tests.support.harness import credentials, in_threads, local_config
+from tests.support.sessions import credentials, in_threads, local_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 TWO = ("a.example:7000", "b.example:7000")

@@ -37,7 +37,7 @@ from secure_sccvfl.training.secure import SecureEngine
 from tests.adversarial.test_resumed_heads import interrupted, resumed
 from tests.contract.engines import Problem
 from tests.contract.test_private_head import OPTIONS, Charged, plain_head, shared_heads
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 from tests.support.two_parties import OPTIONS as TWO
 from tests.support.two_parties import ledger_lines, people, run_two, told, write_data
 

@@ -17,7 +17,7 @@ from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases.charging import Charger
 from tests.contract.test_secure_evaluation import GROUPS, LABEL, shares
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 PARTIES = 2
 

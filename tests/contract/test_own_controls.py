@@ -21,8 +21,8 @@ from secure_sccvfl.runs import evaluate as score
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import local_config, run_session
 from tests.support.own_data import heart_rows, write_own
+from tests.support.sessions import local_config, run_session
 
 PARTIES = 3
 SHORT = {
@@ -100,7 +100,7 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
 
     def null(model, trained):
         rng = stream(0, "null tables", model.rank)
-        return replace(real(model, trained), sketches=tuple(shuffled(s, rng) for s in model.sketches))
+        return replace(real(model, trained), noisy_tables=tuple(shuffled(s, rng) for s in model.noisy_tables))
 
     assert evaluated["metrics"]["fr_own"] == pytest.approx(flips(real, codes), abs=1.5 / rows)
     assert evaluated["metrics"]["fr_null_own"] == pytest.approx(flips(null, codes[::-1]), abs=1.5 / rows)

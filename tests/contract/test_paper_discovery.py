@@ -26,7 +26,7 @@ from secure_sccvfl.releases.catalogue import Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.training import RECIPES
 from tests.support.gradient_modes import GROUP_HOLDERS, PARTIES, german, parts
-from tests.support.harness import Recorded, run_session
+from tests.support.sessions import Recorded, run_session
 
 RECIPE = RECIPES.get("paper")
 DATA = load("german")

@@ -17,7 +17,7 @@ from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
 from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST, NO_SCORES, UNDECIDED, PredictJob
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_two, table, write, write_two
 
 ALLOWED = 40

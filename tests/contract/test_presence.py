@@ -15,7 +15,7 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract.engines import Problem, releases
 from tests.support.discovery import membership_shares
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 WIDTHS, ROWS = (3, 2, 4), 200
 COUNT = 131

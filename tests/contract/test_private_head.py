@@ -25,8 +25,8 @@ from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Trainer
 from tests.contract.engines import Problem, in_plaintext, in_secret
-from tests.support.harness import run_session
 from tests.support.randomness import drawn_from
+from tests.support.sessions import run_session
 
 WIDTHS = (5, 3, 6)
 ROWS, SIZE, RIDGE = 300, 0.6, 20.0

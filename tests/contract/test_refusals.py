@@ -11,7 +11,7 @@ from protocols.records.releases import Release, ReleasePlan
 from protocols.ring import FRACTION_BITS
 from protocols.session.runtime import Session
 from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 ROWS, NUMBERS = 40, 2
 

@@ -17,7 +17,7 @@ from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, secret_counts, slice_table
 from secure_sccvfl.releases.charging import Charger
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 LABEL, GROUPS = 0, 1
 """Who holds what."""

@@ -24,8 +24,8 @@ from secure_sccvfl.training.modes.base import mode_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.harness import Recorded, local_config, run_session
 from tests.support.private import Silent, silence
+from tests.support.sessions import Recorded, local_config, run_session
 
 PARTIES = 3
 

@@ -10,7 +10,7 @@ from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.research.split.mode import probes, residual_of
 from secure_sccvfl.training.shared import share_held
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 ROWS, STEPS = 24, 4
 PACE = split.SplitPace(rate=0.1, momentum=0.8, decay=0.01, lam=0.7)

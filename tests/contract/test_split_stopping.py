@@ -15,7 +15,7 @@ from secure_sccvfl.research.split.mode import SplitConfig, split_releases
 from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.gradient_modes import EVERYONE, GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 WIDTHS, EDITING, GROUPS = (3, 2, 4), (0, 2), 2
 PATIENCE = 3

@@ -23,7 +23,7 @@ from tests.support.gradient_modes import (
     parts,
     predictions,
 )
-from tests.support.harness import LONG, run_session
+from tests.support.sessions import LONG, run_session
 
 
 def run_split(config, folder=None, stop=None, resume=False):

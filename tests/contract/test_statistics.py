@@ -13,7 +13,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.discovery import WIDTH, Consortium
-from tests.support.harness import in_threads
+from tests.support.sessions import in_threads
 
 
 class View:

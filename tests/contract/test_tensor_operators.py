@@ -22,8 +22,8 @@ from protocols.operations import arithmetic, banded
 from protocols.session import binding, runtime, tensors
 from protocols.session.runtime import Session, bits_of, crypten, share_of
 from protocols.session.saving import combined, restore_share, save_share
-from tests.support.harness import results, run_session
 from tests.support.randomness import drawn_from
+from tests.support.sessions import results, run_session
 
 RNG = np.random.default_rng(8)
 TALL = 2 * banded.BAND_ROWS + 5

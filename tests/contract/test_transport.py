@@ -12,7 +12,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ConfigurationMismatch, PeerError, PeerLate, PeerStopped, waited_for
 from protocols.net.transport import Spec, Transport
 from protocols.session.node import connect
-from tests.support.harness import LONG, credentials, in_threads, local_config
+from tests.support.sessions import LONG, credentials, in_threads, local_config
 
 Work = Callable[[Transport], Any]
 

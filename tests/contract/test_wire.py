@@ -22,7 +22,7 @@ from protocols.net.link import DATA, Frame
 from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
 from protocols.net.transport import Spec, describe
 from protocols.session.node import connect
-from tests.support.harness import CERTIFICATES, credentials, in_threads, local_config
+from tests.support.sessions import CERTIFICATES, credentials, in_threads, local_config
 
 ODD, DEALER = 1, 2
 

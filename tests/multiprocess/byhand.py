@@ -10,7 +10,7 @@ from pathlib import Path
 
 from protocols.config import DEALER, SessionConfig
 from tests.multiprocess.programs import ROOT, Program, script_of
-from tests.support.harness import CERTIFICATES, CONNECT, DEADLINE, local_config
+from tests.support.sessions import CERTIFICATES, CONNECT, DEADLINE, local_config
 
 
 class ByHand:

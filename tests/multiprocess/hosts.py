@@ -16,7 +16,7 @@ from typing import Any
 
 from protocols.config import DEALER, SessionConfig, node_folder, split_address
 from tests.multiprocess.programs import Program, script_of
-from tests.support.harness import CERTIFICATES, CONNECT, DEADLINE, LONG
+from tests.support.sessions import CERTIFICATES, CONNECT, DEADLINE, LONG
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 NAMES = ("bank", "employer", "bureau")

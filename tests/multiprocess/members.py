@@ -14,8 +14,8 @@ from secure_sccvfl.runs.member.member import Member
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess, SessionProcess
 from tests.multiprocess.hosts import free_addresses
 from tests.multiprocess.programs import ONE_THREAD
-from tests.support.harness import CONNECT, DEADLINE, LONG
 from tests.support.own_data import COLUMNS, heart_rows, without, write_own
+from tests.support.sessions import CONNECT, DEADLINE, LONG
 
 PLACES = ("party-0", "party-1", "party-2", "dealer")
 APPROVED = ({"place": "party-0", "name": "hospital"},)

@@ -17,7 +17,7 @@ from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from secure_sccvfl.runs.process import THREAD_VARIABLES
 from tests.multiprocess.ledger_worker import CAP, DELTA
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 KILLED = -signal.SIGKILL
 WORKER = Path(__file__).with_name("ledger_worker.py")

@@ -23,8 +23,8 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.runs.local.processes import LocalSession, run_job, session_config
 from secure_sccvfl.runs.process import SessionProcess
-from tests.support.harness import DEADLINE
 from tests.support.overlap import write_overlap
+from tests.support.sessions import DEADLINE
 
 PARTIES = 3
 OPTIONS = {"epsilon": 60.0, "refreshes": 0, "lambdas": [1.0], "take_lambda": 1.0, "grid_steps": 12}

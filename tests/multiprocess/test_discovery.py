@@ -24,7 +24,7 @@ from secure_sccvfl.runs.local.processes import Ending, LocalSession
 from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.chance import fits_alone
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 PARTIES, CATEGORIES, GROUPS, ROWS = 3, 60, 4, 500
 

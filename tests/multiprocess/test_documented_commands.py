@@ -53,7 +53,7 @@ from tests.multiprocess.documented import (
     statements,
 )
 from tests.multiprocess.programs import ROOT, SHORT, Program, Script, run_here, run_mpc
-from tests.support.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
+from tests.support.sessions import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 from tests.unit.runs.status.test_page import free_port
 
 PARSED = {

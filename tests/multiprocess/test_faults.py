@@ -27,7 +27,7 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.runs.local.processes import LocalSession
 from tests.multiprocess.byhand import ByHand
 from tests.multiprocess.programs import ROOT
-from tests.support.harness import CERTIFICATES, DEADLINE, LONG, in_threads
+from tests.support.sessions import CERTIFICATES, DEADLINE, LONG, in_threads
 
 PATIENCE = 20.0
 """How long the processes wait for one that is missing or silent, in tests that must see them give up."""

@@ -19,7 +19,7 @@ from protocols.dealing.randomness import fresh_key
 from secure_sccvfl.runs.local.processes import ForkedProcess, context, prepare
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess
 from tests.multiprocess.programs import ROOT
-from tests.support.harness import CERTIFICATES, LONG, local_config
+from tests.support.sessions import CERTIFICATES, LONG, local_config
 
 STARTER = """
 import sys

@@ -42,7 +42,7 @@ from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, u
 from secure_sccvfl.runs.model_files import load_model, save_model
 from secure_sccvfl.runs.predict import ELSEWHERE, REFUSED_FILE, UNDECIDED
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 WELL = dict.fromkeys(PLACES, 0)
 DIED = -9

@@ -12,8 +12,8 @@ import pytest
 from protocols.config import DEALER
 from protocols.net.certificates import make_certificates
 from tests.multiprocess.hosts import PLACES, Hosts
-from tests.support.harness import CONNECT
 from tests.support.own_data import heart_rows, write_own
+from tests.support.sessions import CONNECT
 
 PATIENCE = 15.0
 """How long processes wait for one that is silent, in tests that must see them give up."""

@@ -16,7 +16,7 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.runs.local.processes import LocalSession, session_config
 from tests.multiprocess.byhand import ByHand
 from tests.multiprocess.programs import ROOT, run_here
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 
 def program(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ import torch
 import secure_sccvfl as scc
 from protocols.errors import ProtocolError
 from secure_sccvfl.audit.finished_run import FinishedRun
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 SHORT = {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0]}
 LITTLE_NOISE = {"evaluation_epsilon": 8.0}

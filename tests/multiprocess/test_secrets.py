@@ -11,7 +11,7 @@ import pytest
 from protocols.config import SessionConfig
 from secure_sccvfl.runs.selftest import SelfTest
 from tests.multiprocess.byhand import ByHand
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 MEASURED = re.compile(r'"(seconds|max_error)": [^,}\s]+')
 """Figures that differ from run to run: one of them may have the first eight decimals of an input by chance."""

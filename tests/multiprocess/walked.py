@@ -24,7 +24,7 @@ from launch.cli import main
 from tests.multiprocess.documented import Block, blocks, is_walked
 from tests.multiprocess.hosts import free_addresses
 from tests.multiprocess.programs import ONE_THREAD, ROOT
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 PARTIES = ("bank", "employer", "bureau")
 HOSTS = (*PARTIES, "dealer", "authority")

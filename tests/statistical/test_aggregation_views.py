@@ -12,7 +12,7 @@ from protocols.dealing.randomness import Draw
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.aggregation import aggregate
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 from tests.support.views import Spy, distinguishable
 
 LENGTH = 4000

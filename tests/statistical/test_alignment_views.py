@@ -34,7 +34,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from tests.support.chance import LEVEL, alike, uniform
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 OWN = 3000
 Seen = dict[str, list[np.ndarray]]

@@ -39,7 +39,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract import test_private_head
 from tests.contract.engines import in_secret
 from tests.support.discovery import MULTIPLIER
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 LEVEL, ENOUGH, PARTIES = 1e-10, 280, 3
 

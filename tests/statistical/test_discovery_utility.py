@@ -23,7 +23,7 @@ from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.chance import confirmed
 from tests.support.discovery import PAPER, Study
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 REPETITIONS = 20
 

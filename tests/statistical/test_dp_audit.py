@@ -34,7 +34,7 @@ from secure_sccvfl.audit.report import checks, not_audited
 from secure_sccvfl.metrics.noisy import Sums
 from secure_sccvfl.training.modes.base import noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
-from tests.support.harness import local_config, run_session
+from tests.support.sessions import local_config, run_session
 
 PARTIES, RELEASES = 3, 300
 MULTIPLIER, DELTA = 1.4258, 1e-5

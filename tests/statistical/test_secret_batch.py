@@ -10,8 +10,8 @@ from protocols.steps import weighted_sums
 from protocols.steps.weighted_sums import nearest_sampling, secret_batch, threshold
 from secure_sccvfl.training.shared import side_by_side
 from tests.support.chance import alike, of_rate, uniform
-from tests.support.harness import run_session
 from tests.support.randomness import fresh
+from tests.support.sessions import run_session
 
 ROWS = 20_000
 SAMPLING = nearest_sampling(0.3)

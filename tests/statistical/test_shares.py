@@ -18,7 +18,7 @@ from protocols.dealing.randomness import Stream
 from protocols.session import binding_tensors
 from protocols.session.runtime import Session
 from tests.support.chance import alike, uniform
-from tests.support.harness import results, run_session
+from tests.support.sessions import results, run_session
 
 SECRETS = (0.0, 11.9)
 SIZE = 20_000

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from protocols.session.runtime import Session, share_of
-from tests.support.harness import LONG, results, run_session
+from tests.support.sessions import LONG, results, run_session
 
 PRODUCTS = 10_000_000
 CHUNK = 500_000

@@ -24,7 +24,7 @@ from secure_sccvfl.discovery.statistics import GroupSums, PlainStatistics, Stati
 from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import NoNoise
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0

@@ -59,10 +59,10 @@ from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support import mode_jobs
 from tests.support.discovery import WIDTH, Consortium
-from tests.support.harness import run_session
 from tests.support.overlap import holders, write_overlap
 from tests.support.own_data import COLUMNS, DESCRIPTION, heart_rows, write_own
 from tests.support.randomness import drawn_from
+from tests.support.sessions import run_session
 
 FILE = Path(__file__).resolve().parents[1] / "contract" / "golden.json"
 ROOMY = {"epsilon": 60.0, "lambdas": [1.0], "take_lambda": 1.0, "evaluation_epsilon": 60.0}

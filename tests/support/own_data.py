@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.harness import local_config, run_session
+from tests.support.sessions import local_config, run_session
 
 HEART = Path(__file__).resolve().parents[2] / "secure_sccvfl" / "data" / "embedded" / "heart_cleveland303.csv"
 COLUMNS = {

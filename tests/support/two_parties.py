@@ -15,7 +15,7 @@ import numpy as np
 
 from protocols.config import SessionConfig
 from protocols.records.chain import read_chain
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")
 BANK, CLINIC = ("amount", "age"), ("s", "hours", "edu")

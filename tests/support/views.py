@@ -15,7 +15,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from tests.support.chance import alike, uniform
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 Views = dict[tuple[int, str], list[np.ndarray]]
 

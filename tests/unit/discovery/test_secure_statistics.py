@@ -21,7 +21,7 @@ from secure_sccvfl.discovery.residuals import Grid, ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
 from tests.support.discovery import WIDTH, Consortium, Noiseless
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 
 def columns_for(parties):

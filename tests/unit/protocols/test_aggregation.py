@@ -13,7 +13,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.aggregation import TooFew, aggregate
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 TOTAL = Release("total", (0, 2), (ANY,), "only the sum over parties", times=2)
 PARTS = np.random.default_rng(0).uniform(-5, 5, (5, 4))

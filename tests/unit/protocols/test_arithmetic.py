@@ -9,7 +9,7 @@ from protocols.dealing.tuples import Request, recipe
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, comparison, sigmoid
 from protocols.session.runtime import Session
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 from tests.unit.protocols.values import ULP, opened, secret
 
 RNG = np.random.default_rng(5)

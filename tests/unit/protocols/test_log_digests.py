@@ -14,7 +14,7 @@ from protocols.net.certificates import Credentials, fingerprint, make_certificat
 from protocols.session import log_digests
 from protocols.session.log_digests import broken_signatures, covered, exchange_digests
 from protocols.session.runtime import Session
-from tests.support.harness import CERTIFICATES, credentials, run_session
+from tests.support.sessions import CERTIFICATES, credentials, run_session
 
 PARTIES = 3
 CONFIG = SessionConfig(parties=tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES)))

@@ -28,7 +28,7 @@ from protocols.net.certificates import (
     write_key,
 )
 from protocols.session.node import connect
-from tests.support.harness import LONG, in_threads, local_config
+from tests.support.sessions import LONG, in_threads, local_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 PARTIES = 2

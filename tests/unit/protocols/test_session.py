@@ -14,7 +14,7 @@ from protocols.records.releases import Release, ReleasePlan
 from protocols.records.transcript import read_transcript
 from protocols.session import runtime, tensors
 from protocols.session.runtime import Session
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 from tests.unit.protocols.values import opened, secret
 
 RNG = np.random.default_rng(5)
@@ -132,23 +132,23 @@ def test_what_is_announced_goes_to_every_party_or_to_nobody() -> None:
 
 
 def test_different_plans_never_start() -> None:
-    from tests.support import harness
+    from tests.support import sessions
 
-    config, listeners = harness.local_config(2)
+    config, listeners = sessions.local_config(2)
 
     def party(rank: int) -> None:
         release = Release("a", (0,) if rank else (0, 1), (), "test")
-        with harness.Session(
-            harness.connect(config, rank, harness.credentials(rank, 2), listeners[rank]),
+        with sessions.Session(
+            sessions.connect(config, rank, sessions.credentials(rank, 2), listeners[rank]),
             config,
             ReleasePlan([release]),
         ):
             pass
 
     works = [lambda rank=rank: party(rank) for rank in range(2)]
-    dealer = lambda: harness.serve_as_dealer(config, harness.credentials(2, 2))  # noqa: E731
+    dealer = lambda: sessions.serve_as_dealer(config, sessions.credentials(2, 2))  # noqa: E731
     with pytest.raises(ExceptionGroup) as caught:
-        harness.in_threads([*works, dealer])
+        sessions.in_threads([*works, dealer])
     assert any("plans other releases" in str(error) for error in caught.value.exceptions)
 
 
@@ -156,7 +156,7 @@ def test_a_second_session_in_the_same_process() -> None:
     """One after the other, and two at once, in one process."""
     assert run_session(lambda session: session.parties, 2) == [2, 2]
     assert run_session(lambda session: session.parties, 3) == [3, 3, 3]
-    from tests.support.harness import in_threads
+    from tests.support.sessions import in_threads
 
     both = in_threads([lambda: run_session(_long, 2), lambda: run_session(_long, 3)])
     assert both == [[2, 2], [3, 3, 3]]

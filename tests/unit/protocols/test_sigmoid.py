@@ -9,7 +9,7 @@ from protocols.dealing.tuples import Request, recipe, sines_and_cosines
 from protocols.errors import RangeError
 from protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
 from protocols.records.releases import ReleasePlan
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 BITS = 40
 X = np.linspace(-BOUND, BOUND, 20_001)

@@ -31,7 +31,7 @@ from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.reports.results import write
 from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
-from tests.support.harness import credentials, run_session
+from tests.support.sessions import credentials, run_session
 from tests.unit.accounting.test_prices import replay
 from tests.unit.reports import literal
 

@@ -11,7 +11,7 @@ from accounting.events import Event
 from protocols.alignment.ids import IdRule, canonical
 from protocols.errors import LocalError, ProtocolError
 from secure_sccvfl.releases.record_key import NAME, RecordKey, record_key
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 IDS = np.array([f"customer {number}" for number in range(30)])
 RULE = IdRule(("id",))

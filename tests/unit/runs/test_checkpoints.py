@@ -11,7 +11,7 @@ from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.shared import SharedHead, Weights
 from secure_sccvfl.training.trainer import State
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)
 

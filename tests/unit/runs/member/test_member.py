@@ -14,7 +14,7 @@ from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.reports.signed import committed, settings_digest
 from secure_sccvfl.runs.member.member import Member, check_jobs, job_options, where_all_stand
 from secure_sccvfl.runs.process import RESUME, PartyProcess, sessions_of
-from tests.support.harness import run_session
+from tests.support.sessions import run_session
 
 PARTIES = tuple(f"127.0.0.1:{rank + 1}" for rank in range(3))
 JOBS = ("selftest", "train", "evaluate")

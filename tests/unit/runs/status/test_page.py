@@ -16,7 +16,7 @@ from protocols.net.rendezvous import listen, listen_anywhere
 from secure_sccvfl.runs.process import telling_others
 from secure_sccvfl.runs.status import Status, StatusServer, Watching
 from tests.support.browser import CHROMIUM, Browser
-from tests.support.harness import LONG
+from tests.support.sessions import LONG
 
 pytest.importorskip("prometheus_client")
 HOSTILE = "<script>document.title='broken'</script> bank"
