@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -187,6 +187,16 @@ class SessionConfig:
 
 def node_folder(node: int, parties: int) -> str:
     return DEALER if node == parties else f"party-{node}"
+
+
+def can_receive(node: int, parties: int) -> bool:
+    """Whether values may be opened to a node: the parties alone receive any, and the dealer none."""
+    return 0 <= node < parties
+
+
+def receiver_name(node: int, names: Sequence[str]) -> str:
+    """What pages call a node that received a value, where the parties have these names."""
+    return names[node] if node < len(names) else node_folder(node, len(names))
 
 
 def split_address(address: str) -> tuple[str, int]:

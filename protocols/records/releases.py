@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from protocols.config import can_receive
 from protocols.errors import ProtocolError, UndeclaredRelease
 from protocols.records.chain import HashChain
 
@@ -98,7 +99,7 @@ class ReleaseDesk:
 
     def __init__(self, plan: ReleasePlan, parties: int, log: Path | None = None) -> None:
         for release in plan.releases.values():
-            if max(release.receivers) >= parties:
+            if not all(can_receive(node, parties) for node in release.receivers):
                 raise ProtocolError(f"release {release.name!r} names a receiver that is not a party")
         self._plan = plan
         self._used: Counter[str] = Counter()

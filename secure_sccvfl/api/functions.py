@@ -14,6 +14,8 @@ import pandas as pd
 from protocols.config import ConfigError
 from secure_sccvfl.api.frames import Entry, Holder, read_frames, to_frames, write_files
 from secure_sccvfl.api.trained import Discovered, TrainedModel, one_thread
+from secure_sccvfl.config.rules import WEIGHTS
+from secure_sccvfl.config.sections import wire_names
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.catalogue import load as load_dataset
 from secure_sccvfl.data.dataset import Dataset, DataWarning
@@ -39,11 +41,9 @@ if TYPE_CHECKING:
 
 _PRIVACY = ("refreshes", "late_refreshes", "noise", "private_model", "head_share")
 _DISCOVERY = (*_PRIVACY, *DISCOVERY_OPTIONS)
-_METHOD = (
-    *_DISCOVERY,
-    *("method", "head", "hidden", "generator"),
-    *("consistency_from", "lambdas", "take_lambda", "guard", "warmup", "steps"),
-)
+_ELSEWHERE = ("mode", "card", "generator_seed", *WEIGHTS, "dp_steps", "dp_sampling")
+"""Options of the model and of training that `train` has an argument for, or that only runs under MPC use."""
+_METHOD = (*_DISCOVERY, *(name for name in wire_names("model", "training") if name not in _ELSEWHERE))
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,8 +175,8 @@ def train(
     (`default_epsilon`). `private_model=False` trains a head without noise, and then all of `lambdas`.
     `card`: a policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode
     `aware` of a run; the card must declare that, and `predict` then needs the column of s. Further settings, as for
-    `run_local`: refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method,
-    head, hidden, generator, consistency_from, lambdas, take_lambda, guard, warmup, steps.
+    `run_local`: refreshes, late_refreshes, noise, private_model, head_share, and the options of discovery, model and
+    training (rule, score, conditional, method, head, generator, lambdas, take_lambda, guard, steps...).
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]

@@ -684,10 +684,16 @@ def plan_of(facts: PlanFacts, *stages: Stage) -> list[Release]:
     return [release for kind in CATALOGUE if kind.stage in stages for release in kind.releases(facts)]
 
 
+def statistics_charges(*settings: object) -> tuple[str, ...]:
+    """The charges that a run with these settings makes for statistics of s, in the order of plans."""
+    facts = PlanFacts({0: {"some feature": 1}}, (2,)).with_settings(*settings)
+    events = [release.event for release in plan_of(facts, "discovery") if release.event is not None]
+    return tuple(dict.fromkeys(events))
+
+
 def charged_statistics(*settings: object) -> int:
     """How many charges a run with these settings makes for statistics of s: its budget is planned for them."""
-    facts = PlanFacts({0: {"some feature": 1}}, (2,)).with_settings(*settings)
-    return len({release.event for release in plan_of(facts, "discovery") if release.event is not None})
+    return len(statistics_charges(*settings))
 
 
 def kind_of(name: str, *, charged: bool) -> Kind | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline, tidy
 from accounting.tables import Table
+from protocols.config import receiver_name
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
@@ -237,6 +238,7 @@ def learned(report: Report) -> list[dict[str, Any]]:
             },
         )
         entry["receivers"] = sorted({*entry["receivers"], *release.receivers})
+        entry["to"] = [receiver_name(node, report.party_names) for node in entry["receivers"]]
         entry["values"] += math.prod(release.shape) * release.times
     return list(merged.values())
 

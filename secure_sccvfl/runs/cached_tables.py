@@ -26,7 +26,7 @@ from secure_sccvfl.discovery.cached_releases import (
     load_releases,
     save_releases,
 )
-from secure_sccvfl.releases.catalogue import NOISY_TABLES, RESIDUALS, RISK_GAINS
+from secure_sccvfl.releases.catalogue import NOISY_TABLES, charge_number, statistics_charges
 from secure_sccvfl.runs.files import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder
 from secure_sccvfl.training.modes.options import RunOptions
@@ -132,13 +132,9 @@ def _sessions_of(run: Path, rank: int) -> set[str]:
 
 def _check_covered(tables: CachedReleases, options: RunOptions) -> None:
     """Refuse a run that needs a statistic which was never opened. More refreshes than were kept are left out."""
-    needs = {
-        NOISY_TABLES.charged_as(0): True,
-        RESIDUALS.charged_as(): options.discovery.conditional,
-        RISK_GAINS.charged_as(): options.discovery.gain,
-    }
-    for name, needed in needs.items():
-        if needed and name not in tables.releases:
+    config = options.train_config()
+    for name in statistics_charges(config, config.discovery):
+        if charge_number(name) == 0 and name not in tables.releases:
             raise ConfigError(f"{name!r} was never opened in that run: choose settings without it, or pay again")
     length = tables.releases[NOISY_TABLES.charged_as(0)].numbers.get("length")
     clip = options.discovery.clip if options.discovery.table_kind == "clipped" else None

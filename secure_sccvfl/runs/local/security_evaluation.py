@@ -28,6 +28,7 @@ from secure_sccvfl.audit.bounds import Audit
 from secure_sccvfl.audit.canaries import canaries_of, charged_kinds, of_results
 from secure_sccvfl.audit.evaluation import ViewAttacks
 from secure_sccvfl.audit.finished_run import FinishedRun, write_records
+from secure_sccvfl.config.sections import wire_names
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.run_log import LOG, record
@@ -39,7 +40,7 @@ Tell = Callable[[str], None]
 
 _PRICED = (
     *("dataset", "split", "seed", "pooled", "epsilon", "delta", "refreshes", "late_refreshes"),
-    *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling", "sketch", "clip"),
+    *("mode", "generator", "dp_steps", "dp_sampling", *wire_names("discovery")),
     *("evaluation", "evaluation_epsilon", "evaluation_delta", "evaluations"),
 )
 """The settings that the noise of a run depends on."""
