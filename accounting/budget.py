@@ -325,11 +325,11 @@ class Budget:
             raise ValueError(f"{event.name}: a charge needs a key")
         with self._ledger.locked() as ledger:
             account = self._read()
-            for number, known in enumerate(account.charges):
-                if known.key == key:
-                    if known.event != event:
+            for number, earlier in enumerate(account.charges):
+                if earlier.key == key:
+                    if earlier.event != event:
                         raise BudgetError(
-                            f"{event.name}: key {key!r} already paid for another release, {known.event.name}"
+                            f"{event.name}: key {key!r} already paid for another release, {earlier.event.name}"
                         )
                     return _quote(account.until(number), event, records)
             quote = _quote(account, event, records)

@@ -236,20 +236,20 @@ def _head_of(path: Path) -> Path:
 def _check_head(entries: Sequence[Entry], path: Path) -> int:
     """How many lines the head confirms: all, or all but the last, which is what a crash leaves."""
     name, head = path.name, _head_of(path)
-    text, known, last = _text(head), 0, START
+    text, confirmed, last = _text(head), 0, START
     if text:
         try:
             content = json.loads(text)
-            known, last = int(content["count"]), str(content["digest"])
+            confirmed, last = int(content["count"]), str(content["digest"])
         except (ValueError, KeyError, TypeError):
             raise LedgerError(f"{head.name}: is not readable; {WHAT_TO_DO}") from None
-    if known > len(entries):
-        raise LedgerError(f"{name}: {known - len(entries)} lines are missing at the end; {WHAT_TO_DO}")
-    if digest_of(entries[:known]) != last:
+    if confirmed > len(entries):
+        raise LedgerError(f"{name}: {confirmed - len(entries)} lines are missing at the end; {WHAT_TO_DO}")
+    if digest_of(entries[:confirmed]) != last:
         raise LedgerError(f"{name}: is not the ledger its head was written for; {WHAT_TO_DO}")
-    if len(entries) > known + 1:
+    if len(entries) > confirmed + 1:
         raise LedgerError(f"{name}: the head is missing or too old; {WHAT_TO_DO}")
-    return known
+    return confirmed
 
 
 def _text(path: Path) -> str:

@@ -31,7 +31,7 @@ def _shown(char: str) -> str:
 
 def markdown(text: object) -> str:
     """The same words in Markdown, also for a table cell: no HTML, link, emphasis, code, formula or template."""
-    marked = _SPECIAL.sub(lambda found: "\\" + found[0], plain(text))
+    marked = _SPECIAL.sub(lambda match: "\\" + match[0], plain(text))
     return _START.sub(r"\1\\\2", marked.translate(_ENTITIES))
 
 

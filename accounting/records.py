@@ -20,8 +20,8 @@ class RecordSet:
 
     __slots__ = ("_tags", "digest")
 
-    def __init__(self, tags: npt.ArrayLike) -> None:
-        given = np.asarray(tags)
+    def __init__(self, pseudonyms: npt.ArrayLike) -> None:
+        given = np.asarray(pseudonyms)
         if given.ndim != 1 or given.dtype.kind != "u" or not given.size:
             raise ValueError("a set of records needs one unsigned tag for each, and a record")
         self._tags: Tags = np.unique(given.astype("<u8"))

@@ -94,7 +94,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
     account = replace(account, charges=_merged(account.charges))
     terms, events = account.terms, account.events
     running = [account.until(count).spent() for count in range(len(events) + 1)]
-    total, known = running[-1], account.most(epsilon_with_batches_known)
+    total, with_batches_known = running[-1], account.most(epsilon_with_batches_known)
     dealer = account.most(epsilon_against_dealer)
     releases = [
         {
@@ -109,6 +109,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
     split = by_part(account.dearest(), held_out=held_out)
     heads = HEAD in split
     against = DEALER.format(dealer=dealer, spent=total.renyi) if math.isfinite(dealer) else NO_DEALER
+    sampled = SAMPLED.format(known=with_batches_known, spent=total.renyi)
     return {
         "epsilon_rdp": total.renyi,
         "epsilon_pld": total.pld,
@@ -116,7 +117,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
         "accountants_agree": total.agree,
         "epsilon_added": account.most(epsilon_added),
         "epsilon_dealer": finite(dealer),
-        "epsilon_batches_known": known,
+        "epsilon_batches_known": with_batches_known,
         "delta": terms.delta,
         "cap": terms.epsilon,
         **({"raised": [decision.content for decision in account.raised]} if account.raised else {}),
@@ -137,7 +138,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
         "releases": releases,
         "room": _room(account),
         "paper": _paper(terms, events),
-        "sampled": SAMPLED.format(known=known, spent=total.renyi) if any(e.sampling < 1 for e in events) else None,
+        "sampled": sampled if any(e.sampling < 1 for e in events) else None,
         "dealer": against if events else None,
         "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
         "head": HEAD_NOISE if heads else None,

@@ -127,12 +127,12 @@ def _verify(options: argparse.Namespace) -> int:
     return CHECK_FAILED if problems else OK
 
 
-def _other_session(run: Path, known: Path) -> list[str]:
+def _other_session(run: Path, expected: Path) -> list[str]:
     """A problem if the run's session file is not the one that the reader has."""
     from secure_sccvfl.config.session_file import load_session
 
-    same = load_session(run / "session.toml") == load_session(known)
-    return [] if same else [f"session.toml is not {known}"]
+    same = load_session(run / "session.toml") == load_session(expected)
+    return [] if same else [f"session.toml is not {expected}"]
 
 
 def _log(options: argparse.Namespace) -> int:

@@ -115,9 +115,7 @@ def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
     return card
 
 
-def _reviewed(
-    options: argparse.Namespace, card: PolicyCard, place: Path, today: str
-) -> tuple[PolicyCard, list[Path]]:
+def _reviewed(options: argparse.Namespace, card: PolicyCard, path: Path, today: str) -> tuple[PolicyCard, list[Path]]:
     """The card after a review, and the files of a discovery that was run for it."""
     from secure_sccvfl.policy.card import Evidence
     from secure_sccvfl.policy.reviews import Review, reviewed
@@ -144,9 +142,9 @@ def _reviewed(
         return reviewed(card, replace(review, proposals=discovered(options.discovery))), []
     if options.dataset is None:
         return request, []
-    if not place.is_dir():
+    if not path.is_dir():
         raise ConfigError("--dataset runs discovery with the settings of a run: name the folder of one")
-    proposals, files = discover_again(place, options.dataset, request.events[-1]["number"])
+    proposals, files = discover_again(path, options.dataset, request.events[-1]["number"])
     return reviewed(card, replace(review, proposals=proposals)), files
 
 

@@ -37,17 +37,17 @@ def main(options: argparse.Namespace) -> int:
     if options.quiet and options.out is None:
         raise ConfigError("--quiet prints nothing, so it needs --out, the folder to write to")
     try:
-        for made in budget_reports(options.run):
-            files = () if options.out is None else made.write(options.out)
+        for budget_report in budget_reports(options.run):
+            files = () if options.out is None else budget_report.write(options.out)
             if options.json:
-                print(json.dumps(made.report))
+                print(json.dumps(budget_report.report))
             elif not options.quiet:
-                print(to_markdown(made.report))
-            if not made.vouched and made.report["ledgers"]["read"] == 1:
+                print(to_markdown(budget_report.report))
+            if not budget_report.vouched and budget_report.report["ledgers"]["read"] == 1:
                 say("privacy_report: no .head next to the ledger: lines cut off its end would not show", error=True)
             for path in () if options.json or options.quiet else files:
                 say(f"wrote {path}")
-            if not made.sound:
+            if not budget_report.sound:
                 say("privacy_report: the accountants disagree; trust none of the figures", error=True)
                 return CHECK_FAILED
     except LedgerError as error:

@@ -143,9 +143,9 @@ def run_paper(options: argparse.Namespace) -> int:
 
 def write_page(path: Path, command: str, result: dict[str, Any], parts: Sequence[object]) -> int:
     """Write data and a page next to them, and print the page."""
-    made = provenance(command)
-    text = page(origin(made), *parts)
-    write_results(path, {**made, **result}, text)
+    facts = provenance(command)
+    text = page(origin(facts), *parts)
+    write_results(path, {**facts, **result}, text)
     print(text)
     return OK
 

@@ -171,8 +171,8 @@ def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
 
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")
-    places = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
-    prints = {folder: fingerprint(Credentials.of(certs, folder).certificate.read_bytes()) for folder in places}
+    folders = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
+    prints = {folder: fingerprint(Credentials.of(certs, folder).certificate.read_bytes()) for folder in folders}
     return replace(config, certificates=prints, approval="none")
 
 

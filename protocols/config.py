@@ -166,9 +166,9 @@ class SessionConfig:
             data = prepare(data)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-        known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(data) - known):
-            raise ConfigError(f"{path}: {unknown_name('setting', unknown[0], known)}")
+        settings = {f.name for f in fields(cls)}
+        if unknown := sorted(set(data) - settings):
+            raise ConfigError(f"{path}: {unknown_name('setting', unknown[0], settings)}")
         if not isinstance(data.get("parties"), list):
             raise ConfigError(f"{path}: 'parties' must list one host:port for each party")
         kinds = {"name": str, "transport": str, "job": str, "frame_limit": int, "options": dict}

@@ -125,11 +125,11 @@ def _triangle(columns: int) -> npt.NDArray[np.intp]:
 
 @lru_cache(maxsize=8)
 def _whole(columns: int) -> npt.NDArray[np.intp]:
-    """For every place of a symmetric matrix, where the upper triangle has it."""
-    places = np.zeros((columns, columns), np.intp)
+    """For every entry of a symmetric matrix, its index in the packed upper triangle."""
+    positions = np.zeros((columns, columns), np.intp)
     row, column = np.triu_indices(columns)
-    places[row, column] = places[column, row] = np.arange(len(row))
-    return places
+    positions[row, column] = positions[column, row] = np.arange(len(row))
+    return positions
 
 
 def columns_of(size: int) -> int:

@@ -37,10 +37,10 @@ class PreAligned:
         self._names = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
 
     def align(self, ids: Iterable[str]) -> Aligned:
-        """The rows of the own order. Raises AlignmentError at every party unless all lists agree."""
-        own = checked(ids)
-        _compare(self._session, own, self._names)
-        return Aligned(len(own), np.arange(len(own)))
+        """This party's rows in its own order. Raises AlignmentError at every party unless all lists agree."""
+        checked_ids = checked(ids)
+        _compare(self._session, checked_ids, self._names)
+        return Aligned(len(checked_ids), np.arange(len(checked_ids)))
 
 
 def _compare(session: Session, ids: list[str], called: list[str]) -> None:
@@ -57,13 +57,13 @@ def _compare(session: Session, ids: list[str], called: list[str]) -> None:
         )
 
 
-def _equal_bits(rank: int, parties: int, own: Array) -> Array:
+def _equal_bits(rank: int, parties: int, hash_bits: Array) -> Array:
     """Shares of which bits of each other party's hash equal the first one's, one row for each other party."""
     shares = np.zeros((parties - 1, _BITS), np.uint8)
     if rank == 0:
-        shares[:] = own ^ 1
+        shares[:] = hash_bits ^ 1
     else:
-        shares[rank - 1] = own
+        shares[rank - 1] = hash_bits
     return shares
 
 

@@ -139,7 +139,7 @@ class PrivateSetIntersection:
     def _compared(self, held: Elements, sizes: Sequence[int]) -> Bits:
         """One bit for each element of the list that ended here: is it in all lists?"""
         session, step = self._session, "lists to compare"
-        own = (session.rank + 1) % session.parties
+        list_owner = (session.rank + 1) % session.parties
         short = np.ascontiguousarray(held[:, :PSEUDONYM_BYTES]).view("<u8")
         if session.rank == _COMPARER:
             lists = [self._list_of(step, owner, sizes[owner], short) for owner in range(session.parties)]
@@ -150,17 +150,17 @@ class PrivateSetIntersection:
                 if self._holder(owner) != _COMPARER:
                     send: dict[int, list[Array]] = {self._holder(owner): [np.packbits(common[owner])]}
                     self._party.transport.exchange("bits of common records", send, {})
-            return common[own]
+            return common[list_owner]
         for rows in rows_of(len(short), CHUNK):
             self._party.transport.exchange(step, {_COMPARER: [short[rows]]}, {})
         self._open(None)
         return self._bits("bits of common records", _COMPARER, len(short))
 
-    def _list_of(self, step: str, owner: int, size: int, own: Pseudonyms) -> Pseudonyms:
+    def _list_of(self, step: str, owner: int, size: int, held_here: Pseudonyms) -> Pseudonyms:
         """A list as party 0 has it: from its holder, or its own."""
         holder = self._holder(owner)
         if holder == _COMPARER:
-            return own
+            return held_here
         pieces = []
         for rows in rows_of(size, CHUNK):
             spec = Spec("<u8", (rows.stop - rows.start, PSEUDONYM_BYTES // 8))
@@ -197,8 +197,8 @@ def _undone(bits: Bits, order: npt.NDArray[np.int64]) -> Bits:
 
 def check_repeats(lists: Sequence[Pseudonyms]) -> None:
     """Raise if a list has an element twice: its owner's bits would say which records some of the others hold."""
-    for owner, own in enumerate(lists):
-        if numbered([own])[0] < len(own):
+    for owner, elements in enumerate(lists):
+        if numbered([elements])[0] < len(elements):
             raise PeerError(f"party {owner}", "lists to compare", "its list has an element twice")
 
 
@@ -206,7 +206,7 @@ def in_all(lists: Sequence[Pseudonyms]) -> list[Bits]:
     """For each list, which of its elements are in all lists. No list has an element twice."""
     different, numbers = numbered(lists)
     counts = np.bincount(np.concatenate(numbers), minlength=different)
-    return [(counts[own] == len(lists)).astype(np.uint8) for own in numbers]
+    return [(counts[list_numbers] == len(lists)).astype(np.uint8) for list_numbers in numbers]
 
 
 Elements = npt.NDArray[np.uint8]

@@ -212,14 +212,14 @@ class TupleSource:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
         return counter, fields
 
-    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
+    def repeat(self, times: int, requests: list[Request] | None = None) -> Iterator[int]:
         """Count the passes of a loop; the dealer works ahead from the second pass on.
 
         A loop that ends early leaves tuples over. The next code that makes the same requests takes them; any other
-        request cancels them. A loop inside another is part of the outer loop's passes. `known` is a list that keeps
-        the requests of one pass. When it is passed in again, the dealer works ahead from the first pass on.
+        request cancels them. A loop inside another is part of the outer loop's passes. `requests` is a list that
+        keeps the requests of one pass. When it is passed in again, the dealer works ahead from the first pass on.
         """
-        if self._looping or (times < 2 and not known):
+        if self._looping or (times < 2 and not requests):
             yield from range(times)
             return
         if self._ahead:
@@ -227,13 +227,13 @@ class TupleSource:
         self._looping = True
         try:
             first = 0
-            if not known:
-                known = known if known is not None else []
-                with self.record(known):
+            if not requests:
+                requests = requests if requests is not None else []
+                with self.record(requests):
                     yield 0
                 first = 1
-            if known:
-                self._plan(known, times - first)
+            if requests:
+                self._plan(requests, times - first)
             yield from range(first, times)
         finally:  # also when an exception passes through: this must not send anything
             self._looping = False
@@ -260,7 +260,7 @@ class TupleSource:
             self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
 
     def match(self, pseudonyms: matching.Pseudonyms, bounds: matching.Bounds | None, draw: Draw) -> matching.Aligned:
-        """Let the dealer match pseudonyms of all parties: rows of the own ones, and shares of the membership mask."""
+        """Let the dealer match pseudonyms of all parties: rows of this party's, and shares of the membership mask."""
         bounds = matching.checked_bounds(bounds, self._transport.parties)
         sent = matching.padded(pseudonyms, bounds, self._transport.node, draw)
         if self._ahead:

@@ -76,7 +76,7 @@ class Aligned:
         return self.spread(np.ones(len(self.rows), np.bool_))
 
     def spread(self, values: Array) -> Array:
-        """Values of the own records as rows of the table; zeros where there is no record."""
+        """Values of this party's records as rows of the table; zeros where there is no record."""
         table = np.zeros((self.size, *values.shape[1:]), values.dtype)
         kept = self.rows != ABSENT
         table[self.rows[kept]] = values[kept]
@@ -190,8 +190,8 @@ def veil(bits: RingArray, columns: int, draw: Draw) -> RingArray:
 def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> list[Aligned]:
     """What each party gets, by rank: rows in a random order, and shares of which of them all parties hold."""
     different, numbers = numbered(lists)
-    for rank, own in enumerate(numbers):
-        if len(np.unique(own)) < len(own):
+    for rank, list_numbers in enumerate(numbers):
+        if len(np.unique(list_numbers)) < len(list_numbers):
             raise PeerError(f"party {rank}", _SENDING, "sent a pseudonym twice")
     size = different if bounds is None else sum(bounds)
     order = draw.order(size)
@@ -199,7 +199,7 @@ def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> l
     bits = np.zeros(size, np.int64)
     bits[order] = held
     shares = _shared(bits, len(lists), draw)
-    return [Aligned(size, order[own], share) for own, share in zip(numbers, shares, strict=True)]
+    return [Aligned(size, order[list_numbers], share) for list_numbers, share in zip(numbers, shares, strict=True)]
 
 
 def checked_bounds(bounds: Any, parties: int) -> Bounds | None:

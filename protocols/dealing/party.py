@@ -50,16 +50,16 @@ How = Literal["add", "xor"]
 
 def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, bytes]:
     """A fresh 256-bit key with every other process of the session."""
-    own = KeyAgreement()
+    agreement = KeyAgreement()
     peers = [node for node in range(transport.parties + 1) if node != transport.node]
-    public = np.frombuffer(own.public, dtype=np.uint8)
+    public = np.frombuffer(agreement.public, dtype=np.uint8)
     received = transport.exchange(
         "key agreement", {peer: [public] for peer in peers}, {peer: [Spec.of(public)] for peer in peers}
     )
     keys = {}
     for peer in peers:
         low, high = sorted((peer, transport.node))
-        keys[peer] = own.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+        keys[peer] = agreement.agree(received[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
     return keys
 
 
@@ -92,11 +92,11 @@ class Party:
         return self.tuples.take(Request(kind, arguments))[1]
 
     def broadcast(
-        self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
+        self, step: str, arrays: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
         """One round: send the same arrays to all others, receive some broadcasts; recorded for `confirm`."""
         received = self.transport.exchange(
-            step, {peer: own for peer in self.others} if own is not None else {}, theirs
+            step, {peer: arrays for peer in self.others} if arrays is not None else {}, theirs
         )
         self._broadcasts.add(received)
         return received
@@ -105,13 +105,15 @@ class Party:
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
         """A round with every other party that also checks that both received the same so far; raises if not."""
-        tags = self._broadcasts.tags()
+        mac_tags = self._broadcasts.tags()
         received = self.transport.exchange(
             step,
-            {peer: [*send.get(peer, ()), tags[peer]] for peer in self.others},
+            {peer: [*send.get(peer, ()), mac_tags[peer]] for peer in self.others},
             {peer: [*receive.get(peer, ()), TAG] for peer in self.others},
         )
-        differing = [f"party {peer}" for peer in self.others if not np.array_equal(received[peer].pop(), tags[peer])]
+        differing = [
+            f"party {peer}" for peer in self.others if not np.array_equal(received[peer].pop(), mac_tags[peer])
+        ]
         if differing:
             reason = "received something else: a party sent different data to different parties"
             raise PeerError(", ".join(differing), step, reason)
@@ -147,14 +149,14 @@ class Party:
         """
         bounds = [masked.size * k // self.parties for k in range(self.parties + 1)]
         slices = [slice(low, high) for low, high in pairwise(bounds)]
-        own = masked[slices[self.rank]].copy()
+        opened_slice = masked[slices[self.rank]].copy()
         received = self.transport.exchange(
-            step, {k: [masked[slices[k]]] for k in self.others}, {k: [Spec.of(own)] for k in self.others}
+            step, {k: [masked[slices[k]]] for k in self.others}, {k: [Spec.of(opened_slice)] for k in self.others}
         )
         for arrays in received.values():
-            own += arrays[0]
+            opened_slice += arrays[0]
         lengths = [part.stop - part.start for part in slices]
-        signs = np.packbits(own < 0)
+        signs = np.packbits(opened_slice < 0)
         packed = self.broadcast(
             f"{step} signs",
             [signs],
@@ -162,7 +164,7 @@ class Party:
         )
         packed[self.rank] = [signs]
         negative = np.concatenate([np.unpackbits(packed[k][0], count=lengths[k]) for k in range(self.parties)])
-        return slices[self.rank], own, negative.view(np.bool_)
+        return slices[self.rank], opened_slice, negative.view(np.bool_)
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
         """Send a masked array that `owner` alone holds to all others in one round."""
@@ -223,9 +225,9 @@ class BroadcastTags:
 
     def tags(self) -> dict[int, npt.NDArray[np.uint8]]:
         """For each peer, the tag of what it should have received too; then a new key starts."""
-        tags = {peer: np.frombuffer(running.finalize(), np.uint8) for peer, running in self._running.items()}
+        mac_tags = {peer: np.frombuffer(running.finalize(), np.uint8) for peer, running in self._running.items()}
         self._running = {peer: _fresh(stream) for peer, stream in self._streams.items()}
-        return tags
+        return mac_tags
 
 
 def _fresh(stream: Stream) -> Poly1305:

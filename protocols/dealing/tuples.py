@@ -270,12 +270,12 @@ def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
     return Recipe({"a": Field(shape), "b": Field(shape), "m": Field((2, *shape))}, divided.bound, compute)
 
 
-def stack_matmul(mask_counter: int, columns: int, places: tuple[int, ...]) -> Recipe:
-    """c[:, g] = A_k @ b[:, g] with k = places[g], for square matrices below each other under one kept mask."""
-    shape = (columns, len(places))
+def stack_matmul(mask_counter: int, columns: int, indices: tuple[int, ...]) -> Recipe:
+    """c[:, g] = A_k @ b[:, g] with k = indices[g], for square matrices below each other under one kept mask."""
+    shape = (columns, len(indices))
 
     def compute(free: Fields, masks: Masks) -> Fields:
-        kept = masks[mask_counter].reshape(-1, columns, columns)[list(places)]
+        kept = masks[mask_counter].reshape(-1, columns, columns)[list(indices)]
         return {"c": np.einsum("gij,jg->ig", kept, free["b"])}
 
     return Recipe({"b": Field(shape)}, {"c": Field(shape)}, compute)

@@ -192,8 +192,8 @@ def check_days(days: int) -> None:
         raise ConfigError(f"certificates can be valid for 1 to 36500 days, not {days}")
 
 
-def pem(made: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
-    return made.public_bytes(serialization.Encoding.PEM)
+def pem(document: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
+    return document.public_bytes(serialization.Encoding.PEM)
 
 
 def write_key(path: Path, key: Key, passphrase: bytes | None = None) -> None:
@@ -404,16 +404,16 @@ def key_fingerprint(key: object) -> str:
 
 def make_request(folder: Path, node: str, name: str, *, renew: bool = False) -> tuple[Path, str]:
     """A new key in `folder`, and a request for its certificate; returns its path and the key's fingerprint."""
-    own = folder / check_node(node)
+    node_path = folder / check_node(node)
     holder = subject(name)
-    current, waiting = own / KEY, own / NEXT_KEY
+    current, waiting = node_path / KEY, node_path / NEXT_KEY
     if current.exists() and not renew:
         raise ConfigError(f"{current} already exists; --renew makes a new key next to it")
     if renew and not current.exists():
         raise ConfigError(f"there is no {current} to renew; leave --renew out")
     if waiting.exists():
         raise ConfigError(f"a renewal waits for its certificate already; to begin anew, delete {waiting}")
-    own.mkdir(parents=True, exist_ok=True, mode=0o700)
+    node_path.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP256R1())
     write_key(waiting if renew else current, key)
     request = (
@@ -437,17 +437,17 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
         raise ConfigError(f"{certificate} was not signed by {authority}")
     if not member.valid(_now()):
         raise ConfigError(f"{certificate} is valid from {member.start:%F} to {member.end:%F}, and not now")
-    known = folder / AUTHORITY
-    if known.exists() and known.read_bytes() != pem(signer):
-        raise ConfigError(f"{known} is of another authority: use one folder for each")
-    own = folder / member.node
-    fitting = [path for path in (own / NEXT_KEY, own / KEY) if path.exists() and _fits(path, member)]
+    installed_authority = folder / AUTHORITY
+    if installed_authority.exists() and installed_authority.read_bytes() != pem(signer):
+        raise ConfigError(f"{installed_authority} is of another authority: use one folder for each")
+    node_path = folder / member.node
+    fitting = [path for path in (node_path / NEXT_KEY, node_path / KEY) if path.exists() and _fits(path, member)]
     if not fitting:
-        raise ConfigError(f"no key in {own} fits {certificate}: it was made for another request")
+        raise ConfigError(f"no key in {node_path} fits {certificate}: it was made for another request")
     if fitting[0].name == NEXT_KEY:
-        os.replace(fitting[0], own / KEY)
-    (own / CERTIFICATE).write_bytes(pem(output))
-    known.write_bytes(pem(signer))
+        os.replace(fitting[0], node_path / KEY)
+    (node_path / CERTIFICATE).write_bytes(pem(output))
+    installed_authority.write_bytes(pem(signer))
     _request_of(folder, member.node).unlink(missing_ok=True)
     return member
 
@@ -466,14 +466,14 @@ def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
     """The text of a session file with these certificates in its table `[certificates]`; the rest stays as it is."""
     table = re.search(r"(?ms)^\[certificates\][^\n]*\n(.*?)(?=^\s*\[|\Z)", text)
     try:
-        known = tomllib.loads(text).get("certificates", {})
+        pins = tomllib.loads(text).get("certificates", {})
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the session file is not valid TOML: {error}") from None
-    if table is None and known:
+    if table is None and pins:
         raise ConfigError("write the certificates of the session file as a table [certificates]")
-    if lost := sorted(set(drop) - set(known)):
+    if lost := sorted(set(drop) - set(pins)):
         raise ConfigError(f"the session file pins no certificate for {lost[0]}")
-    kept = {node: print_ for node, print_ in known.items() if node not in drop}
+    kept = {node: print_ for node, print_ in pins.items() if node not in drop}
     kept |= {member.node: member.fingerprint for member in add}
     order = sorted(kept, key=lambda node: (node == "dealer", len(node), node))
     output = "[certificates]\n" + "".join(f'{node} = "{kept[node]}"\n' for node in order)

@@ -148,16 +148,16 @@ class Rendezvous:
         finally:
             self._end()
 
-    def _tell(self, reason: str, known: int, end: float) -> list[str]:
-        """Tell every node that comes until then; so many know it already. Returns who was told."""
+    def _tell(self, reason: str, informed: int, end: float) -> list[str]:
+        """Send the reason to every node that connects until `end`; `informed` nodes have it. Returns the others."""
         met: list[str] = []
-        while len(met) + known < len(self.peers) and time.monotonic() < end:
+        while len(met) + informed < len(self.peers) and time.monotonic() < end:
             received = self._next()
             if isinstance(received, Link):
                 received.abort(reason)
                 met.append(received.name)
             elif received is not None:
-                known += 1
+                informed += 1
         return met
 
     def _tell_all(self, links: dict[int, Link], error: Exception) -> None:
@@ -375,11 +375,11 @@ class Rendezvous:
             claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
         if parties != len(self.config.parties) or configuration != self.config.digest():
-            own = settings_by_key(self.config)
-            raise mismatch(name, "has another configuration", own, exchange_settings(sock, own))
+            local = settings_by_key(self.config)
+            raise mismatch(name, "has another configuration", local, exchange_settings(sock, local))
         if code != code_digest():
-            own = code_parts()
-            raise mismatch(name, "runs another version of the code", own, exchange_settings(sock, own))
+            local = code_parts()
+            raise mismatch(name, "runs another version of the code", local, exchange_settings(sock, local))
 
     def _refusal(self, error: Exception) -> str:
         """Why a peer does not accept this process. If it is about our certificate, with the times that matter."""
@@ -419,10 +419,12 @@ def settings_by_key(config: SessionConfig) -> dict[str, str]:
     return result
 
 
-def mismatch(name: str, what: str, own: Mapping[str, str], theirs: Mapping[str, str] | None) -> ConfigurationMismatch:
+def mismatch(
+    name: str, what: str, local: Mapping[str, str], theirs: Mapping[str, str] | None
+) -> ConfigurationMismatch:
     """The error about a peer that has another configuration or other code, with the keys that differ."""
-    keys = [] if theirs is None else [key for key in {**own, **theirs} if own.get(key) != theirs.get(key)]
-    shown = [_difference(_clean(key), own.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
+    keys = [] if theirs is None else [key for key in {**local, **theirs} if local.get(key) != theirs.get(key)]
+    shown = [_difference(_clean(key), local.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
     if len(keys) > _KEYS:
         shown.append(f"and {len(keys) - _KEYS} more")
     return ConfigurationMismatch(name, "connect", f"{what}: {'; '.join(shown)}" if shown else what)
@@ -434,11 +436,11 @@ def _difference(key: str, here: str | None, there: str | None) -> str:
     return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
 
 
-def exchange_settings(sock: socket.socket, own: Mapping[str, str]) -> dict[str, str] | None:
+def exchange_settings(sock: socket.socket, local: Mapping[str, str]) -> dict[str, str] | None:
     """Send our list and read the peer's; None if it sends none that can be read."""
     try:
         sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words
-        text = json.dumps(dict(own)).encode()
+        text = json.dumps(dict(local)).encode()
         sock.sendall(_LENGTH.pack(len(text)) + text)
         (size,) = _LENGTH.unpack(_received(sock, _LENGTH.size))
         received = json.loads(_received(sock, size)) if size <= MOST_BYTES else None

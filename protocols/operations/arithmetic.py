@@ -125,32 +125,32 @@ class Masked:
     mask: RingArray | None = field(repr=False)
 
 
-def mask_blocks(party: Party, own: Sequence[RingArray], widths: Sequence[int]) -> list[tuple[Masked, ...]]:
+def mask_blocks(party: Party, blocks: Sequence[RingArray], widths: Sequence[int]) -> list[tuple[Masked, ...]]:
     """Every party puts blocks that it knows under masks that only it and the dealer know. One round.
 
     All parties have as many blocks with the same rows; the party of rank p has widths[p] columns. Returns for each
     the masked blocks of all parties that have columns, side by side.
     """
-    if any(block.ndim != 2 or block.shape[1] != widths[party.rank] for block in own):
-        raise ProtocolError(f"the own blocks must have {widths[party.rank]} columns")
+    if any(block.ndim != 2 or block.shape[1] != widths[party.rank] for block in blocks):
+        raise ProtocolError(f"the blocks of this party must have {widths[party.rank]} columns")
     owners = [rank for rank, width in enumerate(widths) if width]
-    shapes = [[(len(block), widths[rank]) for rank in owners] for block in own]
+    shapes = [[(len(block), widths[rank]) for rank in owners] for block in blocks]
     taken = [
         [party.tuples.take(Request("mask", (shape, rank))) for shape, rank in zip(row, owners, strict=True)]
         for row in shapes
     ]
     mine = owners.index(party.rank) if party.rank in owners else None
-    sent = None if mine is None else [x - row[mine][1]["a"] for x, row in zip(own, taken, strict=True)]
-    specs = {rank: [Spec("<i8", (len(block), widths[rank])) for block in own] for rank in owners}
+    sent = None if mine is None else [x - row[mine][1]["a"] for x, row in zip(blocks, taken, strict=True)]
+    specs = {rank: [Spec("<i8", (len(block), widths[rank])) for block in blocks] for rank in owners}
     received = party.broadcast("masked block", sent, {rank: specs[rank] for rank in owners if rank != party.rank})
     if sent is not None:
         received[party.rank] = sent
     return [
         tuple(
-            Masked(counter, shape, received[rank][at], rank, own[at] if rank == party.rank else None, None)
+            Masked(counter, shape, received[rank][at], rank, blocks[at] if rank == party.rank else None, None)
             for rank, shape, (counter, _) in zip(owners, shapes[at], taken[at], strict=True)
         )
-        for at in range(len(own))
+        for at in range(len(blocks))
     ]
 
 

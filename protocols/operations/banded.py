@@ -92,23 +92,23 @@ class BandedMatrix:
         return tuple((band[0].shape[0], tuple((b.counter, b.shape[1]) for b in band)) for band in self.bands)
 
 
-def check_columns(own: RingArray) -> None:
+def check_columns(columns: RingArray) -> None:
     """Raise unless a party's encodings are small enough for sums over a band."""
-    if own.size and int(np.abs(own).max()) > int(COLUMN_LIMIT * 2**FRACTION_BITS):
+    if columns.size and int(np.abs(columns).max()) > int(COLUMN_LIMIT * 2**FRACTION_BITS):
         raise RangeError(f"an encoding is larger in magnitude than {COLUMN_LIMIT:g}; scale the columns")
 
 
-def mask_columns(party: Party, own: RingArray, widths: Sequence[int]) -> BandedMatrix:
-    """Every party puts its own columns under its masks; `own` has widths[rank] columns.
+def mask_columns(party: Party, columns: RingArray, widths: Sequence[int]) -> BandedMatrix:
+    """Every party puts its own columns under its masks; `columns` has widths[rank] columns.
 
     All send at once: one round for each 2^21 ring elements of the matrix.
     """
-    check_columns(own)
-    starts = range(0, len(own), BAND_ROWS)
+    check_columns(columns)
+    starts = range(0, len(columns), BAND_ROWS)
     each = max(1, _ROUND_WORDS // (BAND_ROWS * max(1, sum(widths))))
     bands: list[tuple[Masked, ...]] = []
     for first in range(0, len(starts), each):
-        bands += mask_blocks(party, [own[at : at + BAND_ROWS] for at in starts[first : first + each]], widths)
+        bands += mask_blocks(party, [columns[at : at + BAND_ROWS] for at in starts[first : first + each]], widths)
     return BandedMatrix(tuple(bands), sum(widths))
 
 
@@ -237,11 +237,11 @@ def stack_product(party: Party, stack: Masked, indices: Sequence[int], vectors: 
     pair = party.take("stack_matmul", stack.counter, columns, tuple(indices))
     start, count = indices[0] if indices else 0, len(indices)
     there = slice(start, start + count) if tuple(indices) == tuple(range(start, start + count)) else list(indices)
-    known, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, _known_mask(stack)))
+    opened_stack, mask = (m.reshape(-1, columns, columns)[there] for m in (stack.opened, _known_mask(stack)))
 
     def finish(opened: Sequence[RingArray]) -> RingArray:
-        result: RingArray = pair["c"] + _each(known, pair["b"]) + _each(mask, opened[0])
-        return result + _each(known, opened[0]) if party.rank == 0 else result
+        result: RingArray = pair["c"] + _each(opened_stack, pair["b"]) + _each(mask, opened[0])
+        return result + _each(opened_stack, opened[0]) if party.rank == 0 else result
 
     return [vectors - pair["b"]], finish
 

@@ -70,11 +70,11 @@ def group_table(
     request = Request("cross", (size, sent, groups, holder, dtype))
     for number in party.tuples.repeat(max(chunks, 1)):
         part = slice(number * size, min(rows, (number + 1) * size))
-        own = _padded(block(part), size, widths[party.rank], dtype)
+        local_block = _padded(block(part), size, widths[party.rank], dtype)
         mine = table[bounds[party.rank] : bounds[party.rank + 1]]
         if one_hot is not None:
             secret = _padded(one_hot(part), size, groups, dtype)
-            mine += ring.cross(own, secret)
+            mine += ring.cross(local_block, secret)
         if not any(sent):
             continue
         fields = party.tuples.take(request)[1]
@@ -88,10 +88,10 @@ def group_table(
             for rank in senders:
                 table[bounds[rank] : bounds[rank + 1]] += ring.cross(received[rank][0], fields["b"])
         elif sent[party.rank]:
-            masked = own - fields[f"a{party.rank}"]
+            masked = local_block - fields[f"a{party.rank}"]
             spec = Spec(dtype, (size, groups))
             received = party.transport.exchange("group table", {holder: [masked]}, {holder: [spec]})
-            mine += ring.cross(own, received[holder][0])
+            mine += ring.cross(local_block, received[holder][0])
         others = np.concatenate([np.arange(bounds[r], bounds[r + 1]) for r, width in enumerate(sent) if width])
         table[others] += fields["c"]
     return table

@@ -71,6 +71,6 @@ def noise_share(
     if kind == "all-parties":
         share += discrete_gaussian(sigma, shape)
     elif kind == "dealer+holder":
-        own = [column for column, ranks in enumerate(holders) if party.rank in ranks]
-        share[:, own] += discrete_gaussian(sigma, (rows, len(own)))
+        held_columns = [column for column, ranks in enumerate(holders) if party.rank in ranks]
+        share[:, held_columns] += discrete_gaussian(sigma, (rows, len(held_columns)))
     return share

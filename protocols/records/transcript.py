@@ -151,8 +151,8 @@ def _alike(send: Mapping[int, Sequence[Array]]) -> list[tuple[list[int], Sequenc
     """Groups of peers that are sent the very same arrays."""
     groups: list[tuple[list[int], Sequence[Array]]] = []
     for peer, arrays in send.items():
-        for peers, known in groups:
-            if len(known) == len(arrays) and all(a is b for a, b in zip(known, arrays, strict=True)):
+        for peers, group_arrays in groups:
+            if len(group_arrays) == len(arrays) and all(a is b for a, b in zip(group_arrays, arrays, strict=True)):
                 peers.append(peer)
                 break
         else:

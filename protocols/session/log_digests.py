@@ -38,14 +38,14 @@ def covered(statement: Digests) -> bytes:
 
 
 def exchange_digests(
-    session: Session, config: SessionConfig, about: Digests, own: Digests, credentials: Credentials | None
+    session: Session, config: SessionConfig, about: Digests, local: Digests, credentials: Credentials | None
 ) -> dict[str, Any]:
     """Run by all parties together at the end of a session: the joint statement, and every party's signature on it.
 
-    about: what all say about the session, the same at each. own: this party's digests.
+    about: what all say about the session, the same at each. local: this party's digests.
     """
     name = session.agree_on_name()
-    texts = session.swap_texts("heads", covered({"about": about, "heads": own}))
+    texts = session.swap_texts("heads", covered({"about": about, "heads": local}))
     digests = {}
     for rank, text in enumerate(texts):
         result = _read(config.node_name(rank), text)

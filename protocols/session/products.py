@@ -36,10 +36,10 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
         raise ProtocolError(f"rows of shape {value.shape} need a weight each, not {tuple(weight.size())}")
     session.operations["weighted_sums"] += 1
     party, rank, count = session.party, session.rank, value.lead[0]
-    own, widths = _own_block(value, rank), tuple(width for *_, width in value.blocks)
+    local_block, widths = _own_block(value, rank), tuple(width for *_, width in value.blocks)
     shift = share_in(weight)  # what waits is sent before the tuple is taken
     fields = party.take("weighted_sums", count, widths)
-    hidden, shift = own - fields[f"a{rank}"], shift - fields["b"]
+    hidden, shift = local_block - fields[f"a{rank}"], shift - fields["b"]
     specs = {peer: [Spec("<i8", (count, widths[peer])), Spec.of(shift)] for peer in party.others}
     received = party.broadcast("weighted sums", [hidden, shift], specs)
     masked = {rank: hidden} | {peer: arrays[0] for peer, arrays in received.items()}
@@ -50,7 +50,7 @@ def weighted_sums(rows: Any, weight: Any) -> Any:
         share = fields[f"c{owner}"]
         share += ring.matmul(masked[owner].T, fields["b"])
         if owner == rank:
-            share += ring.matmul(own.T, shift)
+            share += ring.matmul(local_block.T, shift)
         sums.append(share)
     return of(Held(np.concatenate(sums)[:, 0], value.bits + bits_in(weight)))
 
@@ -137,13 +137,13 @@ class SplitProducts:
         session = current()
         session.operations["split_products"] += 1
         rank = session.rank
-        own: dict[str, RingArray] = {f"h{rank}": _own_block(value_of(activations), rank)}
+        local_blocks: dict[str, RingArray] = {f"h{rank}": _own_block(value_of(activations), rank)}
         if deltas is not None and rank in layout.editing:
-            own[f"d{rank}"] = _own_block(value_of(deltas), rank)
+            local_blocks[f"d{rank}"] = _own_block(value_of(deltas), rank)
         for number, (holder, _) in enumerate(layout.selecting):
             if holder == rank:
-                own[f"s{number}"] = _own_block(value_of(one_hot[number]), rank)
-        self._own = {name: block.reshape(-1, block.shape[-1]) for name, block in own.items()}
+                local_blocks[f"s{number}"] = _own_block(value_of(one_hot[number]), rank)
+        self._own = {name: block.reshape(-1, block.shape[-1]) for name, block in local_blocks.items()}
         """What this party knows, by the name of its mask: activations h, displacements d, one-hot rows s."""
         self._party, self._layout = session.party, layout
         self._inner, self._head_bits = bits_in(activations), bits_in(weight)
@@ -158,11 +158,11 @@ class SplitProducts:
 
     def _first_round(self, shared: Sequence[RingArray]) -> tuple[dict[str, RingArray], list[RingArray]]:
         """Open the masked blocks of every owner, by name, and the masked head and its probed products."""
-        party, own, fields = self._party, self._own, self._fields
+        party, local_blocks, fields = self._party, self._own, self._fields
         shapes = {rank: self._owned(rank) for rank in range(party.parties)}
-        if {name: block.shape for name, block in own.items()} != shapes[party.rank]:
+        if {name: block.shape for name, block in local_blocks.items()} != shapes[party.rank]:
             raise ProtocolError(f"a split step needs {shapes[party.rank]} of party {party.rank}")
-        hidden = {name: own[name] - fields[name] for name in shapes[party.rank]}
+        hidden = {name: local_blocks[name] - fields[name] for name in shapes[party.rank]}
         masked = [shared[0] - fields["w"], shared[1] - fields["p"]]
         receive = {
             peer: [*(Spec("<i8", shape) for shape in shapes[peer].values()), *(Spec.of(m) for m in masked)]

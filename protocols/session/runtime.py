@@ -393,20 +393,20 @@ class Session:
     def barrier(self) -> None:
         self.tell_all("barrier", 0)
 
-    def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
+    def swap_bytes(self, step: str, message: bytes) -> list[bytes]:
         """Public bytes of every party, the same number from each, by rank."""
-        received = self._to_all(step, np.frombuffer(own, np.uint8))
-        return [own if rank == self.rank else received[rank].tobytes() for rank in range(self.parties)]
+        received = self._to_all(step, np.frombuffer(message, np.uint8))
+        return [message if rank == self.rank else received[rank].tobytes() for rank in range(self.parties)]
 
-    def swap_texts(self, step: str, own: bytes) -> list[bytes]:
+    def swap_texts(self, step: str, message: bytes) -> list[bytes]:
         """Public bytes of every party, of any length, by rank. Two rounds, or one if all are empty."""
-        sizes = [int.from_bytes(size, "big") for size in self.swap_bytes(step, len(own).to_bytes(8, "big"))]
+        sizes = [int.from_bytes(size, "big") for size in self.swap_bytes(step, len(message).to_bytes(8, "big"))]
         longest = max(sizes)
         if longest > _LONGEST_ANNOUNCEMENT:
             raise ProtocolError(f"{step}: what a party would tell all is too long")
         if longest == 0:
             return [b""] * self.parties
-        padded = self.swap_bytes(step, own.ljust(longest, b"\0"))
+        padded = self.swap_bytes(step, message.ljust(longest, b"\0"))
         return [text[:size] for text, size in zip(padded, sizes, strict=True)]
 
     def agree_on_name(self) -> str:
@@ -417,14 +417,14 @@ class Session:
         the others' ring elements is bound to its own by then, so the name is uniform if one party is honest. The
         second round also compares what was received, so that all honest parties have received the same commitments.
         """
-        own, others = np.frombuffer(fresh_key(), np.uint8), self.party.others
-        promised = self._to_all("commitment to the name of the run", _commitment(self.rank, own))
-        specs = {rank: [Spec.of(own)] for rank in others}
-        received = self.party.compared("name of the run", {rank: [own] for rank in others}, specs)
+        contribution, others = np.frombuffer(fresh_key(), np.uint8), self.party.others
+        promised = self._to_all("commitment to the name of the run", _commitment(self.rank, contribution))
+        specs = {rank: [Spec.of(contribution)] for rank in others}
+        received = self.party.compared("name of the run", {rank: [contribution] for rank in others}, specs)
         for rank in others:
             if not np.array_equal(_commitment(rank, received[rank][0]), promised[rank]):
                 raise PeerError(f"party {rank}", "name of the run", "sent other bytes than it had committed to")
-        words = [own if rank == self.rank else received[rank][0] for rank in range(self.parties)]
+        words = [contribution if rank == self.rank else received[rank][0] for rank in range(self.parties)]
         return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 
     def declared(self, name: str) -> Release:
@@ -434,12 +434,12 @@ class Session:
 
     # running
 
-    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
+    def repeat(self, times: int, requests: list[Request] | None = None) -> Iterator[int]:
         """Count the passes of a loop in which every pass makes the same requests; the dealer works ahead.
 
-        `known`, a list that is empty at first, remembers the requests of a pass until the next such loop.
+        `requests`, a list that is empty at first, remembers the requests of a pass until the next such loop.
         """
-        for number in self.party.tuples.repeat(times, known):
+        for number in self.party.tuples.repeat(times, requests):
             yield number
             self.flush()  # what a pass has asked for belongs to it
 
@@ -521,10 +521,10 @@ class Session:
                     raise error(f"party {rank}: {reason} (step: {step})")
                 raise PeerError(f"party {rank}", step, reason)
 
-    def _to_all(self, step: str, own: Array) -> dict[int, Array]:
+    def _to_all(self, step: str, array: Array) -> dict[int, Array]:
         """What each other party says, where all say something public of the same shape."""
         others = [rank for rank in range(self.parties) if rank != self.rank]
-        send, receive = [own], {rank: [Spec.of(own)] for rank in others}
+        send, receive = [array], {rank: [Spec.of(array)] for rank in others}
         if self._party is not None:
             received = self._party.broadcast(step, send, receive)
         else:

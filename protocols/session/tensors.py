@@ -347,7 +347,9 @@ class Owned(Value):
         self.shape = (*lead, sum(width for *_, width in blocks))
 
     def words(self) -> RingArray:
-        parts = [np.zeros((*self.lead, width), np.int64) if own is None else own for _, own, width in self.blocks]
+        parts = [
+            np.zeros((*self.lead, width), np.int64) if block is None else block for _, block, width in self.blocks
+        ]
         return np.concatenate(parts, axis=-1, dtype=np.int64) if len(parts) > 1 else _whole_words(parts[0])
 
     def widths(self, parties: int) -> list[int]:
@@ -359,8 +361,10 @@ class Owned(Value):
 
     def of(self, rank: int, rows: slice) -> Array:
         """What a party knows of some rows."""
-        own = [block[rows] for owner, block, _ in self.blocks if owner == rank and block is not None]
-        return np.concatenate(own, axis=1) if own else np.zeros((len(range(*rows.indices(self.lead[0]))), 0), np.int8)
+        party_blocks = [block[rows] for owner, block, _ in self.blocks if owner == rank and block is not None]
+        if not party_blocks:
+            return np.zeros((len(range(*rows.indices(self.lead[0]))), 0), np.int8)
+        return np.concatenate(party_blocks, axis=1)
 
     def joined(self, others: Sequence[Owned]) -> Owned:
         if any(other.lead != self.lead or other.bits != self.bits for other in others):
@@ -372,8 +376,8 @@ class Owned(Value):
         party = current().party
         if self.bits not in (0, FRACTION_BITS):
             raise ProtocolError("only integer columns, or columns with 16 fractional bits, can be pinned")
-        widths, own = self.widths(party.parties), self.of(party.rank, slice(None)).astype(np.int64, copy=False)
-        tall = banded.mask_columns(party, own, widths)
+        local_columns = self.of(party.rank, slice(None)).astype(np.int64, copy=False)
+        tall = banded.mask_columns(party, local_columns, self.widths(party.parties))
         return Pinned(tall, self.bits, together if self.bits else max(1, len(tall.bands)))
 
 

@@ -78,8 +78,8 @@ def aggregate(
     roster = _roster(session, release, present)
     if len(roster) < minimum:
         raise TooFew(f"{len(roster)} of {session.parties} parties take part in {release.name!r}: {minimum} must")
-    own, shape = np.append(vector, 1.0), (vector.size + 1,)
-    total = crypten.stack([session.own(own, owner=rank, shape=shape) for rank in roster]).sum(0)
+    summand, shape = np.append(vector, 1.0), (vector.size + 1,)
+    total = crypten.stack([session.own(summand, owner=rank, shape=shape) for rank in roster]).sum(0)
     opened = session.open(total, release, among=roster)
     if opened is None:
         return Aggregate(None, roster)

@@ -46,7 +46,7 @@ BITS = 26
 UNIT_BITS = 20
 """A scaled table is counted in units of its length times 2^-20."""
 _MOST_ROWS = 1 << 26
-_ROOM = 61
+_SUM_BITS = 61
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Clipping:
     @property
     def square_shift(self) -> int:
         """Bits by which squared lengths can be moved up."""
-        return _ROOM - math.ceil(math.log2(len(self.groups) * self.rows**2))
+        return _SUM_BITS - math.ceil(math.log2(len(self.groups) * self.rows**2))
 
     @property
     def square_divisor(self) -> int:
@@ -138,7 +138,7 @@ class Clipping:
     @property
     def product_shift(self) -> int:
         """Bits by which counts can be moved up before they are multiplied by w."""
-        return _ROOM - 1 - BITS - math.ceil(math.log2(self.rows * math.sqrt(self.least) + 1))
+        return _SUM_BITS - 1 - BITS - math.ceil(math.log2(self.rows * math.sqrt(self.least) + 1))
 
     @property
     def product_divisor(self) -> int:

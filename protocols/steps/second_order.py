@@ -254,14 +254,14 @@ def inverse_curvatures(
     plan.check(columns)
     vectors = scales.scale[None] if scales.guards is None else crypten.cat([scales.scale[None], scales.guards])
     outer = (vectors.unsqueeze(2) * vectors.unsqueeze(1)).packed().rescale(_OUTER_BITS)
-    edits, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
+    consistency, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
     proxy, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
     if scales.weight is not None:
         alone = crypten.cat([proxy.with_fraction(0), ridge.with_fraction(0)])
         weighted = (alone * scales.weight).rescale(0)
         proxy, ridge = weighted[: proxy.size(0)].with_fraction(MATRIX_BITS), weighted[proxy.size(0) :]
         ridge = ridge.with_fraction(RIDGE_BITS)
-    held, of_heads = (_penalties(edits, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
+    held, of_heads = (_penalties(consistency, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
     squares, sums = fused.gram(), None
     if slope is not None:
         sums = fused.t() @ slope
@@ -283,8 +283,8 @@ def _scaled_by(gram: Shared, both: Shared, noise: Shared | None, scale: Shared) 
     whole = crypten.cat([gram.with_fraction(0), noise.with_fraction(0).reshape(-1)])
     each = scale.with_fraction(_OUTER_BITS).unsqueeze(1).expand(*noise.size()).reshape(-1)
     result = (whole * crypten.cat([both, each])).rescale(0)
-    edits, drawn = result[: gram.size(0)], result[gram.size(0) :].reshape(*noise.size())
-    return edits.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
+    consistency, drawn = result[: gram.size(0)], result[gram.size(0) :].reshape(*noise.size())
+    return consistency.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
 
 
 def refined(
@@ -366,17 +366,17 @@ def _identity(columns: int) -> np.ndarray:
     return ring.packed(np.eye(columns))
 
 
-def _penalties(edits: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
+def _penalties(consistency: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
     """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS; weights are rounded to the latter."""
     long = MATRIX_BITS + _WEIGHT_BITS
     diagonal = ridge.with_fraction(0) * torch.eye(ridge.size(0), dtype=torch.int64)
     rows = []
     for pair in weights:
         size = _magnitude(pair)
-        of_edits, of_proxy = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
+        of_consistency, of_proxy = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
         shift = long - RIDGE_BITS - (size.bit_length() - 1)
         below = (diagonal * (1 << shift)).packed().with_fraction(long)
-        rows.append((edits * of_edits + proxy * of_proxy).with_fraction(long) + below)
+        rows.append((consistency * of_consistency + proxy * of_proxy).with_fraction(long) + below)
     return crypten.stack(rows)
 
 
@@ -457,8 +457,8 @@ def room_of_private(
     plain = (both * scales.unsqueeze(2)).rescale(0)
     most = (tolerance / 2) ** 2 * 2 ** (2 * _GRADIENT_BITS), longest**2 * 2 ** (2 * HEAD_BITS)
     limits = torch.tensor([round(one) for one in most]).repeat_interleave(gradient.size(1))
-    room = -plain.square().sum(1).reshape(-1) + limits
-    return room, plain[1].with_fraction(HEAD_BITS)
+    slack = -plain.square().sum(1).reshape(-1) + limits
+    return slack, plain[1].with_fraction(HEAD_BITS)
 
 
 @dataclass(frozen=True, repr=False)
@@ -485,7 +485,7 @@ class Gradients:
 def move(at: Moving, gradient: Shared, stack: Shared, plan: Plan) -> Moving:
     """Heads and velocities after a step along the inverse; two rounds."""
     these = slice(at.start, at.start + gradient.size(1))
-    along = stack[[len(plan.heads) + place for place in plan.places[these]]].each(gradient)
+    along = stack[[len(plan.heads) + index for index in plan.places[these]]].each(gradient)
     step = (plan.rate * along).rescale(HEAD_BITS)
     velocity = (plan.momentum * at.velocity).rescale(HEAD_BITS) - step
     return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))

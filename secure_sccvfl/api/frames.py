@@ -88,16 +88,16 @@ def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
     >>> infer_feature("age", pd.Series(range(20, 71)))["edges"]
     [20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
     """
-    known = column.dropna()
-    gaps = {"missing": True} if len(known) < len(column) else {}
+    present = column.dropna()
+    gaps = {"missing": True} if len(present) < len(column) else {}
     numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    if numeric and known.nunique() > FEW_VALUES:
-        values = known.to_numpy(dtype=float)
+    if numeric and present.nunique() > FEW_VALUES:
+        values = present.to_numpy(dtype=float)
         if not np.isfinite(values).all():
             raise DataError(f"{name}: a value is infinite")
         edges = np.unique(np.quantile(values, np.linspace(0, 1, 6)))
         return {"name": name, "kind": "number", "edges": [float(v) for v in edges], **gaps}
-    categories = values_of(known)
+    categories = values_of(present)
     if len(categories) > MOST_CATEGORIES:
         raise DataError(f"{name}: {len(categories)} different values; is it free text? Drop it, or declare it")
     return {"name": name, "kind": "category", "categories": categories, **gaps}

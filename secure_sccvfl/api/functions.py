@@ -135,9 +135,9 @@ def load(
         return _load_named(str(name))
     if label is None or protected is None:
         raise DataError("frames need label=(party, column) and protected=(party, column)")
-    made, read_off = read_frames(frames, label, protected, features, id, task, str(name or "frames"))
+    dataset, read_off = read_frames(frames, label, protected, features, id, task, str(name or "frames"))
     column = label["column"] if isinstance(label, Mapping) else label[1]
-    return Data(made, None, id, column, read_off)
+    return Data(dataset, None, id, column, read_off)
 
 
 def _load_named(name: str) -> Data:
@@ -234,22 +234,22 @@ def discover(
             statistics, part.parties, part.protected, len(whole.features), config, seed, owners=owner
         )
         beyond = discovery.conditional(part_of(whole, parts.validation).parties)
-        sketches: tuple[NoisyTables, ...] = ()
-        finding: RoleAssignment | None = None
+        noisy_tables: tuple[NoisyTables, ...] = ()
+        assignment: RoleAssignment | None = None
         for number in range(options.privacy.table_releases + options.privacy.late_table_releases + 1):
-            sketches, finding = discovery.refresh(number, sketches, finding, beyond)
-        if finding is None:
+            noisy_tables, assignment = discovery.refresh(number, noisy_tables, assignment, beyond)
+        if assignment is None:
             raise ConfigError(f"refreshes must be at least 0, not {options.privacy.table_releases}")
-        finding = discovery.with_confidence(sketches, finding, beyond)
+        assignment = discovery.with_confidence(noisy_tables, assignment, beyond)
     lines = [
         {
             "feature": name,
             "party": owner[name],
             "score": round(value, 4),
-            "role": finding.roles.of[name],
-            "confidence": finding.confidence[name],
+            "role": assignment.roles.of[name],
+            "confidence": assignment.confidence[name],
         }
-        for name, value in sorted(finding.scores.items(), key=lambda item: -item[1])
+        for name, value in sorted(assignment.scores.items(), key=lambda item: -item[1])
     ]
     return Discovered(pd.DataFrame(lines).set_index("feature"), noise.charges[-1].epsilon_after)
 
@@ -261,8 +261,8 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
     return card
 
 
-def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
-    if unknown := sorted(set(settings) - set(known)):
-        raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*known, *given)))}")
+def _options(data: Data, accepted: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
+    if unknown := sorted(set(settings) - set(accepted)):
+        raise ConfigError(f"no setting {unknown[0]!r}; available: {', '.join(sorted((*accepted, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})
     return options.changed(dataset=data.dataset.name)

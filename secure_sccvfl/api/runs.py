@@ -85,12 +85,12 @@ class Run:
         one.
         """
         figures, others = self.report.metrics, self.report.baselines
-        beside = {name: others[name] for name in ("majority", "drop_m") if name in others}
+        baselines = {name: others[name] for name in ("majority", "drop_m") if name in others}
         rows = []
         for name in (name for name in SHOWN if name in figures):
             low, high = interval(self.report, name, figures[name]) or (math.nan, math.nan)
             rows.append({"": name, "value": figures[name], "low": low, "high": high})
-            rows[-1] |= {other: own.get(name, math.nan) for other, own in beside.items()}
+            rows[-1] |= {other: other_figures.get(name, math.nan) for other, other_figures in baselines.items()}
         return pd.DataFrame(rows).set_index("").rename_axis(None).round(4)
 
     @property
@@ -211,39 +211,39 @@ def run_local(
     their records have spent is kept in `sccvfl-ledgers` next to both, or in `ledger`. Use the same place for every
     run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
-    place = new_folder() if folder is None else Path(folder)
-    if place.exists() and any(place.iterdir()):
-        raise ConfigError(f"{place} is not empty; choose a new folder for the run")
-    place = place.resolve()
+    path = new_folder() if folder is None else Path(folder)
+    if path.exists() and any(path.iterdir()):
+        raise ConfigError(f"{path} is not empty; choose a new folder for the run")
+    path = path.resolve()
     options = dict(settings)
-    options["dataset"], natural = _dataset(data, place, options)
+    options["dataset"], natural = _dataset(data, path, options)
     if transcript and not RunOptions.of(options).data.pooled:
         raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
-    config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
-    whole = WholeRun(place, config, None, _events(progress), False, transcript)
-    whole.train().check(place)
+    config = session_config(path, "train", parties or natural, with_usual_epsilon(options))
+    whole = WholeRun(path, config, None, _events(progress), False, transcript)
+    whole.train().check(path)
     whole.finish(harness=harness)
-    return Run.open(place)
+    return Run.open(path)
 
 
-def _dataset(data: Data | Dataset | str | Path, place: Path, options: dict[str, Any]) -> tuple[str, int]:
+def _dataset(data: Data | Dataset | str | Path, path: Path, options: dict[str, Any]) -> tuple[str, int]:
     """What the processes read, and its number of parties. No record of files is read here."""
     if isinstance(data, (str, Path)) and not is_benchmark(str(data)):
-        path = Path(data).resolve()
-        return str(path), len(own_schema(path).parties)
-    known = as_data(data)
-    count = len(known.dataset.parties)
-    if known.source is not None:
-        return known.source, count
+        description = Path(data).resolve()
+        return str(description), len(own_schema(description).parties)
+    loaded = as_data(data)
+    count = len(loaded.dataset.parties)
+    if loaded.source is not None:
+        return loaded.source, count
     pooled = bool(options.get("pooled", False))
-    if known.read_off and not pooled:
+    if loaded.read_off and not pooled:
         raise DataError(
-            f"ranges, categories, classes or groups of {', '.join(known.read_off)} were read off the records, and "
+            f"ranges, categories, classes or groups of {', '.join(loaded.read_off)} were read off the records, and "
             "a run would publish them: declare them in load, or say pooled=True if the data may be pooled"
         )
     if not pooled:
-        options.setdefault("ledger", str(place.parent / "sccvfl-ledgers"))
-    return str(known.write(place.with_name(f"{place.name}-data"))), count
+        options.setdefault("ledger", str(path.parent / "sccvfl-ledgers"))
+    return str(loaded.write(path.with_name(f"{path.name}-data"))), count
 
 
 def _events(progress: Progress | None) -> Callable[[dict[str, Any]], None]:
@@ -256,8 +256,8 @@ def _events(progress: Progress | None) -> Callable[[dict[str, Any]], None]:
 
 def _attack(folder: Path, releases: int) -> None:
     """The security evaluation in its own process, which starts others and has the same imports as this one."""
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
+    search_path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment = {**os.environ, "PYTHONPATH": search_path, "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "secure_sccvfl.runs.local.security_evaluation", str(folder), str(releases)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     if ended.returncode != 0:

@@ -187,10 +187,10 @@ class TrainedModel:
     def _figures(self) -> pd.DataFrame:
         with one_thread():
             scoring, own_edits = self._scoring, self._own_edits
-            own = predictor_of(self.ready.model, self.ready.parties)
-            figures = flat(scoring.score(own, own_edits))
+            predictor = predictor_of(self.ready.model, self.ready.parties)
+            figures = flat(scoring.score(predictor, own_edits))
             simple = flat(scoring.score(majority(self.ready).predict, own_edits))
-            intervals = self._intervals(own, figures)
+            intervals = self._intervals(predictor, figures)
         rows = {
             name: (figures[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
         }

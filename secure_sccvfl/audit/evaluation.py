@@ -362,10 +362,10 @@ Views = dict[str, Mapping[str, Any]]
 
 def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
     parts, (weight, bias) = list(run.models()), run.head()
-    config, sketch = run.options.train_config(), parts[0].sketches[0]
+    config, sketch = run.options.train_config(), parts[0].noisy_tables[0]
     multiplier = noise_multiplier_of(run.options, run.options.schema(len(run.parties)))
     counted = run.options.discovery.table_kind == "counts" and run.options.data.align == "exact"
-    tables = {name: table for part in parts for name, table in part.sketches[0].tables.items()}
+    tables = {name: table for part in parts for name, table in part.noisy_tables[0].tables.items()}
     lam = parts[0].lam if parts[0].lam is not None else config.taken
     return LinearModel(
         ready,

@@ -200,7 +200,7 @@ class FinishedRun:
         bins = party.take(self.trained[self.rows]).bins()
         model = load_model(self.folder / f"party-{rank}" / "model", party.layout)
         odds = []
-        for sketch in model.sketches:
+        for sketch in model.noisy_tables:
             logs = {k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in sketch.tables.items()}
             if logs:
                 odds.append(np.sum([bins[name] @ logs[name] for name in logs], axis=0))

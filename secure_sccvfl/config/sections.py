@@ -244,11 +244,11 @@ def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
 def flattened(tables: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for section, table in tables.items():
-        known = {o.key: o for o in OPTIONS if o.section == section}
+        section_options = {o.key: o for o in OPTIONS if o.section == section}
         if not isinstance(table, dict):
             raise ConfigError(f"{section} is a section: write [{section}] and its options below")
         for key, value in table.items():
-            if key not in known:
-                raise ConfigError(f"[{section}]: " + unknown_name("option", key, known))
-            flat[known[key].wire] = known[key].check(value)
+            if key not in section_options:
+                raise ConfigError(f"[{section}]: " + unknown_name("option", key, section_options))
+            flat[section_options[key].wire] = section_options[key].check(value)
     return flat

@@ -108,7 +108,7 @@ def from_pums(task: str, frame: pd.DataFrame) -> Dataset:
         frame = frame.assign(s=frame.RAC1P.astype(int))
     _check_columns(task, columns, frame)
     if task in SEX_TASKS:
-        frame = frame[frame.SEX.isin([1, 2])].assign(s=lambda known: known.SEX.astype(int))
+        frame = frame[frame.SEX.isin([1, 2])].assign(s=lambda persons: persons.SEX.astype(int))
     if "id" not in frame:
         frame = frame.assign(id=[f"r{i:07d}" for i in range(len(frame))])
     frame = frame.sort_values("id").reset_index(drop=True)
@@ -133,23 +133,23 @@ def _check_columns(task: str, needed: set[str], frame: pd.DataFrame) -> None:
 
 def read(name: str) -> Dataset:
     """`acs-task:csv path`, or `acs-task@STATE-YEAR`."""
-    task, mark, place = _parts(name)
+    task, mark, origin = _parts(name)
     if mark == "@":
-        state, _, year = place.partition("-")
+        state, _, year = origin.partition("-")
         return from_pums(task, _fetch(state, year or "2018"))
-    if not Path(place).exists():
-        raise DataError(f"no file {place}")
-    return from_pums(task, pd.read_csv(place))
+    if not Path(origin).exists():
+        raise DataError(f"no file {origin}")
+    return from_pums(task, pd.read_csv(origin))
 
 
 def files(name: str) -> list[Path]:
-    _, mark, place = _parts(name)
-    return [Path(place)] if mark == ":" else []
+    _, mark, origin = _parts(name)
+    return [Path(origin)] if mark == ":" else []
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    task, mark, place = re.split("([:@])", name, maxsplit=1)
-    return task, mark, place
+    task, mark, origin = re.split("([:@])", name, maxsplit=1)
+    return task, mark, origin
 
 
 def _fetch(state: str, year: str) -> pd.DataFrame:

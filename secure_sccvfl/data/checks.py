@@ -225,12 +225,12 @@ def _traps(reader: Reader, held: Held, clean: set[str], table: pd.DataFrame) -> 
     for feature, values in zip(held.table.features, held.table.values.T, strict=True):
         if feature.name not in clean:
             continue
-        known = values[~np.isnan(values)]
-        if len(np.unique(known)) < 2:
+        present = values[~np.isnan(values)]
+        if len(np.unique(present)) < 2:
             yield f"{feature.name}: all records have one value; the column carries nothing"
             continue
-        whole = feature.kind == "number" and bool((known == np.rint(known)).all()) and not feature.cells.dated
-        if whole and len(known) >= ALL_DIFFERENT and len(np.unique(known)) == len(known):
+        whole = feature.kind == "number" and bool((present == np.rint(present)).all()) and not feature.cells.dated
+        if whole and len(present) >= ALL_DIFFERENT and len(np.unique(present)) == len(present):
             yield f"{feature.name}: every record has its own value; is it an identifier? Then leave it out"
         if feature.cells.other:
             unlisted = _unlisted(feature, table[feature.name])

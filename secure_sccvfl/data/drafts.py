@@ -92,9 +92,9 @@ def writing_of(columns: Sequence[pd.Series]) -> Cells:
     counts = {writing: 0 for writing in WRITINGS}
     for column in columns:
         text = column.astype("string").str.strip()
-        known = text[~(PLAIN.gaps(text) | text.isin(MARKS).to_numpy(bool))]
-        for writing in WRITINGS if len(known) else ():
-            counts[writing] += bool(_share(writing.numbers(known)) >= NEARLY_ALL)
+        cells = text[~(PLAIN.gaps(text) | text.isin(MARKS).to_numpy(bool))]
+        for writing in WRITINGS if len(cells) else ():
+            counts[writing] += bool(_share(writing.numbers(cells)) >= NEARLY_ALL)
     return max(WRITINGS, key=lambda writing: counts[writing])
 
 
@@ -112,10 +112,10 @@ def in_order(values: Sequence[str]) -> list[str]:
 
 
 def _dates(name: str, text: pd.Series, gap: np.ndarray) -> Guess | None:
-    known = text[~gap & ~text.isin(MARKS).to_numpy(bool)]
-    if not len(known) or not known.iloc[0][:1].isdigit():
+    present = text[~gap & ~text.isin(MARKS).to_numpy(bool)]
+    if not len(present) or not present.iloc[0][:1].isdigit():
         return None
-    read = [(form, pd.to_datetime(known, format=form, errors="coerce")) for form in FORMATS]
+    read = [(form, pd.to_datetime(present, format=form, errors="coerce")) for form in FORMATS]
     fitting = [(form, dates) for form, dates in read if dates.notna().mean() >= NEARLY_ALL]
     if not fitting:
         return None
@@ -129,13 +129,13 @@ def _dates(name: str, text: pd.Series, gap: np.ndarray) -> Guess | None:
 
 def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Guess | None:
     marked = gap | text.isin(MARKS).to_numpy(bool)
-    known = text[~marked]
-    if not len(known):
+    present = text[~marked]
+    if not len(present):
         return None
-    cells = next((w for w in (default, *WRITINGS) if _share(w.numbers(known)) >= NEARLY_ALL), None)
+    cells = next((w for w in (default, *WRITINGS) if _share(w.numbers(present)) >= NEARLY_ALL), None)
     if cells is None:
         return None
-    numbers = cells.numbers(known)
+    numbers = cells.numbers(present)
     sentinels = _sentinels(numbers[np.isfinite(numbers)])
     values = numbers[np.isfinite(numbers) & ~np.isin(numbers, [float(mark) for mark in sentinels])]
     whole = bool((values == np.rint(values)).all())
@@ -145,7 +145,7 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     if len(below) == 1 and below[0] == np.rint(below[0]):
         notes.append(f"{below[0]:g} is the only value below 0: is it a mark of gaps? Then declare it in `na`")
     commas = (cells.decimal, cells.thousands) == (",", "")
-    if commas and known.str.fullmatch(r"[+-]?\d{1,3},\d{3}").astype(bool).all():
+    if commas and present.str.fullmatch(r"[+-]?\d{1,3},\d{3}").astype(bool).all():
         notes.append('is the comma a thousands mark? Then declare decimal = ".", thousands = ","')
     cells = replace(cells, na=tuple(sentinels))
     if len(distinct) < 2:
@@ -153,7 +153,7 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     if whole and len(distinct) <= FEW_VALUES and counts.min() >= FLOOR and not _CODE.search(name):
         entry: dict[str, Any] = {"name": name, "kind": "category", "categories": [f"{v:g}" for v in distinct]}
         return _with_gaps(name, entry, text, gap, cells, notes)
-    zeros = known.str.fullmatch(r"0\d+").astype(bool).any()
+    zeros = present.str.fullmatch(r"0\d+").astype(bool).any()
     numbered = len(distinct) == len(values) > FEW_VALUES and np.ptp(distinct) < 2 * len(distinct)
     if whole and not zeros and numbered:  # each once, filling most of their range
         return Guess(name, None, ("every record has its own whole number: it looks like an identifier",))
@@ -407,10 +407,10 @@ def _groups(column: pd.Series, values: str, notes: list[tuple[str, str]]) -> dic
 
 def _written(entry: dict[str, Any], cells: Cells, default: Cells) -> dict[str, Any]:
     """An entry that says how its numbers are written if that differs from its party's default."""
-    own = replace(cells, format="", origin="", unit="")
-    if entry["kind"] not in ("number", "code") or own == default:
+    writing = replace(cells, format="", origin="", unit="")
+    if entry["kind"] not in ("number", "code") or writing == default:
         return entry
-    return {**entry, "decimal": own.decimal, "thousands": own.thousands}
+    return {**entry, "decimal": writing.decimal, "thousands": writing.thousands}
 
 
 def _marks(cells: Cells) -> dict[str, str]:

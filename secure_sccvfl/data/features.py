@@ -424,8 +424,8 @@ class Feature:
         kinds = {"categories": list, "missing": bool, "meaning": str, "unit": str, **bounds}
         kinds |= dict.fromkeys(NOTES, str)
         check_entries(where, row, {"name": str, "kind": str}, {**kinds, "labels": list})
-        known = {"name", "kind", "low", "high", "edges", "labels", *CELL_KEYS, *kinds}
-        if extra := set(row) - known:
+        keys = {"name", "kind", "low", "high", "edges", "labels", *CELL_KEYS, *kinds}
+        if extra := set(row) - keys:
             raise DataError(f"{where}: unknown keys {sorted(extra)}")
         cells = cells_of(where, row["kind"], row, party)
         fields = {key: value for key, value in row.items() if key not in CELL_KEYS} | {"cells": cells}

@@ -457,10 +457,10 @@ def description_text(spec: Mapping[str, Any]) -> str:
     lines = [_ABOUT.format(name=plain(spec["name"]))]
     lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
     lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
-    for party, own in spec["parties"].items():
+    for party, entries in spec["parties"].items():
         lines += ["", f"[parties.{key_text(party)}]"]
-        lines += [f"{key} = {toml(value)}" for key, value in own.items() if key != "features"]
-        lines += ["features = [", *(f"  {toml(entry)}," for entry in own["features"]), "]"]
+        lines += [f"{key} = {toml(value)}" for key, value in entries.items() if key != "features"]
+        lines += ["features = [", *(f"  {toml(entry)}," for entry in entries["features"]), "]"]
     return "\n".join(lines) + "\n"
 
 

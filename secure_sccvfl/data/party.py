@@ -85,17 +85,20 @@ class Party:
         for block in self.layout.blocks:
             others, target = self._regression(block, fit)
             weights = np.linalg.solve(others.T @ others + np.eye(others.shape[1]), others.T @ target)
-            rest, own = self._regression(block, self.inputs)
-            out[block.feature.name] = own - rest @ weights
+            rest, feature_value = self._regression(block, self.inputs)
+            out[block.feature.name] = feature_value - rest @ weights
         return out
 
     @staticmethod
     def _regression(block: Block, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The other columns with a constant, and one number for the feature."""
-        own = inputs[:, block.columns]
-        own = own[:, :1] if not block.one_hot else own @ np.arange(block.width)[:, None] / block.width
+        feature_value = inputs[:, block.columns]
+        if block.one_hot:
+            feature_value = feature_value @ np.arange(block.width)[:, None] / block.width
+        else:
+            feature_value = feature_value[:, :1]
         rest = np.delete(inputs, np.arange(block.start, block.stop), axis=1)
-        return np.hstack([np.ones((len(rest), 1)), rest]), own
+        return np.hstack([np.ones((len(rest), 1)), rest]), feature_value
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,15 @@ class Schema:
     @property
     def bins(self) -> dict[int, dict[str, int]]:
         """Rank -> feature -> number of public bins."""
-        return {rank: {f.name: f.bins for f in own} for rank, own in enumerate(self.features)}
+        return {rank: {f.name: f.bins for f in features} for rank, features in enumerate(self.features)}
 
     @property
     def owners(self) -> dict[str, str]:
-        return {f.name: self.parties[rank] for rank, own in enumerate(self.features) for f in own}
+        return {f.name: self.parties[rank] for rank, features in enumerate(self.features) for f in features}
 
     @property
     def layouts(self) -> dict[int, Layout]:
-        return {rank: Layout.of(own) for rank, own in enumerate(self.features)}
+        return {rank: Layout.of(features) for rank, features in enumerate(self.features)}
 
     def digest(self) -> str:
         """Stands for the public description in model files."""
@@ -71,7 +71,7 @@ class Schema:
         groups: list[Any] = [(a.name, a.groups, self.parties.index(a.holder)) for a in self.protected]
         if not self.id_rule.plain:
             groups.append(self.id_rule)
-        written = [(f.name, f.cells) for own in self.features for f in own if f.cells != PLAIN]
+        written = [(f.name, f.cells) for features in self.features for f in features if f.cells != PLAIN]
         content = (public, groups, written) if written else (public, groups)
         return hashlib.sha256(repr(content).encode()).hexdigest()
 

@@ -100,16 +100,16 @@ class CachedReleases:
             name: {"key": r.key, "event": r.event.to_dict(), "features": list(r.features), "numbers": dict(r.numbers)}
             for name, r in sorted(self.releases.items())
         }
-        own = {k: getattr(self, k) for k in ("schema", "multiplier", "noise", "align")}
-        return {**own, "records": dict(sorted(self.records.items())), "releases": paid}
+        settings = {k: getattr(self, k) for k in ("schema", "multiplier", "noise", "align")}
+        return {**settings, "records": dict(sorted(self.records.items())), "releases": paid}
 
     @property
     def ids(self) -> bytes:
         """Stands for the releases that these tables are of; the same at every party."""
-        own = ("records",) if self.align == "hidden" else ()
-        public = {name: value for name, value in self.facts.items() if name not in own}
+        local_keys = ("records",) if self.align == "hidden" else ()
+        public = {name: value for name, value in self.facts.items() if name not in local_keys}
         for release in public["releases"].values():
-            release["event"] = {name: value for name, value in release["event"].items() if name not in own}
+            release["event"] = {name: value for name, value in release["event"].items() if name not in local_keys}
         return hashlib.sha256(json.dumps(public, sort_keys=True).encode()).digest()
 
     def with_release(self, name: str, release: CachedRelease, run: str) -> CachedReleases:
@@ -170,8 +170,8 @@ def load_releases(path: Path) -> CachedReleases:
                 entry["key"],
                 Event.from_dict(entry["event"]),
                 tuple(
-                    {feature: arrays[f"{name}|{number}|{feature}"] for feature in own}
-                    for number, own in enumerate(facts["parts"][name])
+                    {feature: arrays[f"{name}|{number}|{feature}"] for feature in features}
+                    for number, features in enumerate(facts["parts"][name])
                 ),
                 tuple(entry["features"]),
                 entry["numbers"],

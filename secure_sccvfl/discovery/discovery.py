@@ -82,17 +82,17 @@ class Discovery:
         given = self.statistics, self.parties, others, self.protected, self.features
         measures = []
         if self.config.conditional:
-            own = residual_hsic(residual_scores(*given, self.seed), self.parties, self.protected, self.seed)
-            measures.append(self._announced_conditional(RESIDUAL_SCORES, own))
+            evidence = residual_hsic(residual_scores(*given, self.seed), self.parties, self.protected, self.seed)
+            measures.append(self._announced_conditional(RESIDUAL_SCORES, evidence))
         if self.config.gain:
-            own = risk_gains(residual_sums(*given), self.parties, self.protected, self.seed)
-            measures.append(self._announced_conditional(GAINS, own))
+            evidence = risk_gains(residual_sums(*given), self.parties, self.protected, self.seed)
+            measures.append(self._announced_conditional(GAINS, evidence))
         return tuple(measures)
 
-    def _announced_conditional(self, kind: Kind, own: Conditional) -> Conditional:
+    def _announced_conditional(self, kind: Kind, evidence: Conditional) -> Conditional:
         publish = self.statistics.publish
-        drawn = publish(REDRAWN_CONDITIONAL.name, packed(own.redrawn))
-        return Conditional(publish(kind.name, own.values), {k: v.tolist() for k, v in unpacked(drawn).items()})
+        drawn = publish(REDRAWN_CONDITIONAL.name, packed(evidence.redrawn))
+        return Conditional(publish(kind.name, evidence.values), {k: v.tolist() for k, v in unpacked(drawn).items()})
 
     def refresh(
         self,
@@ -175,7 +175,7 @@ class Discovery:
     def _of_owners(self, tables: Sequence[NoisyTables], redrawn: bool = False) -> Evidence:
         """Evidence that owners compute from their own tables and announce to all."""
         names = [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
-        own = weigh(tables, self.config, self.seed, names, redrawn)
+        evidence = weigh(tables, self.config, self.seed, names, redrawn)
         kinds = (REDRAWN_SCORES, REDRAWN_P_VALUES) if redrawn else (SCORES, P_VALUES)
 
         def announced(kind: Kind, values: Numbers) -> Numbers:
@@ -183,12 +183,12 @@ class Discovery:
                 return unpacked(self.statistics.publish(kind.name, packed(values)))
             return self.statistics.publish(kind.name, values)
 
-        if own.parts:
-            parts = [announced(kinds[0], part) for part in own.parts]
+        if evidence.parts:
+            parts = [announced(kinds[0], part) for part in evidence.parts]
             return Evidence(summed(parts), {}, parts)
         return Evidence(
-            announced(kinds[0], own.scores) if self.config.score != "conditional" else {},
-            announced(kinds[1], own.p_values) if self.config.rule == "fdr" else {},
+            announced(kinds[0], evidence.scores) if self.config.score != "conditional" else {},
+            announced(kinds[1], evidence.p_values) if self.config.rule == "fdr" else {},
         )
 
 

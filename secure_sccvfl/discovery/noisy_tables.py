@@ -87,5 +87,6 @@ def release_tables(
         deviation = released.numbers["deviation"] * scale
         tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
     return tuple(
-        NoisyTables(a.name, own, deviation, records=records) for a, own in zip(protected, tables, strict=True)
+        NoisyTables(a.name, attribute_tables, deviation, records=records)
+        for a, attribute_tables in zip(protected, tables, strict=True)
     )

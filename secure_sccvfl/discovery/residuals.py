@@ -156,7 +156,7 @@ class ResidualDependence(Statistic):
     refused_hidden: ClassVar[str] = "conditional scores"
 
     def layout(self, bins: Columns) -> Columns:
-        return {rank: dict.fromkeys(own, self.width) for rank, own in bins.items()}
+        return {rank: dict.fromkeys(features, self.width) for rank, features in bins.items()}
 
     def sensitivity(self, shape: Shape) -> Sensitivity:
         return Grid(shape.rows).joint(self.width, shape.counts, shape.features)
@@ -178,7 +178,7 @@ class ResidualDependence(Statistic):
         return crypten.stack([squares[piece].sum() for piece in pieces]).reshape(shape.features, len(shape.counts))
 
     def results(self, layout: Columns, counts: Counts) -> tuple[Columns, Counts]:
-        return {rank: dict.fromkeys(own, 1) for rank, own in layout.items()}, [1] * len(counts)
+        return {rank: dict.fromkeys(features, 1) for rank, features in layout.items()}, [1] * len(counts)
 
 
 def gains(halves: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:

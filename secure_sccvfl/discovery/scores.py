@@ -278,10 +278,10 @@ def weigh(
     p_values: dict[str, Any] = {}
     for kind in PARTS if config.rule == "tri-partition" else (config.score,):
         scores: dict[str, Any] = {}
-        pairs = [(noisy, own) for noisy in tables for own in owners]
-        for noisy, own in pairs if kind not in ("hsic", "conditional") else ():
-            owned = OwnTables({k: noisy.tables[k] for k in own}, noisy.deviation, kind)  # type: ignore[arg-type]
-            for k in own:
+        pairs = [(noisy, party_features) for noisy in tables for party_features in owners]
+        for noisy, party_features in pairs if kind not in ("hsic", "conditional") else ():
+            owned = OwnTables({k: noisy.tables[k] for k in party_features}, noisy.deviation, kind)  # type: ignore[arg-type]
+            for k in party_features:
                 rng = stream(seed, "redrawn role", noisy.attribute, k)
                 score = owned.redrawn_scores(k, REDRAWS, rng) if redrawn else np.array(owned.score(k))
                 scores[k] = np.maximum(scores.get(k, 0.0), score)

@@ -69,7 +69,7 @@ _LIFTED, _SHARE_BITS = 4, FRACTION_BITS
 """Fractional bits of lifted tables, and of the shares of groups that are projected out."""
 _LARGEST = 2.0**61
 """Of whole numbers that are summed, and of their sums."""
-_ROOM, _FINE = 29, 12
+_SUM_BITS, _FINE = 29, 12
 """Bits of a sum of counts that are squared at most, with the fractional bits that they have where they are few."""
 
 
@@ -109,12 +109,12 @@ class SecureStatistics:
         if membership is not None and statistic.refused_hidden:
             raise DataError(f"{statistic.refused_hidden} need the exact number of records, which is secret here")
         layout = statistic.layout(self._columns)
-        shape = Shape(self._rows, [width for own in layout.values() for width in own.values()], counts)
+        shape = Shape(self._rows, [width for widths in layout.values() for width in widths.values()], counts)
         moved, unit = statistic.sensitivity(shape), statistic.unit(shape)
-        room = statistic.largest(shape) + 12 * self.deviation(moved) / unit
-        if room >= 2**62:
-            raise RangeError(f"{name}: sums up to {room:.2g} do not fit the ring; use more records, or leave it out")
-        table = self._table(statistic, layout, columns, groups, shape, room)
+        largest = statistic.largest(shape) + 12 * self.deviation(moved) / unit
+        if largest >= 2**62:
+            raise RangeError(f"{name}: sums of {largest:.2g} do not fit the ring; use more records, or leave it out")
+        table = self._table(statistic, layout, columns, groups, shape, largest)
         exact = self._results(statistic, table, shape)
         if membership is not None and not membership.has_noisy_count:
             self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
@@ -127,9 +127,9 @@ class SecureStatistics:
                 self._count(membership, noisy, layout, counts, self.deviation(moved))
             many, before = self._noisy.get(len(noisy), (0, 0))
             self._noisy = {len(noisy): (many + 1, noisy + before)}
-        opened, own = self._open(paid.receipt, layout, noisy, unit), layout[self._session.rank]
-        rows = dict(zip(own, column_slices(own.values()), strict=True))
-        tables = tuple({k: opened[rows[k], part] for k in own} for part in column_slices(counts))
+        opened, party_widths = self._open(paid.receipt, layout, noisy, unit), layout[self._session.rank]
+        rows = dict(zip(party_widths, column_slices(party_widths.values()), strict=True))
+        tables = tuple({k: opened[rows[k], part] for k in party_widths} for part in column_slices(counts))
         numbers = statistic.numbers(shape, self.deviation(moved))
         if self._keep is not None:
             common = {} if membership is None else {COMMON: membership.count}
@@ -138,7 +138,7 @@ class SecureStatistics:
         return Released(tables, numbers)
 
     def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> dict[str, int]:
-        return {k: width for own in self._layout(tabled).values() for k, width in own.items()}
+        return {k: width for party_widths in self._layout(tabled).values() for k, width in party_widths.items()}
 
     def _layout(self, tabled: tuple[str, ...]) -> Columns:
         return GroupSums("", 1.0, tabled or None).layout(self._columns)
@@ -160,26 +160,26 @@ class SecureStatistics:
         """
         session, features = self._session, self.bins(tables, tabled)
         spread = 12 * self.deviation(float(np.sqrt(len(features) * len(counts)))) * sum(counts)
-        room = ceil(log2(2 * releases * (self._rows + spread)))  # bits of a row's sum, in halves
-        if room > _ROOM:
+        sum_bits = ceil(log2(2 * releases * (self._rows + spread)))  # bits of a row's sum, in halves
+        if sum_bits > _SUM_BITS:
             raise RangeError("tables of so many records cannot be squared: choose another score")
         every = self._summed(tables, releases, counts, self._layout(tabled))
         rows, parts = column_slices(features.values()), column_slices(counts)
-        some = min(len(rows), 1 << (_ROOM - room))  # tables whose sum is in range; all have the same groups
+        some = min(len(rows), 1 << (_SUM_BITS - sum_bits))  # tables whose sum is in range; all have the same groups
         unit = 2 * releases  # in which the shares are
         sizes = open_to_all(session, every[: rows[some - 1].stop].sum(0), GROUP_SIZES.name) / (unit * some)
         with session.measure("hsic"):
             cleared = every.rescale(_LIFTED) @ _projection([sizes[part] for part in parts])
-            whole = cleared.rescale(min(_FINE, _ROOM - room))
+            whole = cleared.rescale(min(_FINE, _SUM_BITS - sum_bits))
             squares, pieces = whole.square(), [*parts, slice(sum(counts), sum(counts) + 1)]
             sums = crypten.stack([squares[row, piece].sum() for row in rows for piece in pieces])
             values = open_to_all(session, sums.reshape(len(rows), len(pieces)), HSIC.name) / unit**2
         *squared, marginals = (dict(zip(features, column.tolist(), strict=True)) for column in values.T)
-        return tuple(Opened(own, marginals, sizes[part]) for own, part in zip(squared, parts, strict=True))
+        return tuple(Opened(values, marginals, sizes[part]) for values, part in zip(squared, parts, strict=True))
 
     def _summed(self, tables: Tables, releases: int, counts: Counts, layout: Columns) -> Secret:
         """Twice the sum of the noisy tables of all releases."""
-        session, rows = self._session, sum(sum(own.values()) for own in layout.values())
+        session, rows = self._session, sum(sum(widths.values()) for widths in layout.values())
         many, summed = self._noisy.get(rows, (0, None))
         if many != releases:
             blocks = []
@@ -187,8 +187,8 @@ class SecureStatistics:
                 shape = (sum(layout[rank].values()), sum(counts))
                 names = layout[rank] if rank == session.rank else ()
                 mine = [np.hstack([part[k] for part in tables]) * releases for k in names]
-                own = np.vstack(mine) if mine else np.zeros(shape)
-                blocks.append(session.own(own, owner=rank, shape=shape, bits=0))
+                local_rows = np.vstack(mine) if mine else np.zeros(shape)
+                blocks.append(session.own(local_rows, owner=rank, shape=shape, bits=0))
             summed = crypten.cat(blocks) + session.zeros((rows, sum(counts)), 0)
         return summed.rescale(WIDE_BITS).with_fraction(WIDE_BITS - 1)
 
@@ -212,7 +212,7 @@ class SecureStatistics:
         """
         if membership.has_noisy_count:
             return
-        tables = sum(len(own) for own in layout.values()) * len(counts)
+        tables = sum(len(party_widths) for party_widths in layout.values()) * len(counts)
         error = deviation * noisy.nelement() ** 0.5 / tables
         membership.set_count(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
 
@@ -233,15 +233,15 @@ class SecureStatistics:
         return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
 
     def _table(
-        self, statistic: Statistic, layout: Columns, columns: Arrays, groups: Groups, shape: Shape, room: float
+        self, statistic: Statistic, layout: Columns, columns: Arrays, groups: Groups, shape: Shape, largest: float
     ) -> Secret:
-        """The noise-free table, multiplied again only if some party's data changed. room: the largest noisy sum."""
+        """The noise-free table, multiplied again only if some party's data changed. largest: bound on a noisy sum."""
         session, counts = self._session, shape.counts
         agreed = dict(layout[session.rank])
         if {k: v.shape[1] for k, v in columns.items()} != agreed:  # public, so this is a programming error
             raise DataError(f"party {session.rank}: columns differ from the public ones {agreed}")
         held = [j for j, holder in enumerate(self._holders) if holder == session.rank]
-        key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), room >= 2**30)
+        key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), largest >= 2**30)
         error: DataError | None = None
         digest = b""
         try:
@@ -250,8 +250,8 @@ class SecureStatistics:
             digest = _digest([*whole.values(), *codes.values()])
         except DataError as problem:
             error = problem
-        known = key in self._tables and self._tables[key][0] == digest
-        states = session.tell_all("statistic input", REFUSED if error else KNOWN if known else NEW)
+        unchanged = key in self._tables and self._tables[key][0] == digest
+        states = session.tell_all("statistic input", REFUSED if error else KNOWN if unchanged else NEW)
         if error is not None:
             raise error
         if REFUSED in states:
@@ -260,15 +260,17 @@ class SecureStatistics:
         if NEW in states:
             with session.measure("group table"):
                 multiply = self._multiply if self._membership is None else self._multiply_present
-                self._tables[key] = (digest, multiply(layout, whole, codes, counts, room))
+                self._tables[key] = (digest, multiply(layout, whole, codes, counts, largest))
         return self._tables[key][1]
 
-    def _features(self, layout: Columns, own: Arrays, rows: slice) -> Secret:
+    def _features(self, layout: Columns, local_columns: Arrays, rows: slice) -> Secret:
         """The columns of all parties, each known to its owner."""
         session, count, blocks = self._session, rows.stop - rows.start, []
         for rank in range(session.parties):
             for name, width in layout.get(rank, {}).items() or [("", 0)]:
-                values = _whole(own[name][rows]) if rank == session.rank and name else np.zeros((count, 0), np.int8)
+                values = np.zeros((count, 0), np.int8)
+                if rank == session.rank and name:
+                    values = _whole(local_columns[name][rows])
                 blocks.append(session.own(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
         return crypten.cat(blocks, dim=1)
 
@@ -282,20 +284,20 @@ class SecureStatistics:
         return crypten.cat(blocks, dim=1)
 
     def _multiply(
-        self, layout: Columns, own: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, room: float
+        self, layout: Columns, local_columns: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, largest: float
     ) -> Secret:
         """One product for each holder, all of its attributes at once; columns in order of the attributes."""
-        features = self._features(layout, own, slice(0, self._rows))
+        features = self._features(layout, local_columns, slice(0, self._rows))
         tables: dict[int, Secret] = {}
         for holder in sorted(set(self._holders)):
             held = [j for j, rank in enumerate(self._holders) if rank == holder]
-            sums = features.group_sums(self._members(codes, counts, held), bound=min(room, _LARGEST))
+            sums = features.group_sums(self._members(codes, counts, held), bound=min(largest, _LARGEST))
             for j, part in zip(held, column_slices([counts[j] for j in held]), strict=True):
                 tables[j] = sums[:, part]
         return crypten.cat([tables[j] for j in range(len(counts))], dim=1)
 
     def _multiply_present(
-        self, layout: Columns, own: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, room: float
+        self, layout: Columns, local_columns: Arrays, codes: Mapping[int, np.ndarray], counts: Counts, largest: float
     ) -> Secret:
         """The same over the records that all parties have; the holders' one-hots are weighted under MPC first.
 
@@ -309,7 +311,7 @@ class SecureStatistics:
         table: Secret = 0
         for at in range(0, self._rows, _CHUNK):
             rows = slice(at, min(at + _CHUNK, self._rows))
-            pinned = self._features(layout, own, rows).pinned()
+            pinned = self._features(layout, local_columns, rows).pinned()
             table = pinned.t() @ groups[rows] + table
             session.forget(pinned)
         return table
@@ -321,8 +323,8 @@ class SecureStatistics:
     def _open(self, receipt: Receipt, layout: Columns, noisy: Secret, unit: float) -> np.ndarray:
         """Open each owner's rows to that owner alone, in the same two rounds; no rows for a party without any."""
         pairs, low = [], 0
-        for rank, own in layout.items():
-            high = low + sum(own.values())
+        for rank, party_widths in layout.items():
+            high = low + sum(party_widths.values())
             if high > low:
                 pairs.append((noisy[low:high], self._session.declared(owner_title(receipt.event, rank))))
             low = high

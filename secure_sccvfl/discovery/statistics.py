@@ -157,10 +157,10 @@ class GroupSums(Statistic):
         if self.widths is None:
             return bins
         if isinstance(self.widths, tuple):
-            return {rank: {k: v for k, v in own.items() if k in self.features} for rank, own in bins.items()}
+            return {rank: {k: v for k, v in widths.items() if k in self.features} for rank, widths in bins.items()}
         if isinstance(self.widths, int):
-            return {rank: dict.fromkeys(own, self.widths) for rank, own in bins.items()}
-        return {rank: {k: self.widths[k] for k in own if k in self.widths} for rank, own in bins.items()}
+            return {rank: dict.fromkeys(widths, self.widths) for rank, widths in bins.items()}
+        return {rank: {k: self.widths[k] for k in widths if k in self.widths} for rank, widths in bins.items()}
 
     def sensitivity(self, shape: Shape) -> Sensitivity:
         return Sensitivity.of_counts(self.norm)
@@ -334,7 +334,7 @@ class PlainStatistics:
         rows = len(groups[0]) if groups and groups[0] is not None else 0
         codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
         self.noise.check(rows)
-        members = np.hstack([one_hot(own, count) for own, count in zip(codes, counts, strict=True)])
+        members = np.hstack([one_hot(group_codes, count) for group_codes, count in zip(codes, counts, strict=True)])
         shape = Shape(rows, [block.shape[1] for block in columns.values()], counts)
         statistic.whole(columns, shape)
         exact = {k: statistic.exact(block, members, shape) for k, block in columns.items()}
@@ -381,9 +381,9 @@ class ReleasedTables:
     def of(cls, parts: Sequence[Sequence[NoisyTables]]) -> ReleasedTables:
         """From the averaged tables of every party; the scale is that of a single release."""
         tables: dict[str, np.ndarray] = {}
-        for own in parts:
-            for name in own[0].tables:
-                tables[name] = np.hstack([one.tables[name] for one in own])
+        for party_tables in parts:
+            for name in party_tables[0].tables:
+                tables[name] = np.hstack([one.tables[name] for one in party_tables])
         first = parts[0][0]
         return cls(tables, first.deviation * math.sqrt(first.releases))
 

@@ -76,7 +76,7 @@ class Prepared:
         tables: Mapping[str, np.ndarray] | None = None,
     ) -> dict[int, Generator]:
         """The generator of each party from the noisy tables of the default model, or from these."""
-        sketch, seed = self.model.sketches[0], self.seed if seed is None else seed
+        sketch, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
         given = (tables or sketch.tables, sketch.deviation, roles, config, seed)
         return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
 

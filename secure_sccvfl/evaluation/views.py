@@ -59,7 +59,7 @@ class LinearModel:
     @property
     def released(self) -> Mapping[str, np.ndarray]:
         """The tables of the model, or those of the default run."""
-        return self.tables or self.ready.model.sketches[0].tables
+        return self.tables or self.ready.model.noisy_tables[0].tables
 
     def encode(self, rows: np.ndarray) -> np.ndarray:
         return np.hstack([self.encoders[p.rank](p.inputs[rows]) for p in self.ready.parties])
@@ -77,7 +77,7 @@ def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
     """A model of the plaintext engine with a linear head."""
     if isinstance(model.head, ModuleHead):
         raise ConfigError(f"attacks are on linear heads, and this model has head {model.head.spec.kind}")
-    sketch = model.sketches[0]
+    sketch = model.noisy_tables[0]
     return LinearModel(
         ready,
         model.encoders,

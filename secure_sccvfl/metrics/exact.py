@@ -45,7 +45,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_judge, gaps_of
+from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_model, gaps_of
 from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, Facts
 
 LOSS_BOUND = 50.0
@@ -59,21 +59,21 @@ def enough(rate: str, of: int | str) -> str:
     return f"enough {rate} {of}"
 
 
-def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, ...]:
+def metric_names(task: Task, models: Sequence[str], groups: int) -> tuple[str, ...]:
     """The names of the opened numbers, in order."""
     whole = ["mse", "variance"] if task == "regression" else ["acc", "logloss", "variance"]
     if task == "binary":
         whole += ["positive_rate", *(f"{rate}_gap" for rate in RATES)]
         whole += [enough(rate, group) for rate in RATES for group in range(groups)]
-    for judge in judges:
-        figures = figures_of_judge(judge, task)
-        whole += [f"{metric}_{judge}" for metric in figures]
-        whole += [enough("net", judge)] if "net" in figures else []
+    for model in models:
+        figures = figures_of_model(model, task)
+        whole += [f"{metric}_{model}" for metric in figures]
+        whole += [enough("net", model)] if "net" in figures else []
     return tuple(whole)
 
 
-def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) -> Release:
-    names = metric_names(task, judges, groups)
+def exact_release(parties: int, task: Task, models: Sequence[str], groups: int) -> Release:
+    names = metric_names(task, models, groups)
     shown = [name for name in names if not name.startswith("enough")]
     facts = Facts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
     detail = f"{', '.join(shown)}; which rates rest on too few records"
@@ -81,22 +81,22 @@ def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) 
     return release
 
 
-def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: int) -> dict[str, Any]:
+def exact_figures(opened: Mapping[str, float], models: Sequence[str], groups: int) -> dict[str, Any]:
     """Opened numbers in the form of reports: metrics, and the rates of groups that rest on too few records."""
     out = dict(opened)
     spread = max(out.pop("variance"), 0.0) ** 0.5
     if "mse" in out:
         out["rmse"] = max(out.pop("mse"), 0.0) ** 0.5
-    for judge in judges:
-        if (gap := out.get(f"scg_{judge}")) is not None:
-            out[f"scg_norm_{judge}"] = gap / spread if spread > 1e-6 else 0.0
-        if out.pop(enough("net", judge), 1.0) < 0.5:
-            del out[f"net_{judge}"]
+    for model in models:
+        if (gap := out.get(f"scg_{model}")) is not None:
+            out[f"scg_norm_{model}"] = gap / spread if spread > 1e-6 else 0.0
+        if out.pop(enough("net", model), 1.0) < 0.5:
+            del out[f"net_{model}"]
     group_notes: list[dict[str, Any]] = []
     if "positive_rate_gap" in out:
-        known = {rate: [out.pop(enough(rate, g)) > 0.5 for g in range(groups)] for rate in RATES}
-        gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(known[rate]) > 1}
-        group_notes = [{"too_few": [rate for rate in RATES if not known[rate][g]]} for g in range(groups)]
+        reportable = {rate: [out.pop(enough(rate, g)) > 0.5 for g in range(groups)] for rate in RATES}
+        gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(reportable[rate]) > 1}
+        group_notes = [{"too_few": [rate for rate in RATES if not reportable[rate][g]]} for g in range(groups)]
         out |= gaps_of(gaps)
     return {"metrics": out, "groups": group_notes}
 
@@ -124,32 +124,32 @@ class SecureEvaluation:
             figures.mean("mse", squares(self.session, logits - self.target(label, rows)).sum())
             size = self.size(shift)
         else:
-            room = crypten.stack([logits + LOSS_BOUND, LOSS_BOUND - logits])
-            (shown, after), negative, outside = self._compared(crypten.cat([logits, edited]), rows, shift, room)
+            headroom = crypten.stack([logits + LOSS_BOUND, LOSS_BOUND - logits])
+            (shown, after), negative, outside = self._compared(crypten.cat([logits, edited]), rows, shift, headroom)
             truth = self.truth(label, rows, logits.size(1))
             both, same, part, beyond = products(
-                (shown, truth), (after, shown[source]), (negative, shift), (outside, room)
+                (shown, truth), (after, shown[source]), (negative, shift), (outside, headroom)
             )
             size = shift - 2 * part
             figures.rate("acc", _agreement(shown, truth, both).sum())
             self._log_loss(figures, logits - beyond[0] + beyond[1], truth)
             flipped = 1 - _agreement(shown[source], after, same)
-            self._groups(figures, shown, truth, both, groups, count, _per_judge(after, copies))
-            for judge, (flips, of) in _per_judge(flipped, copies).items():
-                figures.weighted(f"fr_{judge}", flips, of)
-        for judge, (sizes, of) in _per_judge(size, copies).items():
-            if "scg" in figures_of_judge(judge, self.task):
-                figures.weighted(f"scg_{judge}", sizes, of)
+            self._groups(figures, shown, truth, both, groups, count, _per_model(after, copies))
+            for model, (flips, of) in _per_model(flipped, copies).items():
+                figures.weighted(f"fr_{model}", flips, of)
+        for model, (sizes, of) in _per_model(size, copies).items():
+            if "scg" in figures_of_model(model, self.task):
+                figures.weighted(f"scg_{model}", sizes, of)
         return figures.opened(self.session, metric_names(self.task, list(copies), count))
 
     def _compared(
-        self, every: Shared, rows: int, shift: Shared, room: Shared
+        self, every: Shared, rows: int, shift: Shared, headroom: Shared
     ) -> tuple[tuple[Shared, Shared], Shared, Shared]:
-        """Decisions of records and of copies, and where shifts and room are negative."""
+        """Decisions of records and of copies, and where shifts and headroom are negative."""
         if every.size(1) > 1:
-            shown, (negative, outside) = self.decisions(every), together(_below_zero, shift, room)
+            shown, (negative, outside) = self.decisions(every), together(_below_zero, shift, headroom)
         else:
-            shown, negative, outside = together(_below_zero, -every, shift, room)
+            shown, negative, outside = together(_below_zero, -every, shift, headroom)
         return (shown[:rows], shown[rows:]), negative, outside
 
     def target(self, label: AtHolder, rows: int) -> Shared:
@@ -199,42 +199,42 @@ class SecureEvaluation:
         after: SharedCopies,
     ) -> None:
         """Widest gaps between groups of each rate, and net flips by model, where enough records count."""
-        nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
-        above, below, left = self._net_flips(shown, groups, count, [after[judge] for judge in nets])
-        for number, judge in enumerate(nets):
-            figures.keep(enough("net", judge), left[number])
-        known = None
+        nets = [model for model in after if "net" in figures_of_model(model, self.task)]
+        above, below, left = self._net_flips(shown, groups, count, [after[model] for model in nets])
+        for number, model in enumerate(nets):
+            figures.keep(enough("net", model), left[number])
+        reportable = None
         if self.task == "binary":
             figures.rate("positive_rate", shown.sum())
             member = self.member(groups, len(shown), count)
             positive, true, hit = crypten.cat([shown, truth, both], dim=1).t() @ member
             size = member.sum(0)
             numbers = crypten.stack([size, true, size - true])
-            known = 1 - (numbers < max(self.min_group, 1))
+            reportable = 1 - (numbers < max(self.min_group, 1))
             above = crypten.cat([above, crypten.stack([positive, hit, positive - hit]).reshape(-1)])
-            below = crypten.cat([below, (numbers + 1 - known).reshape(-1)])
+            below = crypten.cat([below, (numbers + 1 - reportable).reshape(-1)])
         quotients = self._quotients(above, below, len(shown) * _double(shown))
-        for number, judge in enumerate(nets):
-            figures.keep(f"net_{judge}", quotients[number])
-        if known is not None:
+        for number, model in enumerate(nets):
+            figures.keep(f"net_{model}", quotients[number])
+        if reportable is not None:
             rates = quotients[len(nets) :].reshape(len(RATES), count)
-            widest = self._widest(rates, known)
+            widest = self._widest(rates, reportable)
             for number, rate in enumerate(RATES):
                 figures.keep(f"{rate}_gap", widest[number])
                 for group in range(count):
-                    figures.keep(enough(rate, group), known[number, group])
+                    figures.keep(enough(rate, group), reportable[number, group])
 
     def _net_flips(
-        self, shown: Shared, groups: AtHolder, count: int, judged: Sequence[tuple[Shared, Copies]]
+        self, shown: Shared, groups: AtHolder, count: int, copies: Sequence[tuple[Shared, Copies]]
     ) -> tuple[Shared, Shared, Shared]:
         """|P(gain) - P(loss)| as numerators and denominators over pairs of groups with enough records, by model.
 
         And whether there is such a pair.
         """
         rows = len(shown)
-        pairs = crypten.stack([self._pairs(groups, of.target, rows, count) for _, of in judged])
-        change = crypten.stack([_by_record(after - shown[of.source], of, rows) for after, of in judged])
-        weight = np.stack([np.bincount(of.source, of.weight, rows) for _, of in judged])
+        pairs = crypten.stack([self._pairs(groups, of.target, rows, count) for _, of in copies])
+        change = crypten.stack([_by_record(after - shown[of.source], of, rows) for after, of in copies])
+        weight = np.stack([np.bincount(of.source, of.weight, rows) for _, of in copies])
         sums = pairs.transpose(1, 2).matmul(change)
         few, negative = together(_below_zero, pairs.sum(1) - max(self.min_group, 1), sums)
         part, whole = products((negative, sums), (1 - few, (pairs * weight[:, :, None]).sum(1)))
@@ -259,10 +259,10 @@ class SecureEvaluation:
         part, whole = crypten.stack([above, below]) / most
         return part * whole.reciprocal()
 
-    def _widest(self, rates: Shared, known: Shared) -> Shared:
+    def _widest(self, rates: Shared, reportable: Shared) -> Shared:
         """Largest difference between two groups that count, for each rate (rates x groups); 0 if there is no pair."""
         one, other = np.tril_indices(rates.size(1), -1)
-        both = known[:, one] * known[:, other]
+        both = reportable[:, one] * reportable[:, other]
         return largest(both * self.size(rates[:, one] - rates[:, other]))
 
 
@@ -329,13 +329,13 @@ def _by_record(values: Shared, of: Copies, rows: int) -> Shared:
     return nothing.index_add(0, torch.from_numpy(of.source), weighted)
 
 
-def _per_judge(values: Shared, copies: SharedCopies) -> dict[str, tuple[Shared, Copies]]:
+def _per_model(values: Shared, copies: SharedCopies) -> dict[str, tuple[Shared, Copies]]:
     """Values of all copies, by counterfactual model."""
-    by_judge, at = {}, 0
-    for judge, (_, of) in copies.items():
-        by_judge[judge] = values[at : at + len(of.source)], of
+    by_model, at = {}, 0
+    for model, (_, of) in copies.items():
+        by_model[model] = values[at : at + len(of.source)], of
         at += len(of.source)
-    return by_judge
+    return by_model
 
 
 def _column(values: AtHolder) -> AtHolder:

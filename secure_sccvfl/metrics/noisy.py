@@ -88,12 +88,12 @@ class Sums:
     def widths(self) -> dict[str, int]:
         if self.task == "regression":
             widths = {"error": 1, "label": 2 * self.majority}
-            widths |= {f"shift {judge}": 1 for judge in self.judges}
+            widths |= {f"shift {model}": 1 for model in self.judges}
         else:
             cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
             labels = self.classes if self.task == "multiclass" and self.majority else 0
             widths = {"right": 1, "cells": cells, "labels": labels}
-            widths |= {f"flips {judge}": 1 for judge in self.judges}
+            widths |= {f"flips {model}": 1 for model in self.judges}
         widths["records"] = int(self.counted)
         return {name: width for name, width in widths.items() if width}
 
@@ -198,10 +198,10 @@ class NoisyEvaluation:
             sums["cells"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
         if "labels" in layout.widths:
             sums["labels"] = _kept(held, truth).sum(0)
-        for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
+        for (model, (_, of)), after in zip(copies.items(), others, strict=True):
             flipped = 1 - secret.agreement(shown[of.source], after)
             counted = _kept(None if held is None else held[of.source], flipped)
-            sums[f"flips {judge}"] = self._weighted(counted, of)
+            sums[f"flips {model}"] = self._weighted(counted, of)
         return sums
 
     def _regression(
@@ -219,9 +219,9 @@ class NoisyEvaluation:
         if "label" in layout.widths:
             counted = _kept(held, target)
             sums["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
-        for judge, (edited, of) in copies.items():
+        for model, (edited, of) in copies.items():
             size = secret.size(session.clamp(edited - logits[of.source], 1.0))
-            sums[f"shift {judge}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
+            sums[f"shift {model}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
         return sums
 
     def _weighted(self, values: Shared, of: Copies) -> Shared:
@@ -312,9 +312,9 @@ def figures_of(
                 f"{fewest(deviation, floor)} at this noise: bring more records, or train with align = revealed"
             )
     rates, groups = _of_model(layout, sums, among, floor)
-    for judge, scale in scales.items():
+    for model, scale in scales.items():
         name, metric = ("shift", "scg") if layout.task == "regression" else ("flips", "fr")
-        rates[f"{metric}_{judge}"] = among.share(sums[f"{name} {judge}"][0] * scale * rows, scale * rows)
+        rates[f"{metric}_{model}"] = among.share(sums[f"{name} {model}"][0] * scale * rows, scale * rows)
     figures: dict[str, Any] = {"metrics": _values(rates), "noise": _noise(rates), "groups": groups}
     if layout.counted:
         figures["records"] = round(among.rows)
@@ -347,10 +347,10 @@ def _of_model(
     rates = [_group_rates(table, among.deviation, floor) for table in cells]
     groups = [
         {
-            "rates": {name: rate.as_record() for name, rate in own.items()},
-            "too_few": [name for name in RATES if name not in own],
+            "rates": {name: rate.as_record() for name, rate in group_rates.items()},
+            "too_few": [name for name in RATES if name not in group_rates],
         }
-        for own in rates
+        for group_rates in rates
     ]
     return {**figures, **_gaps(rates)}, groups
 
@@ -397,7 +397,7 @@ def _gaps(rates: Sequence[Mapping[str, _Rate]]) -> dict[str, _Rate]:
     """Widest differences between groups. Noise widens them a little on average, which the interval allows for."""
     widest: dict[str, _Rate] = {}
     for name in RATES:
-        reported = [own[name] for own in rates if name in own]
+        reported = [group_rates[name] for group_rates in rates if name in group_rates]
         pairs = [_Rate(abs(a.value - b.value), math.hypot(a.error, b.error)) for a, b in combinations(reported, 2)]
         if pairs:
             widest[name] = max(pairs, key=lambda pair: pair.value)

@@ -36,11 +36,11 @@ class Copies:
     target: AtHolder = None
 
 
-def figures_of_judge(judge: str, task: Task) -> tuple[str, ...]:
+def figures_of_model(model: str, task: Task) -> tuple[str, ...]:
     """What is opened about the copies of a counterfactual model: of a permutation baseline, only its counterpart."""
     if task == "regression":
         return ("scg",)
-    return ("fr",) if judge.startswith(NULL) else ("scg", "fr", "net")
+    return ("fr",) if model.startswith(NULL) else ("scg", "fr", "net")
 
 
 def gaps_of(gaps: Mapping[str, float]) -> dict[str, float]:

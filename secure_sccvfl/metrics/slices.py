@@ -49,11 +49,11 @@ class Crossed:
         for attribute in schema.protected[1:]:
             if attribute.name == name:
                 return cls(name, schema.parties.index(attribute.holder), attribute.groups)
-        for rank, own in enumerate(schema.features):
-            for feature in own:
+        for rank, party_features in enumerate(schema.features):
+            for feature in party_features:
                 if feature.name == name:
                     return cls(name, rank, _values(feature))
-        columns = ", ".join(f.name for own in schema.features for f in own)
+        columns = ", ".join(f.name for party_features in schema.features for f in party_features)
         raise ConfigError(f"slices: no column {name!r}; available: {columns}")
 
     @classmethod
@@ -103,8 +103,8 @@ def secret_counts(
     member = (first[:, :, None] * second[:, None, :]).reshape(rows, count * width)
     size, positive, true, hit = secret.counts_of(member, shown, truth)
     below, above = crypten.stack([size, true, size - true]), crypten.stack([positive, hit, positive - hit])
-    known = 1 - (below < max(secret.min_group, 1))
-    counts = crypten.stack([below, above], dim=1) * known[:, None]
+    reportable = 1 - (below < max(secret.min_group, 1))
+    counts = crypten.stack([below, above], dim=1) * reportable[:, None]
     opened = open_to_all(session, counts.reshape(-1), SLICES.name)
     return np.rint(opened).astype(int).reshape(len(RATES), 2, count * width)
 

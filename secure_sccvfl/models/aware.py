@@ -71,8 +71,8 @@ class AwareEncoder:
     def block_columns(self, here: slice) -> np.ndarray:
         """The numbers of these columns."""
         first = int(np.searchsorted(self.mediators, here.start))
-        own = np.arange(first, first + here.stop - here.start)
-        more = [self.plain.columns + g * len(self.mediators) + own for g in range(self.groups - 1)]
+        mediator_numbers = np.arange(first, first + here.stop - here.start)
+        more = [self.plain.columns + g * len(self.mediators) + mediator_numbers for g in range(self.groups - 1)]
         return np.concatenate([np.arange(here.start, here.stop), *more])
 
 
@@ -89,7 +89,7 @@ def aware_columns(layout: Layout, roles: Roles, groups: int) -> int:
 
 
 def make_aware(
-    layout: Layout, encoder: Encoder, sketch: NoisyTables, roles: Roles, private: bool = False
+    layout: Layout, encoder: Encoder, noisy: NoisyTables, roles: Roles, private: bool = False
 ) -> AwareEncoder:
     """Party step, local: an aware encoder from a party's own released tables.
 
@@ -97,14 +97,14 @@ def make_aware(
     """
     if not isinstance(encoder, PlainEncoder):
         raise TypeError(f"aware encodings need the plain encoder, not {type(encoder).__name__}")
-    sizes = np.maximum(np.mean([sketch.tables[name].sum(axis=0) for name in layout.names], axis=0), 1.0)
+    sizes = np.maximum(np.mean([noisy.tables[name].sum(axis=0) for name in layout.names], axis=0), 1.0)
     shares = sizes / sizes.sum()
     offsets: list[np.ndarray] = []
     mediators: list[int] = []
     at = 0
     for block in layout.blocks:
         name = block.feature.name
-        means = np.stack([mean_encoding(block, p) for p in shrunken(sketch.tables[name], sizes, sketch.deviation).T])
+        means = np.stack([mean_encoding(block, p) for p in shrunken(noisy.tables[name], sizes, noisy.deviation).T])
         if roles.of[name] == "M":
             offsets.append(means - shares @ means)
             mediators += range(at, at + means.shape[1])

@@ -66,14 +66,14 @@ class EncodedCounterfactuals:
         return self.encoders[party.rank](edited) - self.encodings[party.rank]
 
 
-def below_each_other(edits: Sequence[EncodedCounterfactuals]) -> Iterator[Iterator[Blocks]]:
+def below_each_other(counterfactuals: Sequence[EncodedCounterfactuals]) -> Iterator[Iterator[Blocks]]:
     """Counterfactuals of several generators, each of all records, as those of one long part."""
 
     def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:
         for blocks in zip(*groups, strict=True):
             yield {rank: np.concatenate([one[rank] for one in blocks]) for rank in blocks[0]}
 
-    for draw in zip(*edits, strict=True):
+    for draw in zip(*counterfactuals, strict=True):
         yield joined(draw)
 
 

@@ -174,12 +174,12 @@ class Cvae:
             return rows[torch.randperm(len(rows), generator=generator)[:MMD_ROWS].numpy()]
 
         total = x.new_zeros(())
-        own = self.mediators.squash(raw)
+        reconstructed = self.mediators.squash(raw)
         for target in present:
             others, members = few(np.flatnonzero(codes != target)), few(np.flatnonzero(codes == target))
             s = self._one_hot(np.full(len(others), target))
             moved = self.mediators.squash(self.net.decode(torch.cat([z[others], c[others], s], dim=1)))
-            total = total + mmd(x[others] + moved - own[others], x[members])
+            total = total + mmd(x[others] + moved - reconstructed[others], x[members])
         return total / max(len(present), 1)
 
     @torch.no_grad()

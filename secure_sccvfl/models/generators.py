@@ -45,11 +45,11 @@ class GeneratorConfig:
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> GeneratorConfig:
         """The settings that a saved model names; ValueError for a choice that was removed."""
-        known = dict(record)
-        source, thinning = known.pop("source", "tables"), known.pop("thinning", 0.0)
-        if source != "tables" or (thinning and known["kind"] not in ("minimal", "masked")):
+        settings = dict(record)
+        source, thinning = settings.pop("source", "tables"), settings.pop("thinning", 0.0)
+        if source != "tables" or (thinning and settings["kind"] not in ("minimal", "masked")):
             raise ValueError("this model's generator used released moments or redrawn tables, which were removed")
-        return cls(**known)
+        return cls(**settings)
 
 
 class Generator(Protocol):

@@ -129,14 +129,14 @@ class MinimalGenerator(TableGenerator):
         low, high = (np.concatenate([[0.0], np.cumsum(v[: len(cuts) - 1])]) for v in (old, new))
         if low[-1] <= 0 or high[-1] <= 0:
             return columns
-        known = np.flatnonzero(columns[:, 1] < 0.5) if block.width > 1 else np.arange(len(columns))
-        value = columns[known, 0]
-        own = np.clip(np.searchsorted(cuts[1:-1], value, side="right"), 0, len(cuts) - 2)
+        rows = np.flatnonzero(columns[:, 1] < 0.5) if block.width > 1 else np.arange(len(columns))
+        value = columns[rows, 0]
+        source_bin = np.clip(np.searchsorted(cuts[1:-1], value, side="right"), 0, len(cuts) - 2)
         low, high = low / low[-1], high / high[-1]
-        rank = low[own] + uniform[known] * (low[own + 1] - low[own])
+        rank = low[source_bin] + uniform[rows] * (low[source_bin + 1] - low[source_bin])
         there = np.clip(np.searchsorted(high[1:-1], rank, side="right"), 0, len(cuts) - 2)
-        inside = (value - cuts[own]) / (cuts[own + 1] - cuts[own])
+        inside = (value - cuts[source_bin]) / (cuts[source_bin + 1] - cuts[source_bin])
         moved = cuts[there] + inside * (cuts[there + 1] - cuts[there])
         out = columns.copy()
-        out[known, 0] = np.where(there == own, value, np.clip(moved, 0.0, 1.0))
+        out[rows, 0] = np.where(there == source_bin, value, np.clip(moved, 0.0, 1.0))
         return out

@@ -32,7 +32,7 @@ from secure_sccvfl.models.table_generator import TableGenerator
 
 POINTS = 9
 """Values within a bin of a number."""
-LOTS = 41
+UNIFORMS = 41
 """Random numbers of a generator for each value."""
 DRAWN = 2000
 """Records drawn from tables for each group, where columns mix features."""
@@ -78,11 +78,11 @@ def table_gram(
     layout: Layout, generator: Generator, encoder: PlainEncoder | AwareEncoder, edited: Collection[str], groups: int
 ) -> TableGram:
     """Party step, local: this party's part of the expected Gram matrix of changes of these features."""
-    made = table_generator(generator)
+    edit_generator = table_generator(generator)
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     if not set(layout.names) & set(edited):
         return TableGram(np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns,) * 2))
-    sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
+    sizes = np.maximum(group_sizes(edit_generator.material.own_tables), 1.0)
     weights = {pair: sizes[pair[0]] / sizes.sum() / (groups - 1) for pair in pairs}
     vectors = np.zeros((len(pairs), encoder.columns))
     within = np.zeros((encoder.columns, encoder.columns))
@@ -94,9 +94,9 @@ def table_gram(
             continue
         columns = _columns_of(encoder, here)
         values = _enumerated(block)
-        own = replace(block, start=0, stop=block.width)
+        local_block = replace(block, start=0, stop=block.width)
         for number, (source, target) in enumerate(pairs):
-            moved, likely = _displacements(made, block, own, values, encoder, here, source, target)
+            moved, likely = _displacements(edit_generator, block, local_block, values, encoder, here, source, target)
             mean, weight = likely @ moved, weights[source, target]
             vectors[number, columns] = np.sqrt(weight) * mean
             spread = (moved * likely[:, None]).T @ moved - np.outer(mean, mean)
@@ -111,13 +111,13 @@ def sampled_gram(
 
     Given the group, features are independent and each follows its table, so no training record enters.
     """
-    made = table_generator(generator)
-    sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
+    edit_generator = table_generator(generator)
+    sizes = np.maximum(group_sizes(edit_generator.material.own_tables), 1.0)
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     vectors, within = np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns, encoder.columns))
     for number, (source, target) in enumerate(pairs):
-        rows = _drawn(layout, made, source, stream(seed, "records of tables", source, *layout.names))
-        moved = made(rows, source, np.full(len(rows), target), 0)
+        rows = _drawn(layout, edit_generator, source, stream(seed, "records of tables", source, *layout.names))
+        moved = edit_generator(rows, source, np.full(len(rows), target), 0)
         shift = (encoder(moved) - encoder(rows)) if edited else np.zeros((len(rows), encoder.columns))
         weight, mean = sizes[source] / sizes.sum() / (groups - 1), shift.mean(axis=0)
         vectors[number] = np.sqrt(weight) * mean
@@ -125,12 +125,12 @@ def sampled_gram(
     return TableGram(vectors, within)
 
 
-def _drawn(layout: Layout, made: TableGenerator, group: int, rng: np.random.Generator) -> np.ndarray:
+def _drawn(layout: Layout, edit_generator: TableGenerator, group: int, rng: np.random.Generator) -> np.ndarray:
     """Records in input space, drawn from the tables of one group."""
     columns = []
     for block in layout.blocks:
         values = _enumerated(block)
-        likely = made.shares(block)[values.bins, group] / values.each[values.bins]
+        likely = edit_generator.shares(block)[values.bins, group] / values.each[values.bins]
         columns.append(values.rows[rng.choice(len(likely), DRAWN, p=likely / likely.sum())])
     return np.hstack(columns)
 
@@ -140,15 +140,15 @@ def table_movement(layout: Layout, generator: Generator, edited: Collection[str]
 
     It is 0 for a feature that does not change.
     """
-    made, found = table_generator(generator), {}
+    edit_generator, movements = table_generator(generator), {}
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     for block in layout.blocks:
         if block.feature.name in edited:
             values = _enumerated(block)
-            moved = [_edited(made, block, values, *pair) for pair in pairs]
+            moved = [_edited(edit_generator, block, values, *pair) for pair in pairs]
             sizes = [(likely[:, None] * np.abs(after - before)).sum() for before, after, likely in moved]
-            found[block.feature.name] = float(np.mean(sizes))
-    return found
+            movements[block.feature.name] = float(np.mean(sizes))
+    return movements
 
 
 def _enumerated(block: Block) -> _Values:
@@ -164,22 +164,22 @@ def _enumerated(block: Block) -> _Values:
 
 
 def _edited(
-    made: TableGenerator, block: Block, values: _Values, source: int, target: int
+    edit_generator: TableGenerator, block: Block, values: _Values, source: int, target: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every value with every random number, before and after, and how likely each is in the source group."""
-    lots = (np.arange(LOTS) + 0.5) / LOTS
-    before = np.repeat(values.rows, LOTS, axis=0)
-    summary, shares = made.summary(block), made.shares(block)
-    after = made.edit(block, before, summary[:, source], summary[:, target], np.tile(lots, len(values.rows)))
-    after = before + made.config.scale * (after - before)
-    likely = np.repeat(shares[values.bins, source] / values.each[values.bins], LOTS) / LOTS
+    before = np.repeat(values.rows, UNIFORMS, axis=0)
+    summary, shares = edit_generator.summary(block), edit_generator.shares(block)
+    uniform = np.tile((np.arange(UNIFORMS) + 0.5) / UNIFORMS, len(values.rows))
+    after = edit_generator.edit(block, before, summary[:, source], summary[:, target], uniform)
+    after = before + edit_generator.config.scale * (after - before)
+    likely = np.repeat(shares[values.bins, source] / values.each[values.bins], UNIFORMS) / UNIFORMS
     return before, after, likely
 
 
 def _displacements(
-    made: TableGenerator,
+    edit_generator: TableGenerator,
     block: Block,
-    own: Block,
+    local_block: Block,
     values: _Values,
     encoder: PlainEncoder | AwareEncoder,
     here: slice,
@@ -187,10 +187,10 @@ def _displacements(
     target: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Encoded displacements of one feature, and how likely each is."""
-    before, after, likely = _edited(made, block, values, source, target)
+    before, after, likely = _edited(edit_generator, block, values, source, target)
 
     def encoded(rows: np.ndarray, group: int) -> np.ndarray:
-        plain = plain_block(own, rows)
+        plain = plain_block(local_block, rows)
         return encoder.block(plain, here, group) if isinstance(encoder, AwareEncoder) else plain
 
     return encoded(after, target) - encoded(before, source), likely

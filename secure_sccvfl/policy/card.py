@@ -41,23 +41,23 @@ DISCOVERY = "discovery"
 """What a run's discovery found: evidence too, but not for another role than it proposes."""
 
 
-def _table(what: str, raw: Any, first: str, known: tuple[str, ...]) -> dict[str, str]:
+def _table(what: str, raw: Any, first: str, keys: tuple[str, ...]) -> dict[str, str]:
     """An entry that is a text or a table of texts, as a table."""
     table = {first: raw} if isinstance(raw, str) else raw
     if (
         not isinstance(table, Mapping)
-        or set(table) - set(known)
+        or set(table) - set(keys)
         or any(not isinstance(v, str) for v in table.values())
     ):
-        raise PolicyError(f"{what} is a text, or a table of texts with {', '.join(known)}; got {raw!r}")
+        raise PolicyError(f"{what} is a text, or a table of texts with {', '.join(keys)}; got {raw!r}")
     if not table.get(first, "").strip():
         raise PolicyError(f"{what} needs a {first}, got {raw!r}")
     return dict(table)
 
 
-def _kind(what: str, kind: str, known: Mapping[str, str]) -> None:
-    if kind and kind not in known:
-        raise PolicyError(f"no kind of {what} {kind!r}; available: {', '.join(known)}")
+def _kind(what: str, kind: str, kinds: Mapping[str, str]) -> None:
+    if kind and kind not in kinds:
+        raise PolicyError(f"no kind of {what} {kind!r}; available: {', '.join(kinds)}")
 
 
 @dataclass(frozen=True)

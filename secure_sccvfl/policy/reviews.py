@@ -29,18 +29,18 @@ class Proposals:
     about: str
 
     @classmethod
-    def of(cls, result: Mapping[str, Any], place: str) -> Proposals:
+    def of(cls, result: Mapping[str, Any], source: str) -> Proposals:
         """From the result of the job `discovery`."""
         try:
             spent = result["privacy"]
             near = "about " if result.get("align") == "hidden" else ""
             about = (
-                f"{place}: {near}{result['records']} records of {result['dataset']}, epsilon "
+                f"{source}: {near}{result['records']} records of {result['dataset']}, epsilon "
                 f"{spent['epsilon_rdp']:.2f} of {spent['cap']:g} at {spent['delta']:g}"
             )
             return cls(dict(result["proposed"]), dict(result["scores"]), dict(result["confidence"]), about)
         except (KeyError, TypeError, ValueError):
-            raise PolicyError(f"{place} is not the result of a discovery session") from None
+            raise PolicyError(f"{source} is not the result of a discovery session") from None
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Facts:
 
     def length(self, symbol: str, rank: int | None) -> int:
         """The length that a symbol in a kind's shape stands for; `rank` is the owner where there is one."""
-        own = self.bins.get(rank, {}) if rank is not None else {}
+        owner_bins = self.bins.get(rank, {}) if rank is not None else {}
         features = sum(len(names) for names in self.bins.values())
         lengths = {
             "*": ANY,
@@ -75,9 +75,9 @@ class Facts:
             "other parties": len(self.bins) - 1,
             "features": features,
             "redraws": REDRAWS * features,
-            "own features": len(own),
-            "own bins": sum(own.values()),
-            "own halves": 2 * len(own),
+            "own features": len(owner_bins),
+            "own bins": sum(owner_bins.values()),
+            "own halves": 2 * len(owner_bins),
             "groups": sum(self.groups),
             "attributes": len(self.groups),
             "squares": len(self.groups) + 1,
@@ -216,8 +216,8 @@ class Kind:
         """The number in the name of a charge of this kind (inverse of `charged_as`); None for other names."""
         if self.charge is None or "-K" not in self.charge:
             return None
-        found = re.fullmatch(re.escape(self.charge).replace("\\-K", r"-(\d+)"), charge)
-        return None if found is None else int(found[1])
+        match = re.fullmatch(re.escape(self.charge).replace("\\-K", r"-(\d+)"), charge)
+        return None if match is None else int(match[1])
 
 
 _statistic = partial(Kind, to="owner", stage="discovery", basis="charged")

@@ -108,10 +108,10 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
         if warning := fresh_beside_used(dataset, ledger, pooled, session.rank):
             logging.getLogger("party").warning("%s", warning)
         return lasting
-    own = home or session.folder
-    if own is None:
+    run_path = home or session.folder
+    if run_path is None:
         raise ConfigError("a run needs a folder for its ledger")
-    return own
+    return run_path
 
 
 def open_budget(folder: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:

@@ -85,7 +85,7 @@ COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}
 SHORTENED = 0.5
 """Most changes are far shorter than the longest, and noise falls with the square of this share. Chosen among 1, .7,
 .5, .35, .25 and .15 on German and acs12-gender, epsilon 8, seeds 700 to 709."""
-ROOM = 2.0 ** (60 - WIDE_BITS)
+LARGEST_ENTRY = 2.0 ** (60 - WIDE_BITS)
 """Largest entry of S: with twelve deviations of the largest noise that can be drawn it stays below 2^62."""
 LEAST_ROWS = 1 << 10
 ROUNDING = 2.0**-14
@@ -169,11 +169,11 @@ class GramNoise:
     seed: int = 0
 
 
-def gram_sensitivity(radii: Iterable[float], columns: int, edits: int, rows: int) -> Sensitivity:
-    """What a record moves in S. radii: of the parties' changes. columns: that they reach. edits: A K."""
+def gram_sensitivity(radii: Iterable[float], columns: int, changes: int, rows: int) -> Sensitivity:
+    """What a record moves in S. radii: of the parties' changes. columns: that they reach. changes: A K each."""
     length = math.hypot(*radii) + math.sqrt(columns) * 2.0 ** -(FRACTION_BITS + 1)
-    added = edits * length**2
-    if max(rows, LEAST_ROWS) * added > ROOM:
+    added = changes * length**2
+    if max(rows, LEAST_ROWS) * added > LARGEST_ENTRY:
         raise RangeError(f"sums of the edits of {rows} records do not fit the ring: use consistency_from = tables")
     return Sensitivity(math.sqrt(2) * added, added, 2.0**-WIDE_BITS)
 

@@ -359,7 +359,7 @@ def _run(run: SeedRun) -> dict[str, Any]:
         "job": asdict(run),
         "data": {**asdict(report), "repeated": report.repeated},
         "roles": dict(ready.roles.of),
-        "log": list(ready.model.finding.log),
+        "log": list(ready.model.assignment.log),
         "budget": [asdict(c) for c in ready.charges],
         "groups": groups,
         "scores": scores,
@@ -400,7 +400,7 @@ Versions = Callable[[np.ndarray, np.ndarray], Iterator[tuple[float, np.ndarray]]
 
 
 def _versions(ready: Prepared) -> Versions:
-    sketch, config = ready.model.sketches[0], ready.config.generator
+    sketch, config = ready.model.noisy_tables[0], ready.config.generator
     generators = ready.generators(ready.roles, config)
     sizes = np.maximum(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 1.0)
     shares = sizes / sizes.sum()
@@ -436,7 +436,7 @@ def parity(ready: Prepared) -> Fitted:
     model, task = ready.model, ready.data.task
     roles = ready.roles.with_role("M", ready.roles.named("P"))
     blocks = {p.rank: model.encoders[p.rank](p.inputs[ready.split.train]) for p in ready.parties}
-    made = [make_aware(p.layout, model.encoders[p.rank], model.sketches[0], roles) for p in ready.parties]
+    made = [make_aware(p.layout, model.encoders[p.rank], model.noisy_tables[0], roles) for p in ready.parties]
     gram = np.zeros((sum(b.shape[1] for b in blocks.values()),) * 2)
     for offset, share in zip(np.hstack([m.offsets for m in made]), made[0].shares, strict=True):
         gram += share * np.outer(offset, offset)

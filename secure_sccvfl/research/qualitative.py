@@ -78,7 +78,7 @@ def analyse(ready: Prepared, names: Sequence[str] = SHOWN) -> dict[str, Any]:
     parties = [party.take(rows) for party in ready.parties]
     return {
         "roles": dict(ready.roles.of),
-        "scores": {name: float(value) for name, value in ready.model.finding.scores.items()},
+        "scores": {name: float(value) for name, value in ready.model.assignment.scores.items()},
         "information": information(parties, attribute.codes[rows], len(attribute.groups), ready.seed),
         "groups": list(attribute.groups),
         "mixing": [

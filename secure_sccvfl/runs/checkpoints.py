@@ -65,7 +65,7 @@ class Checkpoints:
             elif head is not None:
                 arrays |= {f"{name} {part}": save_share(getattr(head.weights, part)) for part in PARTS}
                 arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
-        for sketch in state.sketches:
+        for sketch in state.noisy_tables:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
         arrays |= {f"own {name}": value for name, value in state.own.items()}
         facts = {
@@ -74,8 +74,8 @@ class Checkpoints:
             "settings": self.settings,
             "number": self.number,
             "refreshes": state.refreshes,
-            "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.sketches],
-            "finding": None if state.finding is None else state.finding.as_record(),
+            "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.noisy_tables],
+            "finding": None if state.assignment is None else state.assignment.as_record(),
             "conditional": None if state.conditional is None else [asdict(c) for c in state.conditional],
             "trials": [asdict(t) for t in state.trials],
             "taken": state.taken,
@@ -180,9 +180,9 @@ class Checkpoints:
         finding = facts["finding"]
         return State(
             head=head("head"),
-            sketches=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
+            noisy_tables=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            finding=None if finding is None else RoleAssignment.of_record(finding),
+            assignment=None if finding is None else RoleAssignment.of_record(finding),
             conditional=None
             if facts["conditional"] is None
             else tuple(Conditional(**measure) for measure in facts["conditional"]),

@@ -323,7 +323,7 @@ class EvaluateJob(ModelJob):
         trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
         real = model
         rng = stream(model.drawn_seed, "null tables", session.rank)
-        null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
+        null = replace(real, noisy_tables=tuple(shuffled(s, rng) for s in model.noisy_tables))
         names = [name for name in (OWN, NULL + OWN) if name in self.models]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
         edits = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]

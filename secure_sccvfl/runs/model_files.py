@@ -84,7 +84,7 @@ class PartyModel:
     seed: int
     held_out: HeldOut
     encoder: Encoder
-    sketches: tuple[NoisyTables, ...]
+    noisy_tables: tuple[NoisyTables, ...]
     weight: Shared
     bias: Shared
     aware: AwareEntry | None = None
@@ -127,7 +127,7 @@ class PartyModel:
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
         """This party's encoder of a model that uses s, made again from what was released."""
         private = bool(self.charged)
-        return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)), private)}
+        return {self.rank: make_aware(layout, self.encoder, self.noisy_tables[0], Roles(dict(self.roles)), private)}
 
     def columns(self, layout: Layout) -> int:
         """How many columns of the head are this party's."""
@@ -142,7 +142,7 @@ class PartyModel:
             fixed = (party.layout, *columns, self.generator)
             return {attribute: restored(*fixed, network) for attribute, network in self.networks.items()}
         given = (roles, self.generator, self.drawn_seed, party.inputs)
-        return {s.attribute: make_generator(party.layout, s.tables, s.deviation, *given) for s in self.sketches}
+        return {s.attribute: make_generator(party.layout, s.tables, s.deviation, *given) for s in self.noisy_tables}
 
 
 def trained_networks(
@@ -172,7 +172,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
     arrays: dict[str, Any] = {"weight": save_share(model.weight), "bias": save_share(model.bias)}
     arrays |= {f"head {name}": save_share(layer) for name, layer in model.layers.items()}
     arrays |= _packed(model.encoder)
-    for sketch in model.sketches:
+    for sketch in model.noisy_tables:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
@@ -183,7 +183,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "held_out": asdict(model.held_out),
         "sketches": [
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
-            for s in model.sketches
+            for s in model.noisy_tables
         ],
     }
     if model.networks:
@@ -235,7 +235,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         generator=generator,
         held_out=HeldOut(**facts["held_out"]),
         encoder=encoder,
-        sketches=sketches,
+        noisy_tables=sketches,
         weight=restore_share(arrays["weight"], HEAD_BITS),
         bias=restore_share(arrays["bias"], HEAD_BITS),
         aware=AwareEntry.of(facts["aware"]) if "aware" in facts else None,

@@ -189,8 +189,8 @@ class TrainConfig:
         private model gets tables of these columns alone: a record moves fewer tables, and more of the budget is left
         for the head. Discovery needs the tables of all, and so do its other statistics.
         """
-        own = self.discovery
-        if decided is None or not self.private or own.holds_out or own.sketch != "counts":
+        discovery = self.discovery
+        if decided is None or not self.private or discovery.holds_out or discovery.sketch != "counts":
             return ()
         return tuple(sorted({*decided.edited, *decided.guarded})) if set(features) <= set(decided.of) else ()
 
@@ -280,15 +280,15 @@ def head_plan(
     """
     if not config.private:
         return None
-    known = list(layouts)
-    columns = sum(plain_columns(block) for layout in known for block in layout.blocks)
-    radii = [public_radius(layout) for layout in known]
+    party_layouts = list(layouts)
+    columns = sum(plain_columns(block) for layout in party_layouts for block in layout.blocks)
+    radii = [public_radius(layout) for layout in party_layouts]
     if aware is not None:
-        radii = [aware_radius(layout, aware[0]) for layout in known]
-        columns = sum(aware_columns(layout, *aware) for layout in known)
+        radii = [aware_radius(layout, aware[0]) for layout in party_layouts]
+        columns = sum(aware_columns(layout, *aware) for layout in party_layouts)
     if units:
         radii = [float(np.hypot(radius, 1.0)) for radius in radii]
-        columns += units * len(known)
+        columns += units * len(party_layouts)
     lambdas = (config.taken,) if config.alternatives else config.lambdas
     share = config.share(tabled)
     return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram)

@@ -105,11 +105,11 @@ class Grid:
         if self.own:
             return self.heads
         matrices: list[tuple[float, float]] = []
-        for lam, guard in sorted(self.heads, reverse=True):
+        for lam, proxy_penalty in sorted(self.heads, reverse=True):
             if matrices and lam * NEAR >= matrices[-1][0]:
-                matrices[-1] = (matrices[-1][0], max(matrices[-1][1], guard))
+                matrices[-1] = (matrices[-1][0], max(matrices[-1][1], proxy_penalty))
             else:
-                matrices.append((lam, guard))
+                matrices.append((lam, proxy_penalty))
         return tuple(matrices)
 
     @property
@@ -126,7 +126,7 @@ class Grid:
 
     def span(self, columns: int) -> float:
         """Bound on the eigenvalues of all matrices that are inverted, in scaled columns: that on their trace."""
-        return columns * max(1.0, *(max(lam / self.weight, guard) for lam, guard in self.inverted))
+        return columns * max(1.0, *(max(lam / self.weight, proxy_penalty) for lam, proxy_penalty in self.inverted))
 
     def doublings(self, columns: int) -> tuple[float, ...]:
         """c of each doubling of the first inverses; `columns` includes the bias."""
@@ -152,7 +152,7 @@ def inverses(grid: Grid, curvatures: Sequence[np.ndarray]) -> np.ndarray:
     """The inverse by doubling of matrices whose eigenvalues are bounded, in plaintext."""
     columns = len(curvatures[0])
     first, one = FIRST / grid.span(columns), np.eye(columns)
-    error, made = one - first * np.asarray(curvatures), first * one
+    error, inverse = one - first * np.asarray(curvatures), first * one
     for c in grid.doublings(columns):
-        made, error = c * (made + made @ error), (1 - c) * one + c * (error @ error)
-    return made
+        inverse, error = c * (inverse + inverse @ error), (1 - c) * one + c * (error @ error)
+    return inverse

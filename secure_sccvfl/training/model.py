@@ -43,9 +43,9 @@ class State:
     """
 
     head: Any
-    sketches: tuple[NoisyTables, ...] = ()
+    noisy_tables: tuple[NoisyTables, ...] = ()
     refreshes: int = 0
-    finding: RoleAssignment | None = None
+    assignment: RoleAssignment | None = None
     conditional: tuple[Conditional, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
@@ -95,8 +95,8 @@ class Model:
     task: Task
     temperature: float
     lam: float | None
-    finding: RoleAssignment
-    sketches: tuple[NoisyTables, ...]
+    assignment: RoleAssignment
+    noisy_tables: tuple[NoisyTables, ...]
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
     frontier: tuple[tuple[float, Any], ...] = ()
@@ -107,7 +107,7 @@ class Model:
 
     @property
     def roles(self) -> Roles:
-        return self.finding.roles
+        return self.assignment.roles
 
     def encode(self, parties: Sequence[Party]) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}

@@ -90,14 +90,14 @@ class HeadSpec:
     def build(self, inputs: int, outputs: int) -> Any:
         """The module, checked; its weights are arbitrary."""
         with torch.random.fork_rng(devices=[]):  # layers draw weights, which are replaced
-            made = HEADS[self.kind](inputs, outputs, self.hidden)
-        check_module(made, self.kind, inputs, outputs)
-        return made
+            module = HEADS[self.kind](inputs, outputs, self.hidden)
+        check_module(module, self.kind, inputs, outputs)
+        return module
 
     def first_weights(self, inputs: int, outputs: int, seed: int) -> dict[str, np.ndarray]:
         """Where training starts: normal weights of variance 1 / (inputs of the layer), and biases of 0."""
-        made = self.build(inputs, outputs)
-        return {name: _drawn(seed, name, tuple(one.size())) for name, one in made.named_parameters()}
+        module = self.build(inputs, outputs)
+        return {name: _drawn(seed, name, tuple(one.size())) for name, one in module.named_parameters()}
 
 
 def _drawn(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -110,10 +110,10 @@ def check_module(module: Any, kind: str, inputs: int, outputs: int) -> None:
     """Raise HeadError unless all layers are supported and logits have the right shape. No data are used."""
     if not isinstance(module, crypten.nn.Module):
         raise HeadError(f"head {kind} is a {type(module).__name__}: build a crypten.nn.Module")
-    known = {getattr(crypten.nn, name) for name in LAYERS}
+    allowed = {getattr(crypten.nn, name) for name in LAYERS}
     containers = {getattr(crypten.nn, name) for name in CONTAINERS}
     for name, layer in module.named_modules():
-        if type(layer) not in known | containers:
+        if type(layer) not in allowed | containers:
             at = f"layer {name}" if name else "its only layer"
             raise HeadError(
                 f"head {kind}: {at} is a {type(layer).__name__}, which cannot be trained under MPC here; available: "

@@ -251,10 +251,10 @@ def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
     step, count = optimizer.step, optimizer.count
     tensors = head.tensors(gradients=True)
     logits = head.in_torch(torch.from_numpy(optimizer.rows), tensors)
-    known = logits.detach().numpy()
-    slope = torch.from_numpy(_module_slopes(known, optimizer.residual(known[:count], head.task), optimizer.weights))
+    values = logits.detach().numpy()
+    slope = torch.from_numpy(_module_slopes(values, optimizer.residual(values[:count], head.task), optimizer.weights))
     summed = torch.autograd.grad(logits, list(tensors.values()), slope)
-    gradients = {name: found.numpy() / count for name, found in zip(tensors, summed, strict=True)}
+    gradients = {name: gradient.numpy() / count for name, gradient in zip(tensors, summed, strict=True)}
     velocity = {
         name: step.momentum * head.velocity[name]
         - step.rate * (gradients[name] + (optimizer.ridge * value if decays(value) else 0.0))
@@ -411,11 +411,11 @@ class PlainEngine:
         self._prepared += 1
         n, d = batch.rows.shape
         none = np.zeros((d, d))
-        gram, guard = (none, none) if penalty is None else (penalty.gram, penalty.guard)
+        gram, proxy_gram = (none, none) if penalty is None else (penalty.gram, penalty.guard)
         ridge = np.append(batch.ridge, 0.0) if noise is None else np.full(d + 1, noise.ridge / n)
 
         def penalties(lam: float, weight: float) -> np.ndarray:
-            return np.pad(lam * gram + weight * guard, ((0, 1), (0, 1))) + np.diag(ridge)
+            return np.pad(lam * gram + weight * proxy_gram, ((0, 1), (0, 1))) + np.diag(ridge)
 
         whole = np.column_stack([batch.rows, np.ones(n)])
         fitted = grid.curvature / n * (whole.T @ whole)
@@ -442,9 +442,9 @@ class PlainEngine:
         steep = self._steepness(head, optimizer, chosen)
         momentum = SHARP_MOMENTUM if optimizer.noise is None else 0.0
         grid = replace(optimizer.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
-        places = np.array(grid.places)
+        matrix_of = np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
-        means = [steep[:, places == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
+        means = [steep[:, matrix_of == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
         fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)
         inverse = _inverse(grid, optimizer.factor, optimizer.held + fitted)
         return replace(optimizer, number=self._prepared, grid=grid, inverse=inverse)

@@ -106,10 +106,12 @@ class SecureEngine:
 
         An owner sends its choices under a mask to the holder, which sends it the one-hot of s under another.
         """
-        rank, made = self.session.rank, list(choices)
-        self._learn_widths(made[0][rank].shape[1])
-        (tensor,) = self.selected([made], groups, attribute).draws
-        return SharedRows(tensor, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
+        rank, per_group = self.session.rank, list(choices)
+        self._learn_widths(per_group[0][rank].shape[1])
+        (tensor,) = self.selected([per_group], groups, attribute).draws
+        return SharedRows(
+            tensor, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in per_group], axis=0)
+        )
 
     def bind(
         self,
@@ -121,29 +123,29 @@ class SecureEngine:
         classes: bool = False,
     ) -> SharedBatch:
         rank = self.session.rank
-        own = self._own(encodings)
-        rows = int(own.tensor.size(0)) if isinstance(own, SharedRows) else len(own)
-        if not isinstance(own, SharedRows):
-            self._learn_widths(own.shape[1])
+        encoded = self._own(encodings)
+        rows = int(encoded.tensor.size(0)) if isinstance(encoded, SharedRows) else len(encoded)
+        if not isinstance(encoded, SharedRows):
+            self._learn_widths(encoded.shape[1])
         if membership is not None:
-            own = present_rows(self.session, self.widths, own, membership)
+            encoded = present_rows(self.session, self.widths, encoded, membership)
         shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
         if classes:
-            return SharedBatch(own, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
-        return SharedBatch(own, ridge[rank], shared)
+            return SharedBatch(encoded, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
+        return SharedBatch(encoded, ridge[rank], shared)
 
     def _own(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
         """This party's own block, or the rows that s has selected."""
         return encodings if isinstance(encodings, SharedRows) else encodings[self.session.rank]
 
-    def _learn_widths(self, own: int) -> None:
+    def _learn_widths(self, columns: int) -> None:
         """Announce the number of own columns, once; it must stay the same."""
         rank = self.session.rank
         if not self.widths:
-            widths = self.publish(releases.COLUMNS.name, {str(rank): own})
+            widths = self.publish(releases.COLUMNS.name, {str(rank): columns})
             self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
-        if own != self.widths[rank]:
-            raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
+        if columns != self.widths[rank]:
+            raise ValueError(f"encodings have {columns} columns, earlier ones {self.widths[rank]}")
 
     def counterfactuals(
         self,
@@ -153,14 +155,14 @@ class SecureEngine:
         moving: Mapping[int, np.ndarray] | None = None,
         membership: MembershipMask | None = None,
     ) -> SharedPenalty:
-        found = self.selected(deltas, groups, attribute, moving)
-        total = sum(int(chosen.size(0)) for chosen in found.draws)
+        selected = self.selected(deltas, groups, attribute, moving)
+        total = sum(int(chosen.size(0)) for chosen in selected.draws)
         if membership is not None:
-            found = replace(found, draws=tuple(membership.masked(self.session, one) for one in found.draws))
-            total = len(found.draws) * membership.count
+            selected = replace(selected, draws=tuple(membership.masked(self.session, one) for one in selected.draws))
+            total = len(selected.draws) * membership.count
         with self.session.measure("gram of edits"):
-            mean = (crypten.cat(list(found.draws)).gram() / total).rescale(MATRIX_BITS, sliced=True)
-        return SharedPenalty(found, over_all_columns(self.session, mean, found.columns, sum(self.widths)))
+            mean = (crypten.cat(list(selected.draws)).gram() / total).rescale(MATRIX_BITS, sliced=True)
+        return SharedPenalty(selected, over_all_columns(self.session, mean, selected.columns, sum(self.widths)))
 
     def selected(
         self,
@@ -185,8 +187,8 @@ class SecureEngine:
         rank, columns = self.session.rank, self.widths
         share = 1.0 / len(grams)
         with self.session.measure("gram of tables"):
-            own = np.concatenate([gram[rank].vectors for gram in grams]) * np.sqrt(share)
-            vectors = self._side_by_side(own, HEAD_BITS)
+            own_vectors = np.concatenate([gram[rank].vectors for gram in grams]) * np.sqrt(share)
+            vectors = self._side_by_side(own_vectors, HEAD_BITS)
             gram = (vectors.t() @ vectors).rescale(MATRIX_BITS)
             at = sum(columns[:rank])
             within = np.zeros((columns[rank], sum(columns)))
@@ -213,16 +215,18 @@ class SecureEngine:
         is discrete in that unit.
         """
         chosen: list[Shared] = []
-        for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
-            found = self.selected(made, codes, attribute, moving)
-            chosen += [draw if membership is None else membership.masked(self.session, draw) for draw in found.draws]
+        for attribute, (delta, codes) in enumerate(zip(deltas, groups, strict=True)):
+            selected = self.selected(delta, codes, attribute, moving)
+            chosen += [
+                draw if membership is None else membership.masked(self.session, draw) for draw in selected.draws
+            ]
         with self.session.measure("gram of edits"):
             summed = crypten.cat(chosen).gram()
             paid, count = charge(), summed.size(0)
             summed = summed + self.session.noise_table(paid.kind, paid.sigma, count, [()] * count, WIDE_BITS)
             opened = self._opened(summed, releases.GRAM, paid.receipt)
         whole = np.zeros((sum(self.widths),) * 2)
-        whole[np.ix_(found.columns, found.columns)] = opened
+        whole[np.ix_(selected.columns, selected.columns)] = opened
         return whole
 
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
@@ -303,8 +307,8 @@ class SecureEngine:
         ridge = self._side_by_side(batch.ridge * scale**2, HEAD_BITS)
         pull = ridge.unsqueeze(1) * torch.eye(ridge.size(0), dtype=torch.int64)
         if penalty is not None and step.guard > 0:
-            for own in penalty.directions:
-                direction = self._side_by_side(own * scale * np.sqrt(step.guard), SCALE_BITS)
+            for own_direction in penalty.directions:
+                direction = self._side_by_side(own_direction * scale * np.sqrt(step.guard), SCALE_BITS)
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
         if batch.membership is not None:  # sums over records are divided by another number than that of records
             pull = (pull * batch.membership.ratio(self.session)).rescale(HEAD_BITS)
@@ -333,19 +337,21 @@ class SecureEngine:
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
-        made = secure_steps.prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared, noise)
-        self._kept_masks = (made.rows, made.stack)
-        return made
+        shared_grid = secure_steps.prepared(
+            self.session, self.widths, batch, penalty, grid, bounds, self._prepared, noise
+        )
+        self._kept_masks = (shared_grid.rows, shared_grid.stack)
+        return shared_grid
 
     def sharpen(self, start: SharedHead, optimizer: SharedGrid) -> SharedGrid:
         """About 8 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._check_last(optimizer)
         self._prepared += 1
-        made = secure_steps.sharpened(self.session, optimizer, self._scaled(start, optimizer), self._prepared)
+        refined = secure_steps.sharpened(self.session, optimizer, self._scaled(start, optimizer), self._prepared)
         rows, stack = self._kept_masks
         self._forget(stack)
-        self._kept_masks = (rows, made.stack)
-        return made
+        self._kept_masks = (rows, refined.stack)
+        return refined
 
     def _check_last(self, optimizer: Optimizer) -> None:
         if optimizer.number != self._prepared:
@@ -389,10 +395,10 @@ class SecureEngine:
                 for here in (slice(part.start, part.stop) for part, _ in optimizer.parts)
             ]
             longest = LARGEST_LOGIT[task] / noise.radius
-            room, plain = second_order.room_of_private(
+            headroom, plain = second_order.room_of_private(
                 crypten.cat(parts, dim=1), heads, private.scales, longest, noise.tolerance
             )
-        self._stop_unfinished(room)
+        self._stop_unfinished(headroom)
         shape = (plain.size(0), plain.size(1))
         plain = plain + second_order.noise_of_heads(self.session, noise.kind, noise.output, shape, HEAD_BITS)
         return self.plain_head(plain[:-1], plain[-1], task)
@@ -420,19 +426,19 @@ class SecureEngine:
             count = headroom.size(0)
             cuts = [count * at // ceil(count / _COMPARED) for at in range(ceil(count / _COMPARED) + 1)]
             outside = choice.some(crypten.cat([headroom[low:high] < 0 for low, high in pairwise(cuts)]))
-            found = self._opened(outside, releases.RANGE_CHECK)
-        if int(found[0]) != 0:
+            flagged = self._opened(outside, releases.RANGE_CHECK)
+        if int(flagged[0]) != 0:
             left = f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g})"
             raise ProtocolError(
                 f"{UNSETTLED}; or {left}" if settling else f"{left}: lower the rate or raise the ridge"
             )
 
-    def _stop_unfinished(self, room: Shared) -> None:
+    def _stop_unfinished(self, headroom: Shared) -> None:
         """Open how many checks of private heads fail, and stop every party if any does; eight rounds."""
         self._claim()
         with self.session.measure("validation"):
-            found = self._opened((room < 0).sum(0, keepdim=True), releases.RANGE_CHECK)
-        if int(found[0]) != 0:
+            count = self._opened((headroom < 0).sum(0, keepdim=True), releases.RANGE_CHECK)
+        if int(count[0]) != 0:
             raise ProtocolError(UNSETTLED)
 
     def measure(self, heads: Heads, batch: SharedBatch, penalty: SharedPenalty | None) -> tuple[Measures, ...]:
@@ -460,13 +466,13 @@ class SecureEngine:
             return self.session.public(np.zeros(count), WIDE_BITS)
         return secure_steps.mean_square(shifts, count)
 
-    def _module_shifts(self, heads: Heads, own: np.ndarray | SharedRows, chosen: SharedDraws) -> list[Shared]:
+    def _module_shifts(self, heads: Heads, encodings: np.ndarray | SharedRows, chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS; the rounds of logits, for all draws together."""
-        if isinstance(own, SharedRows):
+        if isinstance(encodings, SharedRows):
             raise ProtocolError("a module needs encodings that their owners know")
-        whole = self._side_by_side(own, FRACTION_BITS)
+        whole = self._side_by_side(encodings, FRACTION_BITS)
         copies = [whole.pinned(), *secure_steps.moved_rows(self.session, whole, chosen)]
-        logits, rows = self._logits_of(heads, crypten.cat(copies)), len(own)
+        logits, rows = self._logits_of(heads, crypten.cat(copies)), len(encodings)
         self._forget(*copies)
         first = logits[:rows]
         return [logits[at : at + rows] - first for at in range(rows, logits.size(0), rows)]
@@ -528,11 +534,11 @@ class SecureEngine:
 
     def _shifts(self, heads: Sequence[SharedHead], chosen: SharedDraws) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS."""
-        weights, found = self._weights(heads)[torch.from_numpy(chosen.columns)], []
+        weights, shifts = self._weights(heads)[torch.from_numpy(chosen.columns)], []
         for draw in chosen.draws:
-            found.append(draw @ weights)
+            shifts.append(draw @ weights)
             self.session.flush()
-        return [shift.rescale(FRACTION_BITS, sliced=True) for shift in found]
+        return [shift.rescale(FRACTION_BITS, sliced=True) for shift in shifts]
 
     # parts
 
@@ -551,19 +557,19 @@ class SecureEngine:
             batch.seen = (tuple(heads), self._logits_of(heads, batch.masked))
         return batch.seen[1]
 
-    def _pinned(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> Shared:
+    def _pinned(self, encodings: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> Shared:
         """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.
 
         `scale`: a factor for each own column.
         """
         factor = 1.0 if scale is None else scale
-        if not isinstance(own, SharedRows):
-            return self._side_by_side(own * factor, FRACTION_BITS).pinned()
-        head.check_reach(own.reach * factor)
-        words = own.tensor
+        if not isinstance(encodings, SharedRows):
+            return self._side_by_side(encodings * factor, FRACTION_BITS).pinned()
+        head.check_reach(encodings.reach * factor)
+        words = encodings.tensor
         if scale is not None:
             words = head.scaled_columns(words, self._side_by_side(scale, SCALE_BITS))
-        return (words if own.membership is None else with_bias(self.session, own, words)).pinned()
+        return (words if encodings.membership is None else with_bias(self.session, encodings, words)).pinned()
 
     def _logits_of(self, heads: Heads, rows: Shared) -> Shared:
         """Of all heads side by side, which are of one kind."""
@@ -588,6 +594,6 @@ class SecureEngine:
         for one in pinned:
             self.session.forget(one)
 
-    def _side_by_side(self, own: np.ndarray, bits: int) -> Shared:
+    def _side_by_side(self, own_values: np.ndarray, bits: int) -> Shared:
         """A vector over all columns, where each party knows its own part. No communication."""
-        return side_by_side(self.session, self.widths, own, bits)
+        return side_by_side(self.session, self.widths, own_values, bits)

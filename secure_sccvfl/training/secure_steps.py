@@ -156,9 +156,9 @@ def _plan(grid: Grid, columns: int) -> Plan:
     )
 
 
-def _over_all(session: Session, widths: Sequence[int], own: np.ndarray, bias: np.ndarray, bits: int) -> Shared:
+def _over_all(session: Session, widths: Sequence[int], own_values: np.ndarray, bias: np.ndarray, bits: int) -> Shared:
     """Vectors (rows) over the columns of all parties, and public values for the bias."""
-    return crypten.cat([side_by_side(session, widths, own, bits), session.public(bias[:, None], bits)], dim=1)
+    return crypten.cat([side_by_side(session, widths, own_values, bits), session.public(bias[:, None], bits)], dim=1)
 
 
 def _vectors(
@@ -196,12 +196,12 @@ def _with_ones(
     bound: float | None,
 ) -> Shared:
     """The scaled encodings, pinned, with a last column of ones, or of zeros where a row does not count."""
-    own, rows, last = batch.own, batch.rows, session.parties - 1
-    if isinstance(own, SharedRows):
-        check_reach(own.reach * scale)
-        return with_bias(session, own, scaled_columns(own.tensor, factors[:-1])).pinned(bound)
+    encodings, rows, last = batch.own, batch.rows, session.parties - 1
+    if isinstance(encodings, SharedRows):
+        check_reach(encodings.reach * scale)
+        return with_bias(session, encodings, scaled_columns(encodings.tensor, factors[:-1])).pinned(bound)
     ones = session.own(np.ones((rows, 1)), owner=last, shape=(rows, 1))
-    return crypten.cat([side_by_side(session, widths, own * scale), ones], dim=1).pinned(bound)
+    return crypten.cat([side_by_side(session, widths, encodings * scale), ones], dim=1).pinned(bound)
 
 
 def prepared(
@@ -240,17 +240,19 @@ def prepared(
             slope = 0.5 - _tiled(batch.label, len(grid))
     with session.measure("inverse curvature"):
         gram = session.public(np.zeros((columns, columns)), MATRIX_BITS) if penalty is None else penalty.gram
-        made = second_order.inverse_curvatures(session, rows, gram, vectors, plan, batch.count, drawn, slope)
+        curvatures = second_order.inverse_curvatures(session, rows, gram, vectors, plan, batch.count, drawn, slope)
     each = max(1, _TOGETHER // batch.rows)
     ranges = [range(start, min(start + each, len(grid))) for start in range(0, len(grid), each)]
     private = begun = None
-    if noise is not None and made.tilt is not None:
+    if noise is not None and curvatures.tilt is not None:
         unscale = _over_all(session, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
-        private = SharedNoise(noise, made.tilt, crypten.stack([unscale, vectors.scale]))
-    if made.gradient is not None:
-        begun = (None, made.gradient, session.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
+        private = SharedNoise(noise, curvatures.tilt, crypten.stack([unscale, vectors.scale]))
+    if curvatures.gradient is not None:
+        begun = (None, curvatures.gradient, session.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
     parts = tuple((part, list[Request]()) for part in ranges)
-    return SharedGrid(number, number, batch, plan, scale, rows, made.stack, parts, made.curved, private, begun)
+    return SharedGrid(
+        number, number, batch, plan, scale, rows, curvatures.stack, parts, curvatures.curved, private, begun
+    )
 
 
 def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) -> SharedGrid:
@@ -272,10 +274,10 @@ def sharpened(session: Session, grid: SharedGrid, before: Weights, number: int) 
         fitted, sums = second_order.curvature_at(sample, steep, plan, seen, slope if together else None)
         gradients = None if sums is None else _gradients(grid, sums, pulls, 0)
         share = batch.count * sample.size(0) / batch.rows
-        made = second_order.refined(session, grid.curved, fitted, share, plan, gradients)
+        curvatures = second_order.refined(session, grid.curved, fitted, share, plan, gradients)
     parts = tuple((part, list[Request]()) for part, _ in grid.parts)
-    begun = None if made.gradient is None else (before, made.gradient, logits)
-    return replace(grid, number=number, plan=plan, stack=made.stack, parts=parts, begun=begun)
+    begun = None if curvatures.gradient is None else (before, curvatures.gradient, logits)
+    return replace(grid, number=number, plan=plan, stack=curvatures.stack, parts=parts, begun=begun)
 
 
 def labels_of(batch: SharedBatch, heads: int, private: bool) -> Shared:
@@ -306,7 +308,7 @@ def second_order_steps(
     session: Session, before: Weights, grid: SharedGrid, count: int, residuals: Residuals
 ) -> tuple[Weights, Shared | None, Slope | None]:
     """Weights after these steps, and logits and slope of the last one."""
-    made, seen = list[Moving](), []
+    states, seen = list[Moving](), []
     heads, velocity = before.whole, crypten.cat([before.velocity, before.bias_velocity[None]])
     first = None
     if count and grid.begun is not None:  # gradient and logits may be known at the first weights
@@ -326,12 +328,12 @@ def second_order_steps(
             at = second_order.move(at, gradient, grid.stack, grid.plan)
             if step == left - 1:
                 seen.append(logits)
-        made.append(at)
-    after, moved = (crypten.cat([getattr(at, name) for at in made], dim=1) for name in ("heads", "velocity"))
+        states.append(at)
+    after, moved = (crypten.cat([getattr(at, name) for at in states], dim=1) for name in ("heads", "velocity"))
     weights = Weights.of(after, moved)
     if not seen:
         return weights, None, None
-    slopes = [at.slope for at in made if at.slope is not None]
+    slopes = [at.slope for at in states if at.slope is not None]
     gradient, along = (crypten.cat([getattr(s, name) for s in slopes], dim=1) for name in ("gradient", "step"))
     return weights, crypten.cat(seen, dim=1), Slope(gradient, along, grid.plan.rate)
 
@@ -373,11 +375,11 @@ def _applied(module: SharedModule, rows: Shared, weights: Mapping[str, Shared]) 
 
 def moved_rows(session: Session, whole: Shared, chosen: SharedDraws) -> list[Shared]:
     """The encodings of all parties, moved by each draw and pinned: one round each. whole: not pinned."""
-    found = []
+    moved = []
     for draw in chosen.draws:
         wide = session.public(np.zeros((draw.size(0), whole.size(1))))
-        found.append((whole + wide.index_add(1, torch.from_numpy(chosen.columns), draw)).pinned())
-    return found
+        moved.append((whole + wide.index_add(1, torch.from_numpy(chosen.columns), draw)).pinned())
+    return moved
 
 
 def module_step(session: Session, module: SharedModule, optimizer: SharedModuleOptimizer) -> SharedModule:

@@ -215,15 +215,15 @@ def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int
 def side_by_side(
     session: Session,
     widths: Sequence[int],
-    own: np.ndarray,
+    own_values: np.ndarray,
     bits: int = FRACTION_BITS,
     limit: float = INPUT_LIMIT,
 ) -> Shared:
     """Values over the columns of all parties (last axis), where each party knows its own part, up to a limit."""
-    lead = own.shape[:-1]
+    lead = own_values.shape[:-1]
     blocks = [
-        session.own(own, owner=rank, shape=(*lead, width), bits=bits, limit=limit)
-        for rank, width in enumerate((*widths[: session.rank], own.shape[-1], *widths[session.rank + 1 :]))
+        session.own(own_values, owner=rank, shape=(*lead, width), bits=bits, limit=limit)
+        for rank, width in enumerate((*widths[: session.rank], own_values.shape[-1], *widths[session.rank + 1 :]))
     ]
     return crypten.cat(blocks, dim=len(lead))
 

@@ -84,13 +84,13 @@ Generators = Mapping[str, Mapping[int, Generator]]
 
 @dataclass(frozen=True)
 class Counterfactuals:
-    """What follows from roles and tables: a checked finding, its generators, and the penalty of training.
+    """What follows from roles and tables: a checked role assignment, its generators, and the penalty of training.
 
     energy, reach: each owner's curvature bounds of the consistency penalty and of the proxy penalty. check: the
     consistency penalty over validation records.
     """
 
-    finding: RoleAssignment
+    assignment: RoleAssignment
     generators: Generators
     penalty: Any
     energy: Blocks
@@ -217,36 +217,44 @@ class Trainer:
     def _release(self, number: int) -> None:
         """One more release of the tables, and the roles that follow from all of them."""
         state = self.state
-        sketches, finding = self.discovery.refresh(number, state.sketches, state.finding, state.conditional or ())
-        self.update(sketches=sketches, finding=finding)
+        noisy_tables, assignment = self.discovery.refresh(
+            number, state.noisy_tables, state.assignment, state.conditional or ()
+        )
+        self.update(noisy_tables=noisy_tables, assignment=assignment)
 
     def release_again(self, number: int) -> RoleAssignment | None:
         """One more release of the tables, during joint training. `number`: from 0, of the `late_refreshes`.
 
-        Returns the new finding: its caller makes generators and counterfactuals again. If the budget refuses the
+        Returns the new assignment: its caller makes generators and counterfactuals again. If the budget refuses the
         release, roles and tables stay, and it returns None. Either way its caller keeps the state next. Every process
         of a run calls this.
         """
-        before, release = self.state.sketches, self.config.refreshes + 1 + number
-        if self.state.finding is None:
+        before, release = self.state.noisy_tables, self.config.refreshes + 1 + number
+        if self.state.assignment is None:
             raise RuntimeError("a late release comes after discovery")
         self.hooks.progress("late refresh", number, self.config.late_refreshes)
         self._release(release)
         self.update(refreshes=release + 1)
-        return self.state.finding if self.state.sketches is not before else None
+        return self.state.assignment if self.state.noisy_tables is not before else None
 
-    def with_confidence(self, finding: RoleAssignment) -> RoleAssignment:
-        """The finding with the confidence of its proposed roles, after the last release. Every process calls this."""
+    def with_confidence(self, assignment: RoleAssignment) -> RoleAssignment:
+        """The assignment with the confidence of its roles, after the last release. Every process calls this."""
         last = self.state
-        if last.finding is not None and not last.finding.confidence:
-            self.update(finding=self.discovery.with_confidence(last.sketches, last.finding, last.conditional or ()))
+        if last.assignment is not None and not last.assignment.confidence:
+            self.update(
+                assignment=self.discovery.with_confidence(last.noisy_tables, last.assignment, last.conditional or ())
+            )
             self.hooks.keep(self.state)
-        return finding if self.state.finding is None else replace(finding, confidence=self.state.finding.confidence)
+        return (
+            assignment
+            if self.state.assignment is None
+            else replace(assignment, confidence=self.state.assignment.confidence)
+        )
 
     # generators
 
     def generate(
-        self, finding: RoleAssignment, decided: Collection[str] | None = None
+        self, assignment: RoleAssignment, decided: Collection[str] | None = None
     ) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check.
 
@@ -262,19 +270,19 @@ class Trainer:
                     p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.with_record.inputs)
                     for p in self.train.parties
                 }
-                for one in self.state.sketches
+                for one in self.state.noisy_tables
             }
 
         self.hooks.progress("generators", 0, 1)
-        generators = build(finding.roles)
+        generators = build(assignment.roles)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
         for attribute in self.train.protected:
-            moved = self._movement(generators[attribute.name], finding.roles, len(attribute.groups))
+            moved = self._movement(generators[attribute.name], assignment.roles, len(attribute.groups))
             for largest, seen in zip((fixed, edited), moved, strict=True):
                 largest.update({k: max(largest.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
-            finding,
+            assignment,
             self.engine.publish(MOVED_FIXED.name, fixed),
             self.engine.publish(MOVED_EDITED.name, edited),
             decided,
@@ -302,14 +310,14 @@ class Trainer:
 
     def validate(self, roles: Roles, generators: Generators) -> None:
         """Open V_id, V_supp and the size of counterfactual changes, summed over the parties that edit."""
-        edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
+        has_mediators = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
             given = generators[attribute.name], roles, len(attribute.groups)
             if self.config.exact_records:
                 terms = validity(self.own_records, *given)
             else:  # table generators stay in the public range
                 terms = Validity(size=sum(self._movement(*given)[1].values()))
-            summed = self.engine.total(VALIDITY.name, astuple(terms), edits)
+            summed = self.engine.total(VALIDITY.name, astuple(terms), has_mediators)
             record: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
             if summed is not None:
                 record = asdict(Validity(*summed))
@@ -323,23 +331,23 @@ class Trainer:
 
     # penalties
 
-    def prepare(self, finding: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> Counterfactuals:
+    def prepare(self, assignment: RoleAssignment, roles: Roles | None, phase: Phase, last: bool) -> Counterfactuals:
         """Generators and penalty for these roles and the tables of the state. `last`: no release follows."""
-        finding = finding if roles is None else replace(finding, roles=roles)
+        assignment = assignment if roles is None else replace(assignment, roles=roles)
         with phase("counterfactuals"):
-            if finding.roles.dropped != self.dropped:
-                self.drop(finding.roles.dropped)
-            checked, generators = self.generate(finding, None if roles is None else roles.of)
+            if assignment.roles.dropped != self.dropped:
+                self.drop(assignment.roles.dropped)
+            checked, generators = self.generate(assignment, None if roles is None else roles.of)
             self.encode_with(checked)
             penalty, check, energy = self.penalties(checked, generators, last)
             reach = self.proxy_bound(self.proxy_directions(checked.roles))
             return Counterfactuals(checked, generators, penalty, energy, reach, check)
 
-    def encode_with(self, finding: RoleAssignment) -> None:
+    def encode_with(self, assignment: RoleAssignment) -> None:
         """Called once roles and tables are known, before counterfactuals are encoded, for encodings that use them."""
 
     def penalties(
-        self, finding: RoleAssignment, generators: Generators, last: bool = True
+        self, assignment: RoleAssignment, generators: Generators, last: bool = True
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of training and validation records, and each owner's curvature bound of it.
 
@@ -349,19 +357,19 @@ class Trainer:
         """
         config = self.config
         if config.consistency_from == "tables" or (config.releases_gram and not last):
-            penalty, bound = self._penalty_of_tables(finding, generators)
+            penalty, bound = self._penalty_of_tables(assignment, generators)
             return penalty, penalty, bound
         if config.releases_gram:
-            penalty, bound = self._penalty_of_released_gram(finding, generators)
+            penalty, bound = self._penalty_of_released_gram(assignment, generators)
             return penalty, penalty, bound
         parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
-        penalty, check, bound = self._penalties_of_records(finding, generators, parts)
+        penalty, check, bound = self._penalties_of_records(assignment, generators, parts)
         return penalty, check, bound
 
-    def _penalty_of_tables(self, finding: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
+    def _penalty_of_tables(self, assignment: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
         """The penalty under the released tables, and the diagonal of each owner's part."""
         self.hooks.progress("counterfactuals", 0, 1)
-        names = set(finding.roles.edited) - set(finding.roles.dropped)
+        names = set(assignment.roles.edited) - set(assignment.roles.dropped)
         grams = [
             {
                 p.rank: self.gram_of(p, generators[attribute.name][p.rank], names, len(attribute.groups))
@@ -370,7 +378,7 @@ class Trainer:
             for attribute in self.train.protected
         ]
         energy = {p.rank: np.max([gram[p.rank].energy for gram in grams], axis=0) for p in self.train.parties}
-        return self.engine.table_penalty(grams, self.proxy_directions(finding.roles)), energy
+        return self.engine.table_penalty(grams, self.proxy_directions(assignment.roles)), energy
 
     def gram_of(self, party: Party, generator: Generator, names: Collection[str], groups: int) -> TableGram:
         """Party step, local: its part of the expected Gram matrix of counterfactual changes of these features."""
@@ -381,16 +389,16 @@ class Trainer:
             raise TypeError(f"no counterfactuals from tables for encoder {type(encoder).__name__}")
         return table_gram(party.layout, generator, encoder, names, groups)
 
-    def _penalty_of_released_gram(self, finding: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
+    def _penalty_of_released_gram(self, assignment: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
         """The penalty under the noisy Gram matrix of records' counterfactuals, and the diagonal of each owner's part.
 
         The matrix is released once; a resumed run reads it from its checkpoint.
         """
-        moving = self.moving(finding.roles)
+        moving = self.moving(assignment.roles)
         if moving is None:
             raise ValueError("a noisy Gram matrix is for mode sealed and public layouts of all parties")
         if GRAM.name not in self.state.own:
-            self.update(own={**self.state.own, GRAM.name: self._noisy_gram(finding.roles, generators, moving)})
+            self.update(own={**self.state.own, GRAM.name: self._noisy_gram(assignment.roles, generators, moving)})
             self.hooks.keep(self.state)
         root = released_root(self.state.own[GRAM.name])
         ends = np.cumsum([0, *(len(moving[rank]) for rank in sorted(moving))])
@@ -398,7 +406,7 @@ class Trainer:
             p.rank: TableGram(root[:, ends[p.rank] : ends[p.rank + 1]], np.zeros((self.columns(p.rank),) * 2))
             for p in self.train.parties
         }
-        directions = self.proxy_directions(finding.roles)
+        directions = self.proxy_directions(assignment.roles)
         return self.engine.table_penalty([parts], directions), {rank: part.energy for rank, part in parts.items()}
 
     def _noisy_gram(self, roles: Roles, generators: Generators, moving: Mapping[int, np.ndarray]) -> np.ndarray:
@@ -411,21 +419,23 @@ class Trainer:
         columns = sum(int(reach.sum()) for reach in moving.values())
         if not columns:
             return np.zeros((sum(map(len, moving.values())),) * 2)
-        made = [
+        counterfactuals = [
             self.encoded(train, self.encodings, len(attribute.groups), generators[attribute.name], radii)
             for attribute in train.protected
         ]
-        count = len(made) * self._draws(train)
+        count = len(counterfactuals) * self._draws(train)
         moved = gram_sensitivity(radii.values(), columns, count, train.rows)
         codes = [attribute.codes for attribute in train.protected]
-        summed = self.engine.noisy_gram(made, codes, moving, train.membership, lambda: privacy.charge_gram(moved))
+        summed = self.engine.noisy_gram(
+            counterfactuals, codes, moving, train.membership, lambda: privacy.charge_gram(moved)
+        )
         return summed / (count * train.count)
 
     def _draws(self, part: Part) -> int:
         return int(np.clip(EDITED_ROWS // part.rows, min(2, self.config.draws), self.config.draws))
 
     def _penalties_of_records(
-        self, finding: RoleAssignment, generators: Generators, parts: Sequence[tuple[Part, Blocks]]
+        self, assignment: RoleAssignment, generators: Generators, parts: Sequence[tuple[Part, Blocks]]
     ) -> list[Any]:
         """The penalties over the records of these parts, and each owner's curvature bound of the training part's."""
         energy = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
@@ -434,13 +444,15 @@ class Trainer:
             self.hooks.progress("counterfactuals", number, len(parts))
             selected = []
             for index, attribute in enumerate(part.protected):
-                made = self.encoded(part, encodings, len(attribute.groups), generators[attribute.name])
-                moving = self.moving(finding.roles)
-                selected.append(self.engine.counterfactuals(made, attribute.codes, index, moving, part.membership))
+                counterfactuals = self.encoded(part, encodings, len(attribute.groups), generators[attribute.name])
+                moving = self.moving(assignment.roles)
+                selected.append(
+                    self.engine.counterfactuals(counterfactuals, attribute.codes, index, moving, part.membership)
+                )
                 if part is self.train:
                     share = part.rows / part.count
-                    energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}
-            penalties.append(self.engine.join(selected, self.proxy_directions(finding.roles)))
+                    energy = {k: np.maximum(v, share * counterfactuals.energy[k]) for k, v in energy.items()}
+            penalties.append(self.engine.join(selected, self.proxy_directions(assignment.roles)))
         return [*penalties, energy]
 
     def encoded(
@@ -466,10 +478,10 @@ class Trainer:
         if not roles.guarded:  # as all know
             return []
         directions: list[Blocks] = []
-        for sketch in self.state.sketches:
+        for noisy_tables in self.state.noisy_tables:
             blocks = {}
             for party in self.train.parties:
-                plain = shift_direction(party.layout, sketch.tables, roles.guarded)
+                plain = shift_direction(party.layout, noisy_tables.tables, roles.guarded)
                 blocks[party.rank] = np.concatenate([plain, np.zeros(self.columns(party.rank) - len(plain))])
             directions.append(blocks)
         return directions
@@ -478,8 +490,8 @@ class Trainer:
         """Each owner's curvature bound of the proxy penalty; opens the length of its directions."""
         reach = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
         for direction in directions:
-            own = sum(float(np.abs(block).sum()) for block in direction.values())
-            summed = self.engine.total(GUARD_LENGTH.name, [own])
+            length = sum(float(np.abs(block).sum()) for block in direction.values())
+            summed = self.engine.total(GUARD_LENGTH.name, [length])
             if summed is None:
                 raise RuntimeError("every party has a part in the length of a direction")
             reach = {k: v + np.abs(direction[k]) * summed[0] for k, v in reach.items()}
@@ -500,12 +512,12 @@ class Trainer:
 
     def largest_entries(self) -> Blocks:
         """The largest magnitude of each column, from public facts and released tables."""
-        found = {}
+        entries = {}
         for party in self.train.parties:
             encoder, plain = self.encoders[party.rank], public_reach(party.layout)
             radius = encoder.radius if isinstance(encoder, FeatureEncoder) else 0.0
-            found[party.rank] = np.concatenate([plain, np.full(encoder.columns - len(plain), radius)])
-        return found
+            entries[party.rank] = np.concatenate([plain, np.full(encoder.columns - len(plain), radius)])
+        return entries
 
     # training
 
@@ -534,7 +546,7 @@ class Trainer:
                 self.hooks.keep(self.state)
         return weights, optimizer
 
-    def warm_up(self, made: Counterfactuals) -> None:
+    def warm_up(self, counterfactuals: Counterfactuals) -> None:
         """A few steps under this penalty before a late release: joint training has begun.
 
         First-order steps need no inverse: about 17 rounds. In scaled columns the curvature has a trace of at most the
@@ -548,34 +560,36 @@ class Trainer:
         lam = config.taken
         if config.module is None:
             flat, weight = self.curvature_bound(), config.guard
-            bound = {k: flat[k] + lam * made.energy[k] + weight * made.reach[k] for k in flat}
+            bound = {k: flat[k] + lam * counterfactuals.energy[k] + weight * counterfactuals.reach[k] for k in flat}
             step = Step(WARM_RATE / self.engine.width(weights), 0.0, lam, weight)
-            optimizer = self.engine.first_order(self.batch, made.penalty, step, bound)
+            optimizer = self.engine.first_order(self.batch, counterfactuals.penalty, step, bound)
         else:
-            optimizer = self._module_optimizer(made.penalty, lam)
+            optimizer = self._module_optimizer(counterfactuals.penalty, lam)
         self.update(head=self.engine.steps(weights, optimizer, WARM_STEPS))
 
     def _module_optimizer(self, penalty: Any, lam: float) -> Any:
         step = Step(MODULE_RATE, MODULE_MOMENTUM, lam, self.config.guard)
         return self.engine.autograd(self.batch, penalty, step, self.config.ridge)
 
-    def weights_of(self, made: Counterfactuals, lambdas: Sequence[float]) -> tuple[Any, ...]:
+    def weights_of(self, counterfactuals: Counterfactuals, lambdas: Sequence[float]) -> tuple[Any, ...]:
         """Weights for each lambda: of a linear head all at once, of a module one lambda after another."""
         config = self.config
         if not config.second_order:
-            return self._train_modules(made.penalty, lambdas)
+            return self._train_modules(counterfactuals.penalty, lambdas)
         each = tuple(lam for lam in lambdas for _ in range(self.outputs))
         sharpens = any(segment.recompute for segment in second_order_schedule(config, self.task))
         curvature = (PRIVATE_CURVATURE if config.private else CURVATURE)[self.task]
         held = (config.guard,) * len(each)
         grid = Grid(each, held, curvature, sharpens=sharpens)
         if config.private:
-            return self.train_private(made, grid)
+            return self.train_private(counterfactuals, grid)
         # A counterfactual of a record is one of those made for the groups: its square is at most the sum of theirs.
         groups = max(len(attribute.groups) for attribute in self.train.protected)
         groups = 1 if config.consistency_from == "tables" else groups
-        most = {rank: groups * block for rank, block in made.energy.items()}
-        return self.train_grid(made.penalty, grid, Bounds(self.curvature_bound(), most, made.reach))
+        most = {rank: groups * block for rank, block in counterfactuals.energy.items()}
+        return self.train_grid(
+            counterfactuals.penalty, grid, Bounds(self.curvature_bound(), most, counterfactuals.reach)
+        )
 
     def _start(self, grid: Grid) -> Any:
         """The weights of a grid where the warm-up ended, which is the same for all; zero where there was none."""
@@ -591,7 +605,7 @@ class Trainer:
             self._optimize(self.state.head, optimizer, schedule, config.grid_steps)
         return self.engine.apart(self.state.head, self.outputs)
 
-    def train_private(self, made: Counterfactuals, grid: Grid) -> tuple[Any, ...]:
+    def train_private(self, counterfactuals: Counterfactuals, grid: Grid) -> tuple[Any, ...]:
         """Private heads: charged, then trained without a checkpoint.
 
         The last steps have a precise sigmoid. Scales of columns follow from public bounds and released tables, so
@@ -605,14 +619,17 @@ class Trainer:
         least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2)
         grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, own=True, least=least)
         flat = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
-        for rank, own in flat.items():
+        for rank, curvature in flat.items():
             if (
-                own.size
-                and float((own + grid.weight * made.energy[rank] + made.reach[rank]).mean()) > LARGEST_CURVATURE
+                curvature.size
+                and float(
+                    (curvature + grid.weight * counterfactuals.energy[rank] + counterfactuals.reach[rank]).mean()
+                )
+                > LARGEST_CURVATURE
             ):
                 raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
-        bounds = Bounds(flat, made.energy, made.reach)
-        optimizer = self.engine.second_order(self.batch, made.penalty, grid, bounds, noise)
+        bounds = Bounds(flat, counterfactuals.energy, counterfactuals.reach)
+        optimizer = self.engine.second_order(self.batch, counterfactuals.penalty, grid, bounds, noise)
         schedule = private_schedule(config, noise, self.train.rows, count, max(grid.lambdas), self.further_steps)
         total = sum(segment.steps for segment in schedule)
         weights, optimizer = self._optimize(self._start(grid), optimizer, schedule, total, keep=False)
@@ -633,7 +650,7 @@ class Trainer:
             self.hooks.keep(self.state)
         return self.state.heads
 
-    def fit(self, made: Counterfactuals) -> None:
+    def fit(self, counterfactuals: Counterfactuals) -> None:
         """Train the whole grid of lambda, then check and measure all weights at once.
 
         All weights are kept if their measures are opened, else those that are taken.
@@ -641,14 +658,14 @@ class Trainer:
         config = self.config
         if len(self.state.trials) == len(config.lambdas):  # a resumed run may have done all of it
             return
-        heads = self.weights_of(made, config.lambdas)
+        heads = self.weights_of(counterfactuals, config.lambdas)
         measures: Sequence[Measures | None] = [None] * len(heads)
         if not config.private:
             self.engine.check_range(heads, self.check)
         if config.evaluation == "noisy":
             heads = (heads[config.lambdas.index(config.taken)],)
         elif not (config.private and len(heads) == 1):
-            measures = self.engine.measure(heads, self.check, made.check)
+            measures = self.engine.measure(heads, self.check, counterfactuals.check)
         trials = tuple(
             Trial(lam, seen, config.steps_per_lambda) for lam, seen in zip(config.lambdas, measures, strict=True)
         )
@@ -688,27 +705,27 @@ class Trainer:
             self.begin(state)
         with phase("discovery and warm-up"):
             self.discover()
-        finding = self.state.finding
-        if finding is None:
+        assignment = self.state.assignment
+        if assignment is None:
             raise RuntimeError("no table was released")
         left = range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes)
-        made = self.prepare(finding, roles, phase, not left)
+        counterfactuals = self.prepare(assignment, roles, phase, not left)
         for number in left:
             with phase("discovery and warm-up"):
-                self.warm_up(made)
+                self.warm_up(counterfactuals)
             with phase("late refreshes"):
                 later = self.release_again(number)
                 self.hooks.keep(self.state)
             last = number == left[-1]
             if later is not None or (last and self.config.releases_gram):
-                finding = finding if later is None else later
-                made = self.prepare(finding, roles, phase, last)
+                assignment = assignment if later is None else later
+                counterfactuals = self.prepare(assignment, roles, phase, last)
         with phase("late refreshes" if self.config.late_refreshes else "discovery and warm-up"):
-            finding, generators = self.with_confidence(made.finding), made.generators
+            assignment, generators = self.with_confidence(counterfactuals.assignment), counterfactuals.generators
         with phase("counterfactuals"):
-            self.validate(finding.roles, generators)
+            self.validate(assignment.roles, generators)
         with phase("training"):
-            self.fit(made)
+            self.fit(counterfactuals)
             head, temperature = self.chosen(), 1.0
             if not self.config.private:  # a temperature would be chosen on records
                 temperature = calibrated(self.engine, head, self.check, self.task)
@@ -719,8 +736,8 @@ class Trainer:
             self.task,
             temperature,
             self.config.taken,
-            finding,
-            self.state.sketches,
+            assignment,
+            self.state.noisy_tables,
             generators,
             self.state.trials,
             self.frontier(),
@@ -792,10 +809,10 @@ class AwareTrainer(Trainer):
     def _read(self) -> None:
         """Nothing: records are encoded once their roles are known."""
 
-    def encode_with(self, finding: RoleAssignment) -> None:
-        sketch = self.state.sketches[0]
+    def encode_with(self, assignment: RoleAssignment) -> None:
+        noisy_tables = self.state.noisy_tables[0]
         self.aware = {
-            p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles, self.config.private)
+            p.rank: make_aware(p.layout, self.encoders[p.rank], noisy_tables, assignment.roles, self.config.private)
             for p in self.train.parties
         }
         rows = [self._selected(part) for part in (self.train, self.validation)]
@@ -808,10 +825,10 @@ class AwareTrainer(Trainer):
 
     def release_again(self, number: int) -> RoleAssignment | None:
         """The same; encodings follow from tables, so weights for the old ones are of no use: the next start at 0."""
-        finding = super().release_again(number)
-        if finding is not None:
+        assignment = super().release_again(number)
+        if assignment is not None:
             self.update(head=None)
-        return finding
+        return assignment
 
     def _selected(self, part: Part) -> Any:
         """The encodings that s selects."""
@@ -841,7 +858,7 @@ class AwareTrainer(Trainer):
 
     def largest_entries(self) -> Blocks:
         """Rows are scaled to their radius, so no entry is larger."""
-        return {rank: np.full(own.columns, own.radius) for rank, own in self.aware.items()}
+        return {rank: np.full(encoder.columns, encoder.radius) for rank, encoder in self.aware.items()}
 
     def moving(self, roles: Roles) -> None:
         """Any column: encodings move with s itself."""

@@ -69,9 +69,9 @@ def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _known(model: Any, parties: Any, rows: np.ndarray) -> np.ndarray:
     found = np.zeros((len(rows), 2))
     for name, bins in (pair for party in parties for pair in party.take(rows).bins().items()):
-        if name not in model.sketches[0].tables:  # tables are of mediators and proxies only
+        if name not in model.noisy_tables[0].tables:  # tables are of mediators and proxies only
             continue
-        counts = np.maximum(model.sketches[0].tables[name], 0.5)
+        counts = np.maximum(model.noisy_tables[0].tables[name], 0.5)
         found += bins @ np.log(counts / counts.sum(axis=0))
     return found.argmax(axis=1)
 

@@ -201,8 +201,10 @@ def test_edits_of_an_evaluation_follow_from_released_tables(
 
         def generators(self: PartyModel, trained: Any) -> Any:
             own = {name: bins.sum(axis=0)[:, None] for name, bins in trained.bins().items()}
-            moved = [replace(s, tables={k: v + own[k] * [1, 0] for k, v in s.tables.items()}) for s in self.sketches]
-            return honest(replace(self, sketches=tuple(moved)), trained)
+            moved = [
+                replace(s, tables={k: v + own[k] * [1, 0] for k, v in s.tables.items()}) for s in self.noisy_tables
+            ]
+            return honest(replace(self, noisy_tables=tuple(moved)), trained)
 
         monkeypatch.setattr(PartyModel, "generators", generators)
     held = own_part(tmp_path / "first" / "own.toml", 0, 0)

@@ -96,7 +96,7 @@ def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray
     base = ready()
     model = train(
         PlainEngine(),
-        PlainStatistics(ReleasedTables.of([base.model.sketches])),
+        PlainStatistics(ReleasedTables.of([base.model.noisy_tables])),
         shuffled(),
         base.split,
         config,
@@ -105,7 +105,7 @@ def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray
         parties=base.parties,
         privacy=Paid(base.budget, 1000 + number, factor),
     )
-    for mine, first in zip(model.sketches, base.model.sketches, strict=True):
+    for mine, first in zip(model.noisy_tables, base.model.noisy_tables, strict=True):
         assert all(np.allclose(table, first.tables[name], rtol=1e-12) for name, table in mine.tables.items())
     found = fitted_linear(base, model)
     return np.append(found.weight[:, 0], found.bias)

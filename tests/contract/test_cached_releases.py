@@ -166,7 +166,7 @@ def test_kept_tables_are_those_of_the_model_and_private(consortium):
     assert len(found) == PARTIES and {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
     model = load_model(home / "paid" / "party-0" / "model", jobs_of(TrainJob, options)[0].data.party.layout)
     kept = load_releases(found[0])
-    for name, table in model.sketches[0].tables.items():
+    for name, table in model.noisy_tables[0].tables.items():
         both = [kept.releases[f"sketch-{k}"].parts[0][name] for k in range(2)]
         assert np.allclose(np.mean(both, axis=0), table)
     assert not set(kept.releases["sketch-0"].parts[0]) & {"age", "fbs"}, "columns of others"

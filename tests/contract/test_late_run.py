@@ -49,9 +49,9 @@ def test_the_model_is_that_of_the_plaintext_engine_on_the_same_releases(secure):
     config = RunOptions.of(OPTIONS).train_config()
     model = train(PlainEngine(), PlainStatistics(released), data, split, config, 0)
     for told in results:
-        assert told["scores"] == pytest.approx(dict(model.finding.scores), abs=1e-4)
+        assert told["scores"] == pytest.approx(dict(model.assignment.scores), abs=1e-4)
         assert told["roles"] == model.roles.of
-        sure = dict(model.finding.confidence)  # of 400 joint redraws, in which rounded numbers may tie
+        sure = dict(model.assignment.confidence)  # of 400 joint redraws, in which rounded numbers may tie
         assert told["confidence"] == pytest.approx(sure, abs=0.02)
     rows = np.concatenate([split.train, split.test])
     parties = make_parties(data)

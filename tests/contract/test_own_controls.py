@@ -100,7 +100,7 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
 
     def null(model, trained):
         rng = stream(0, "null tables", model.rank)
-        return replace(real(model, trained), sketches=tuple(shuffled(s, rng) for s in model.sketches))
+        return replace(real(model, trained), noisy_tables=tuple(shuffled(s, rng) for s in model.noisy_tables))
 
     assert evaluated["metrics"]["fr_own"] == pytest.approx(flips(real, codes), abs=1.5 / rows)
     assert evaluated["metrics"]["fr_null_own"] == pytest.approx(flips(null, codes[::-1]), abs=1.5 / rows)

@@ -51,7 +51,7 @@ def part(rank: int) -> Part:
 @cache
 def sketch(rank: int) -> NoisyTables:
     """The noisy tables that this party was given."""
-    whole, own = german().model.sketches[0], part(rank).parties[0].layout.names
+    whole, own = german().model.noisy_tables[0], part(rank).parties[0].layout.names
     return NoisyTables(whole.attribute, {name: whole.tables[name] for name in own}, whole.deviation, whole.releases)
 
 
@@ -190,9 +190,11 @@ class Again:
         self.state = replace(self.state, refreshes=2 + number)
         if not self.granted:
             return None
-        tables = tuple(replace(s, releases=s.releases + 1) for s in self.state.sketches)
-        self.state = replace(self.state, sketches=tables, finding=replace(german().model.finding, roles=late_roles()))
-        return self.state.finding
+        tables = tuple(replace(s, releases=s.releases + 1) for s in self.state.noisy_tables)
+        self.state = replace(
+            self.state, noisy_tables=tables, assignment=replace(german().model.assignment, roles=late_roles())
+        )
+        return self.state.assignment
 
     def generate(self, finding: RoleAssignment) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]:
         return finding, {"s": {self.rank: generator(self.rank, late=True)}}
@@ -239,7 +241,7 @@ def in_secret(
         rank = session.rank
         train, validation, test = parts(ready, rank)
         kept = None if folder is None else Checkpoints(folder / str(rank), "ab" * 32)
-        state = State(None, sketches=(sketch(rank),), refreshes=1, finding=ready.model.finding)
+        state = State(None, noisy_tables=(sketch(rank),), refreshes=1, assignment=ready.model.assignment)
         if kept is not None and resume:
             state = kept.resume(session, "binary")
         states = [state]
@@ -253,7 +255,7 @@ def in_secret(
                     raise Fault
 
         refreshing = Again(rank, state, granted)
-        found = state.finding
+        found = state.assignment
         assert found is not None
         trainer = SplitTrainer(
             SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS),
@@ -348,12 +350,12 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
         assert before.released == {**declared(LATE), "predictions": 1} and declared(LATE)["editing parties"] == 2
         assert (before.asked, after.asked) == (1, 0)
         same_model(before, after)
-        assert before.model.finding is not None and before.model.finding.roles == late_roles()
+        assert before.model.assignment is not None and before.model.assignment.roles == late_roles()
         for outcome in (before, after):
             state, inputs = outcome.state, part(rank).parties[0].inputs
-            assert state.own and state.refreshes == 2 and state.finding is not None
-            assert state.finding.roles == late_roles()
-            assert [s.releases for s in state.sketches] == [sketch(rank).releases + 1]
+            assert state.own and state.refreshes == 2 and state.assignment is not None
+            assert state.assignment.roles == late_roles()
+            assert [s.releases for s in state.noisy_tables] == [sketch(rank).releases + 1]
             hidden = part(rank).parties[0].layout.columns(late_roles().dropped)
             assert np.array_equal(np.flatnonzero(outcome.model.encoders[rank].shown.numpy() == 0), hidden)
             moved = outcome.generator(inputs, 0, np.ones(len(inputs), int), 0) != inputs

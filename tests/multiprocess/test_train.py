@@ -256,7 +256,7 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     data = pooled("german", 3)
     split, parties = make_split(data, "iid", 3), make_parties(data)
     models = [load_model(tmp_path / "run" / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    statistics = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
+    statistics = PlainStatistics(ReleasedTables.of([m.noisy_tables for m in models]))
     options = RunOptions.of({**OPTIONS, "private_model": False})
     roles, config = Roles(report["roles"]), replace(options.train_config(), lambdas=(8.0,))
     model = train(PlainEngine(), statistics, data, split, config, 3, roles=roles)

@@ -163,7 +163,7 @@ def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTrai
     seed = options.get("seed", 0)
     split, own = make_split(data, "iid", seed), make_parties(data)
     models = tuple(load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own)
-    tables = ReleasedTables.of([m.sketches for m in models])
+    tables = ReleasedTables.of([m.noisy_tables for m in models])
     config = RunOptions.of({"dataset": dataset, **options}).train_config()
     roles: Roles | None = Roles(dict(models[0].roles))
     if config.module is not None:

@@ -45,8 +45,8 @@ class Masks:
         self.ready, self.settings, self.releases = ready, settings, 0
         recipe = replace(RECIPES.get("paper"), refreshes=0, late_refreshes=settings.refreshes)
         self.noise = noise or GaussianNoise(replace(ready.budget, releases=recipe.charged, head=None), ready.seed)
-        self.sketches: tuple[NoisyTables, ...] = ()
-        self.finding: RoleAssignment | None = None
+        self.noisy_tables: tuple[NoisyTables, ...] = ()
+        self.assignment: RoleAssignment | None = None
         self.roles = ready.roles
         if settings.roles == "letter":
             self._release()
@@ -76,16 +76,18 @@ class Masks:
         return self.roles != before
 
     def _release(self) -> None:
-        self.sketches, self.finding = self._discovery.refresh(self.releases, self.sketches, self.finding)
+        self.noisy_tables, self.assignment = self._discovery.refresh(
+            self.releases, self.noisy_tables, self.assignment
+        )
         self.releases += 1
-        self.roles = self.finding.roles
+        self.roles = self.assignment.roles
 
     def embeddings(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Columns in input space of every edited feature, and where the noisy sketch puts each group in them.
 
         The embedding of a group is the mean of the feature in it by its noisy table, with bins at their centres.
         """
-        tables = self.sketches[0].tables if self.sketches else self.ready.model.sketches[0].tables
+        tables = self.noisy_tables[0].tables if self.noisy_tables else self.ready.model.noisy_tables[0].tables
         names, start, made = set(edited_names(self.roles, self.settings)), 0, []
         for party in self.ready.parties:
             for block in party.layout.blocks:

@@ -97,7 +97,7 @@ def records_of(ready: Prepared, rows: np.ndarray, settings: PaperSettings) -> Re
     if settings.embedding == "true":
         groups = (attribute.codes[rows],) * len(ready.parties)
     else:
-        tables = ready.model.sketches[0].tables
+        tables = ready.model.noisy_tables[0].tables
         groups = tuple(
             pseudo_groups(p.layout, p.inputs[rows], tables, stream(ready.seed, "letter", "pseudo", p.name, len(rows)))
             for p in ready.parties

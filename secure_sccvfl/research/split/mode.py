@@ -234,7 +234,7 @@ class SplitModel:
     head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
-    finding: RoleAssignment | None
+    assignment: RoleAssignment | None
     generators: Generators
 
 
@@ -292,7 +292,7 @@ class SplitTrainer:
         """
         self.generators: Generators = generators
         own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
-        self.local.take_up(self.state.sketches, own, self.party.layout.columns(roles.dropped))
+        self.local.take_up(self.state.noisy_tables, own, self.party.layout.columns(roles.dropped))
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
         opened = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if opened[str(rank)])
@@ -535,7 +535,7 @@ class Split:
             trainer.begin(context.state)
         with context.phase("discovery and warm-up"):
             trainer.discover()
-        found = trainer.state.finding
+        found = trainer.state.assignment
         if found is None:
             raise RuntimeError("no sketch was released")
         with context.phase("counterfactuals"):
@@ -554,7 +554,7 @@ class Split:
             )
         made = training.run(trainer, context.phase)
         with context.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
-            finding = trainer.with_confidence(made.finding or finding)
+            finding = trainer.with_confidence(made.assignment or finding)
         with context.phase("training"):
             trainer.validate(finding.roles, made.generators)
             temperature = _temperature(made, trainer)
@@ -566,7 +566,7 @@ class Split:
             temperature,
             config.lam,
             finding,
-            trainer.state.sketches,
+            trainer.state.noisy_tables,
             made.generators,
             (),
             validity=with_leak(trainer.validity),

@@ -50,5 +50,5 @@ MODES: Registry[ModeEntry] = Registry(
 
 def gradient_mode(name: str) -> GradientMode:
     """The mode of this name."""
-    made: GradientMode = imported(MODES.get(name).path)()
-    return made
+    mode: GradientMode = imported(MODES.get(name).path)()
+    return mode

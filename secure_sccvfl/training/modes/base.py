@@ -109,10 +109,12 @@ class GradientMode(Protocol):
 
 def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
     """What the plan of a run follows from."""
-    known = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
+    dimensions = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
     names = options.tabled(schema)
-    bins = {rank: {k: v for k, v in own.items() if not names or k in names} for rank, own in schema.bins.items()}
-    return Facts(bins, schema.group_counts, known).with_settings(SimpleNamespace(**options.flat()))
+    bins = {
+        rank: {k: v for k, v in columns.items() if not names or k in names} for rank, columns in schema.bins.items()
+    }
+    return Facts(bins, schema.group_counts, dimensions).with_settings(SimpleNamespace(**options.flat()))
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
@@ -195,14 +197,14 @@ def planned_spread(
     schema: Schema,
     budget: Budget,
     records: RecordSet,
-    own: Collection[str],
+    own_sessions: Collection[str],
     cached: CachedReleases | None = None,
 ) -> Spread:
     """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
 
-    own: names of this run's sessions, whose charges it has planned itself. What is left may be the reserve of an
-    earlier run, or come from a cap that was raised. If it would take more than `MOST_NOISE` times the noise of a
-    fresh run, the plan is that of a fresh run, and the ledger refuses it. cached: statistics that were paid for
+    own_sessions: names of this run's sessions, whose charges it has planned itself. What is left may be the reserve
+    of an earlier run, or come from a cap that was raised. If it would take more than `MOST_NOISE` times the noise of
+    a fresh run, the plan is that of a fresh run, and the ledger refuses it. cached: statistics that were paid for
     before; then only heads are planned. One round of 8 bytes to each peer.
 
     The parties send each other one number, how much noise they need, and take the largest, so that no ledger is
@@ -213,21 +215,21 @@ def planned_spread(
     if cached is not None and gradient_mode(options.training.mode).heads(options, schema) is None:
         return Spread(cached.multiplier)  # nothing is charged
     account = budget.account
-    earlier = [charge for charge in account.charges if charge.key.partition(" ")[0] not in own]
+    earlier = [charge for charge in account.charges if charge.key.partition(" ")[0] not in own_sessions]
     histories = replace(account, charges=tuple(earlier)).histories(records)
     fresh = spread_of(options, schema, cached=cached is not None)
     least, factor = _noise_of(fresh), MOST_NOISE if cached is None else MOST_HEAD_NOISE
-    found = max(_left(options, schema, events, cached is not None) for events in histories)
-    if found > factor * least and cached is not None:
+    noise = max(_left(options, schema, events, cached is not None) for events in histories)
+    if noise > factor * least and cached is not None:
         raise BudgetError(NOTHING_LEFT)
-    mine = found if found <= factor * least else least
+    mine = noise if noise <= factor * least else least
     wanted = [struct.unpack("<d", one)[0] for one in session.swap_bytes("planned noise", struct.pack("<d", mine))]
     for rank, value in enumerate(wanted):
         if not 0 < value <= factor * least:
             raise ProtocolError(f"party {rank} plans with noise that no run has; nothing was opened or charged")
     most = max(least, *wanted)
-    made = _at_noise(fresh, most)
-    return made if cached is None else replace(made, multiplier=cached.multiplier)
+    spread = _at_noise(fresh, most)
+    return spread if cached is None else replace(spread, multiplier=cached.multiplier)
 
 
 def _left(options: RunOptions, schema: Schema, spent: tuple[Event, ...], cached: bool) -> float:
@@ -250,8 +252,8 @@ def _at_noise(fresh: Spread, noise: float) -> Spread:
     if fresh.heads is None:
         return Spread(noise)
     plan, budget = fresh.heads
-    made = plan.with_noise(budget, noise)
-    return Spread(made.table_multiplier, (plan, made))
+    noisier = plan.with_noise(budget, noise)
+    return Spread(noisier.table_multiplier, (plan, noisier))
 
 
 GRADIENTS = "gradients.npz"

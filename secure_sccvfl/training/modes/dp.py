@@ -26,8 +26,8 @@ each of them into the residual of every other one, and the sensitivity above wou
 Afterwards the hidden units are further columns of the party's encoder. The secret head is trained as in `sealed`,
 which opens no gradient.
 
-What it is worth: on German (n = 560, epsilon 8 over five sketches and ten steps) no accuracy beyond `sealed` was
-seen over five seeds, while sketches pay for the steps with more noise, less of it with sampling
+What it is worth: on German (n = 560, epsilon 8 over five releases and ten steps) no accuracy beyond `sealed` was
+seen over five seeds, while tables pay for the steps with more noise, less of it with sampling
 (docs/privacy-accounting.md has figures). Other data were not tried.
 """
 
@@ -179,8 +179,8 @@ class Score:
     @torch.no_grad()
     def scores(self, bound: float) -> np.ndarray:
         """The score of every record, clamped so that the sum over all parties stays in the range of the sigmoid."""
-        found: np.ndarray = self.network(self.rows).clamp(-bound, bound).numpy()
-        return found
+        scores: np.ndarray = self.network(self.rows).clamp(-bound, bound).numpy()
+        return scores
 
     def gradients(self) -> np.ndarray:
         """Gradients of every record's score in the parameters (rows x parameters), for a unit upstream signal."""
@@ -216,11 +216,11 @@ class Score:
     def encoder(self) -> FeatureEncoder:
         """Plain columns, and the units scaled to deviation 1 on the own training rows."""
         wide, bias = self._hidden()
-        made = torch.relu(self.network.hidden(self.rows)).numpy()
-        scale, mean = np.maximum(made.std(axis=0), 1e-3), self.rows.numpy().mean(axis=0)
+        units = torch.relu(self.network.hidden(self.rows)).numpy()
+        scale, mean = np.maximum(units.std(axis=0), 1e-3), self.rows.numpy().mean(axis=0)
         shifted = bias + mean @ wide  # the encoder centres its columns; the units were not
         return FeatureEncoder(
-            PlainEncoder(self.layout, mean), wide / scale, shifted / scale, made.mean(axis=0) / scale
+            PlainEncoder(self.layout, mean), wide / scale, shifted / scale, units.mean(axis=0) / scale
         )
 
 
@@ -243,8 +243,8 @@ def train_dp(
     from again, but never charged or opened again. private: the encoders are for a private head.
     """
     hooks = Hooks() if hooks is None else hooks
-    (own,) = train.parties
-    score, rank = Score(own, config.units, seed), session.rank
+    (party,) = train.parties
+    score, rank = Score(party, config.units, seed), session.rank
     if score.columns != columns[rank]:
         raise ValueError(f"{columns[rank]} columns were declared, there are {score.columns}")
     widths = [parameters_of(width, config) for width in columns]
@@ -260,10 +260,10 @@ def train_dp(
         totals = np.array([step.total for step in seen]).reshape(len(seen), widths[rank])
         return {"dp totals": totals, "dp ended": np.array(ended)}
 
-    known = {} if state is None else state.own
-    for total in known.get("dp totals", ()):
+    saved = {} if state is None else state.own
+    for total in saved.get("dp totals", ()):
         learn(clipped(score.gradients(), config.clip), total)
-    while len(seen) < config.steps and not known.get("dp ended", False):
+    while len(seen) < config.steps and not saved.get("dp ended", False):
         number = len(seen)
         hooks.progress("dp encoders", number, config.steps)
         try:
@@ -278,8 +278,8 @@ def train_dp(
         learn(gradients, noisy_sum(session, scores, gradients, widths, label, paid, label_holder, charger.noise))
         hooks.keep(State(None, own=kept(ended=False)))
     hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
-    made = score.public_encoder() if private else score.encoder()
-    return DpModel({rank: made}, tuple(events), tuple(seen), kept(ended=True))
+    encoder = score.public_encoder() if private else score.encoder()
+    return DpModel({rank: encoder}, tuple(events), tuple(seen), kept(ended=True))
 
 
 def noisy_sum(
@@ -320,7 +320,7 @@ def noisy_sum(
 
 def plain_columns(schema: Schema) -> list[int]:
     """Columns of each party's plain encoder, by the public dictionary."""
-    layouts = [Layout.of(own) for own in schema.features]
+    layouts = [Layout.of(party_features) for party_features in schema.features]
     return [plain_encoding(layout, np.zeros((1, layout.width))).shape[1] for layout in layouts]
 
 

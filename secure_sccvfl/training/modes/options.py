@@ -109,7 +109,7 @@ class RunOptions(Config):
         """The policy card, if there is one; it must fit the schema, if that is given."""
         card = named_card(self.training.card, self.data.dataset)
         if card is not None and schema is not None:
-            card.check({f.name for own in schema.features for f in own}, schema.name)
+            card.check({f.name for party_features in schema.features for f in party_features}, schema.name)
         return card
 
     def tabled(self, schema: Schema) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class RunOptions(Config):
         is averaged over records that are drawn from the tables of all columns of the party.
         """
         card = self.policy() if self.training.mode not in ("aware", "dp") else None
-        features = [f.name for own in schema.features for f in own]
+        features = [f.name for party_features in schema.features for f in party_features]
         return self.train_config().tabled(None if card is None else card.roles, features)
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:

@@ -112,7 +112,10 @@ class Aware(Sealed):
         check_sampling(options, "aware")
         card = options.policy(schema)
         declared(card)
-        left = sorted({f.name for own in schema.features for f in own} - set(card.decisions if card else ()))
+        left = sorted(
+            {f.name for party_features in schema.features for f in party_features}
+            - set(card.decisions if card else ())
+        )
         if left:
             raise ConfigError(
                 f"mode aware needs a card that decides every column; {left[0]!r} is left to discovery. The size of "

@@ -294,7 +294,7 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
         kept = PartyModel(
             "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), CONFIG.generator, 0,
             HeldOut("iid", True, "exact", {}),
-            model.encoders[party.rank], model.sketches, shares, shares[0],
+            model.encoders[party.rank], model.noisy_tables, shares, shares[0],
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
         again = load_model(tmp_path / str(party.rank), party.layout).generators(party)

@@ -163,7 +163,7 @@ def test_a_whole_training_copes_with_an_empty_group(rule: str) -> None:
     bare = replace(data, protected=(replace(data.protected[0], codes=codes),))
     config = TrainConfig(refreshes=1, lambdas=(8.0,), discovery=DiscoveryConfig(rule=rule, simulations=20))
     model = train(PlainEngine(), PlainStatistics(GaussianNoise(SpendingPlan(releases=2), 0)), bare, split, config, 0)
-    finite(model.head.weight, model.lam, model.temperature, list(model.finding.scores.values()))
+    finite(model.head.weight, model.lam, model.temperature, list(model.assignment.scores.values()))
     finite(model.logits(tuple(p.take(split.test) for p in make_parties(bare))))
 
 

@@ -245,7 +245,7 @@ def test_both_partitions_follow_from_the_tables() -> None:
     """Without noise: by HSIC and gap as they are, or by their sum. On German both give the same roles there."""
     section, score = (Masks(READY, replace(BASE, partition=kind), NoNoise()) for kind in ("section", "score"))
     hsic, gap = (
-        {k: float(score(table)) for k, table in section.sketches[0].tables.items()}
+        {k: float(score(table)) for k, table in section.noisy_tables[0].tables.items()}
         for score in (table_hsic, probability_gap)
     )
     for party in READY.parties:
@@ -254,9 +254,9 @@ def test_both_partitions_follow_from_the_tables() -> None:
         assert {k for k in own if section.roles.of[k] != "N"} == set(m)
         p = sorted(m, key=lambda k: -gap[k])[: round(0.5 * len(m))]
         assert {k for k in own if section.roles.of[k] == "P"} == set(p)
-    assert score.finding.scores == pytest.approx({k: hsic[k] + gap[k] for k in hsic})
+    assert score.assignment.scores == pytest.approx({k: hsic[k] + gap[k] for k in hsic})
     assert section.roles == score.roles and Masks(READY, replace(BASE, partition="score")).roles != ROLES
-    tables = section.sketches[0].tables
+    tables = section.noisy_tables[0].tables
     shares = {k: table / table.sum(axis=0) for k, table in tables.items()}
     assert gap == pytest.approx({k: np.abs(p[:, 0] - p[:, 1]).max() for k, p in shares.items()})
 

@@ -68,11 +68,11 @@ def test_late_releases_are_planned_charged_and_averaged():
     noise = gaussian()
     model, _, log = run(noise)
     assert LATE.charged == 4 and [c.name for c in noise.charges] == [f"sketch-{k}" for k in range(4)]
-    assert model.sketches[0].releases == 4
+    assert model.noisy_tables[0].releases == 4
     assert noise.charges[-1].epsilon_after <= noise.plan.epsilon
     masks = [numbers["mask"] for event, numbers in log if event == "roles"]
     assert len(masks) == 4, "every version of the mask is in the log"
-    assert set(model.finding.confidence) == set(DATA.owners)
+    assert set(model.assignment.confidence) == set(DATA.owners)
 
 
 def test_roles_that_change_late_are_those_of_the_model_and_of_every_point_of_the_frontier():
@@ -92,7 +92,7 @@ def test_roles_that_change_late_are_those_of_the_model_and_of_every_point_of_the
 def test_a_late_release_without_budget_leaves_the_masks_and_the_tables():
     noise = gaussian(releases=2)
     model, kept, log = run(noise)
-    assert len(noise.charges) == 2 and model.sketches[0].releases == 2
+    assert len(noise.charges) == 2 and model.noisy_tables[0].releases == 2
     assert [numbers["refresh"] for event, numbers in log if event == "refresh refused"] == [2, 3]
     other, _, _ = run(gaussian(releases=2), replace(LATE, late_refreshes=0))
     assert model.roles == other.roles

@@ -88,7 +88,7 @@ def test_a_kept_model_remembers_what_was_dropped(tmp_path):
         kept = PartyModel(
             "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), QUICK.generator, 0,
             HeldOut("iid", True, "exact", {}),
-            model.encoders[party.rank], model.sketches, shares, shares[0], proxies=model.roles.proxies,
+            model.encoders[party.rank], model.noisy_tables, shares, shares[0], proxies=model.roles.proxies,
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
         again = load_model(tmp_path / str(party.rank), party.layout)

@@ -100,7 +100,7 @@ def test_roles_follow_the_policy_card():
     card = shipped_card("german")
     model, _ = fit(GERMAN, card=card)
     assert all(model.roles.of[name] == d.role for name, d in card.decisions.items() if d.role != "M")
-    assert any("by card" in line for line in model.finding.log)
+    assert any("by card" in line for line in model.assignment.log)
 
 
 def idle_mediator():
@@ -132,7 +132,7 @@ def test_a_run_acts_on_the_interventional_check():
     parts = [part_of(data, rows) for rows in (split.train, split.validation)]
     run = Trainer(PlainEngine(), PlainStatistics(NoNoise()), Problem("binary", 1, *parts), EXACT, 0)
     run.discover()
-    finding, generators = run.generate(replace(run.state.finding, roles=ROLES))
+    finding, generators = run.generate(replace(run.state.assignment, roles=ROLES))
     assert finding.roles.of == {"moves": "M", "idle": "N", "other": "N"}
     assert finding.log[-1] == "idle: M -> N, does not respond to a change of s"
     assert [generators["s"][rank].material.edited for rank in (0, 1)] == [{"moves"}, frozenset()]
@@ -143,7 +143,7 @@ def test_a_role_that_people_decided_stays_although_no_edit_moves_its_column():
     card = PolicyCard("toy", "1", ("board",), {name: Decision(role, "decided") for name, role in ROLES.of.items()})
     model = train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, card=card)
     assert model.roles == ROLES
-    assert model.finding.log[-1] == "idle: M by card, kept, does not respond to a change of s"
+    assert model.assignment.log[-1] == "idle: M by card, kept, does not respond to a change of s"
 
 
 def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch):
@@ -191,7 +191,7 @@ def test_several_protected_attributes_share_one_release_and_are_all_made_consist
     data = synthetic("binary", attributes=2)
     charges = []
     model, _ = fit(data, charges=charges)
-    assert {s.attribute for s in model.sketches} == {"s0", "s1"}
+    assert {s.attribute for s in model.noisy_tables} == {"s0", "s1"}
     assert set(model.generators) == {"s0", "s1"}
     assert len(charges) == 2
     assert charges[0].sensitivity == pytest.approx(np.sqrt(2 * len(data.features) * 2))
