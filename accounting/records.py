@@ -1,4 +1,4 @@
-"""Sets of records, by a tag for each. The maker of the tags keeps their key: without it they name nobody."""
+"""Sets of records, by a keyed pseudonym for each. Their maker keeps the key: without it they name nobody."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-Tags = npt.NDArray[np.uint64]
+Pseudonyms = npt.NDArray[np.uint64]
 
 
 class RecordSet:
-    """Which records a release is about: sorted tags, each once.
+    """Which records a release is about: sorted pseudonyms, each once.
 
-    Two records with one tag (chance n^2 / 2^65) count as one record that was part of everything that either was
+    Two records with one pseudonym (chance n^2 / 2^65) count as one record that was part of everything that either was
     part of. Then too much is charged, never too little.
     """
 
-    __slots__ = ("_tags", "digest")
+    __slots__ = ("_pseudonyms", "digest")
 
     def __init__(self, pseudonyms: npt.ArrayLike) -> None:
         given = np.asarray(pseudonyms)
         if given.ndim != 1 or given.dtype.kind != "u" or not given.size:
-            raise ValueError("a set of records needs one unsigned tag for each, and a record")
-        self._tags: Tags = np.unique(given.astype("<u8"))
-        self._tags.setflags(write=False)
-        self.digest = hashlib.sha256(self._tags.tobytes()).hexdigest()
+            raise ValueError("a set of records needs at least one record, and an unsigned pseudonym for each")
+        self._pseudonyms: Pseudonyms = np.unique(given.astype("<u8"))
+        self._pseudonyms.setflags(write=False)
+        self.digest = hashlib.sha256(self._pseudonyms.tobytes()).hexdigest()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordSet:
@@ -35,13 +35,13 @@ class RecordSet:
 
     @classmethod
     def union(cls, sets: Sequence[RecordSet]) -> RecordSet:
-        return cls(np.concatenate([one._tags for one in sets]))
+        return cls(np.concatenate([one._pseudonyms for one in sets]))
 
     def to_bytes(self) -> bytes:
-        return self._tags.tobytes()
+        return self._pseudonyms.tobytes()
 
     def __len__(self) -> int:
-        return len(self._tags)
+        return len(self._pseudonyms)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RecordSet) and self.digest == other.digest
@@ -53,11 +53,11 @@ class RecordSet:
         return f"<{len(self)} records>"
 
     def inside(self, other: RecordSet) -> npt.NDArray[np.bool_]:
-        """For each of these records, in the order of their tags: is it in the other set?"""
+        """For each of these records, in the order of their pseudonyms: is it in the other set?"""
         if self == other:
             return np.ones(len(self), bool)
-        index = np.minimum(np.searchsorted(other._tags, self._tags), len(other) - 1)
-        return np.asarray(other._tags[index] == self._tags)
+        index = np.minimum(np.searchsorted(other._pseudonyms, self._pseudonyms), len(other) - 1)
+        return np.asarray(other._pseudonyms[index] == self._pseudonyms)
 
 
 def memberships(records: RecordSet, kinds: Sequence[Sequence[RecordSet]]) -> npt.NDArray[np.int64]:

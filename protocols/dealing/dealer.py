@@ -51,7 +51,7 @@ class Dealer:
     def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float) -> None:
         self._transport = transport
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
-        self._own = Stream(fresh_key(), "orders of places")
+        self._draws = Stream(fresh_key(), "orders of places")
         self._idle = idle
         self._orders: list[bytes | None] = [None] * transport.parties
         self._work: deque[Iterator[tuple[int, Request]]] = deque()
@@ -120,9 +120,9 @@ class Dealer:
                 self._forgotten.append(int(order["forget"]))
             elif "match" in order:
                 bounds = matching.checked_bounds(order["match"], self._transport.parties)
-                self._common = matching.serve(self._transport, bounds, self._own.draw())
+                self._common = matching.serve(self._transport, bounds, self._draws.draw())
             elif "veil" in order:
-                matching.serve_veil(self._transport, self._common, int(order["veil"]), self._own.draw())
+                matching.serve_veil(self._transport, self._common, int(order["veil"]), self._draws.draw())
             else:
                 requests, times = [Request.from_json(item) for item in order["make"]], int(order["times"])
                 repeated = itertools.chain.from_iterable(itertools.repeat(requests, times))

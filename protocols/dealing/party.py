@@ -105,7 +105,7 @@ class Party:
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
         """A round with every other party that also checks that both received the same so far; raises if not."""
-        mac_tags = self._broadcasts.tags()
+        mac_tags = self._broadcasts.mac_tags()
         received = self.transport.exchange(
             step,
             {peer: [*send.get(peer, ()), mac_tags[peer]] for peer in self.others},
@@ -223,7 +223,7 @@ class BroadcastTags:
                     if peer != rank:
                         running.update(view)
 
-    def tags(self) -> dict[int, npt.NDArray[np.uint8]]:
+    def mac_tags(self) -> dict[int, npt.NDArray[np.uint8]]:
         """For each peer, the tag of what it should have received too; then a new key starts."""
         mac_tags = {peer: np.frombuffer(running.finalize(), np.uint8) for peer, running in self._running.items()}
         self._running = {peer: _fresh(stream) for peer, stream in self._streams.items()}

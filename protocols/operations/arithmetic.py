@@ -121,7 +121,7 @@ class Masked:
     shape: tuple[int, int]
     opened: RingArray = field(repr=False)
     owner: int | None
-    own: RingArray | None = field(repr=False)
+    plaintext: RingArray | None = field(repr=False)
     mask: RingArray | None = field(repr=False)
 
 

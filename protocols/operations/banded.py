@@ -123,7 +123,7 @@ def shares_of(party: Party, tall: BandedMatrix) -> RingArray:
 
     def share(block: Masked) -> RingArray:
         if block.owner is not None:
-            return np.zeros(block.shape, np.int64) if block.own is None else block.own
+            return np.zeros(block.shape, np.int64) if block.plaintext is None else block.plaintext
         return _known_mask(block) + block.opened if party.rank == 0 else _known_mask(block)
 
     return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
@@ -157,8 +157,8 @@ def multiplication(party: Party, tall: BandedMatrix, other: RingArray, transpose
 def _add_product(party: Party, block: Masked, b: RingArray, d: RingArray, out: RingArray, turn: Turn) -> None:
     """Add (x - mask) b + x d, where the owner knows x, or x is opened + a shared mask."""
     out += ring.matmul(turn(block.opened), b)
-    if block.own is not None:
-        out += ring.matmul(turn(block.own), d)
+    if block.plaintext is not None:
+        out += ring.matmul(turn(block.plaintext), d)
     elif block.owner is None:
         out += ring.matmul(turn(_known_mask(block)), d)
         if party.rank == 0:
@@ -207,7 +207,7 @@ def _known_mask(block: Masked) -> RingArray:
         if block.mask is None:
             raise ProtocolError("a shared masked matrix has lost its mask")
         return block.mask
-    return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
+    return np.zeros(block.shape, np.int64) if block.plaintext is None else block.plaintext - block.opened
 
 
 def gram(party: Party, matrix: RingArray) -> RingArray:

@@ -111,7 +111,7 @@ class SplitLayout:
         return slice(end - self.widths[rank], end)
 
     @property
-    def sketches(self) -> tuple[int, ...]:
+    def projection_sizes(self) -> tuple[int, ...]:
         """How many numbers each party is shown of a step."""
         return tuple(self.probes * (self.rows + width) for width in self.widths)
 
@@ -143,7 +143,7 @@ class SplitProducts:
         for number, (holder, _) in enumerate(layout.selecting):
             if holder == rank:
                 local_blocks[f"s{number}"] = _own_block(value_of(one_hot[number]), rank)
-        self._own = {name: block.reshape(-1, block.shape[-1]) for name, block in local_blocks.items()}
+        self._local_blocks = {name: block.reshape(-1, block.shape[-1]) for name, block in local_blocks.items()}
         """What this party knows, by the name of its mask: activations h, displacements d, one-hot rows s."""
         self._party, self._layout = session.party, layout
         self._inner, self._head_bits = bits_in(activations), bits_in(weight)
@@ -158,7 +158,7 @@ class SplitProducts:
 
     def _first_round(self, shared: Sequence[RingArray]) -> tuple[dict[str, RingArray], list[RingArray]]:
         """Open the masked blocks of every owner, by name, and the masked head and its probed products."""
-        party, local_blocks, fields = self._party, self._own, self._fields
+        party, local_blocks, fields = self._party, self._local_blocks, self._fields
         shapes = {rank: self._owned(rank) for rank in range(party.parties)}
         if {name: block.shape for name, block in local_blocks.items()} != shapes[party.rank]:
             raise ProtocolError(f"a split step needs {shapes[party.rank]} of party {party.rank}")
@@ -195,8 +195,8 @@ class SplitProducts:
             for name, product in zip((f"h{rank}", f"d{rank}"), products, strict=True):
                 if name in blocks:
                     product += ring.matmul(blocks[name], fields["w"][here])
-                if name in self._own:
-                    product += ring.matmul(self._own[name], self._head[here])
+                if name in self._local_blocks:
+                    product += ring.matmul(self._local_blocks[name], self._head[here])
         logits, shifts = products
         return logits, shifts.reshape(step.rows, step.directions, step.outputs)
 
@@ -211,8 +211,8 @@ class SplitProducts:
             for number, (_, count) in enumerate(self._layout.selecting):
                 here, name = slice(at, at + count), f"s{number}"
                 chosen[:, here] += self._blocks[name][:, :, None] * fields["v"][:, here]
-                if name in self._own:
-                    chosen[:, here] += self._own[name][:, :, None] * opened[0][:, here]
+                if name in self._local_blocks:
+                    chosen[:, here] += self._local_blocks[name][:, :, None] * opened[0][:, here]
                 at += count
             return chosen
 
@@ -236,13 +236,13 @@ class SplitProducts:
                 name = f"{kind}{rank}"
                 if name in self._blocks:
                     product[here] += ring.matmul(self._blocks[name].T, mask.reshape(-1, columns))
-                if name in self._own:
-                    product[here] += ring.matmul(self._own[name].T, opened[0].reshape(-1, columns))
+                if name in self._local_blocks:
+                    product[here] += ring.matmul(self._local_blocks[name].T, opened[0].reshape(-1, columns))
             return product
 
         return _late("split residual", product.shape, self._inner + bits_in(tensor), lambda: ([value - mask], finish))
 
-    def sketches(self, signal: Any, probed_signal: Any) -> Any:
+    def projections(self, signal: Any, probed_signal: Any) -> Any:
         """For each party c (w^T V) and (Q^T c) w^T of its own columns w of the head, with the dither; waits.
 
         All of them one after the other, row by row, as a vector. signal: c (rows x outputs). probed_signal: Q^T c
@@ -261,7 +261,7 @@ class SplitProducts:
             ]
             return np.concatenate(parts)
 
-        size = sum(self._layout.sketches)
+        size = sum(self._layout.projection_sizes)
         bits = bits_in(signal) + self._head_bits
         return _late("split update", (size,), bits, lambda: ([c - fields["c"], q - fields["q"]], finish))
 

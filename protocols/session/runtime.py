@@ -204,7 +204,7 @@ class Session:
             raise ProtocolError("parties other than the owner must give the shape")
         return self.zeros(shape, bits)
 
-    def own(
+    def owned(
         self,
         values: Any = None,
         *,

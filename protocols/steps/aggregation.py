@@ -79,7 +79,7 @@ def aggregate(
     if len(roster) < minimum:
         raise TooFew(f"{len(roster)} of {session.parties} parties take part in {release.name!r}: {minimum} must")
     summand, shape = np.append(vector, 1.0), (vector.size + 1,)
-    total = crypten.stack([session.own(summand, owner=rank, shape=shape) for rank in roster]).sum(0)
+    total = crypten.stack([session.owned(summand, owner=rank, shape=shape) for rank in roster]).sum(0)
     opened = session.open(total, release, among=roster)
     if opened is None:
         return Aggregate(None, roster)

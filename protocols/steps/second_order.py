@@ -2,15 +2,15 @@
 
 Before: a tall matrix X under masks (protocols/steps/head.py), its last column ones; shares of the Gram matrix G of
 the counterfactual shifts; and of vectors of which each party knows the part of its own columns: scale s, ridge, and
-guard directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
-penalty H = ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
+proxy directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
+penalty H = ridge + lambda G + pi u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
 in columns scaled by s, shared and under a mask. After `curvature_at` and `refined`: the same with X^T D X / n
 instead of C X^T X / n, where D is the curvature of the loss at some heads, and the gradient there. After `move`:
 shares of the heads (columns x heads) after a step. Nobody learns anything.
 
 | part | rounds | ring elements to each peer |
 |---|---|---|
-| outer products of the vectors, truncated | 2 | (2 m + t) (1 + guards) |
+| outer products of the vectors, truncated | 2 | (2 m + t) (1 + directions) |
 | scale G | 2 | 3 t |
 | truncate H and, as E = I - a A, penalties and X^T X | 1 | t (g + k + one for each 2^16 rows) |
 | a doubling: P <- c P (I + E), E <- (1 - c) I + c E^2 | 2 | 4 t k |
@@ -42,7 +42,7 @@ Why it is secure: each opened value is a secret minus a uniform tuple value that
 belongs to one secret (protocols/operations/banded.py). So every view is uniform whatever the data are.
 
 Ranges. By the rules of the scales the trace of A, so each eigenvalue, is at most `span`, and all entries of G, u u^T
-and of the mean of D x x^T are at most max(1, lambda, guard): a positive semidefinite matrix has none above its
+and of the mean of D x x^T are at most max(1, lambda, pi): a positive semidefinite matrix has none above its
 largest diagonal. Eigenvalues of E are in (-1, 1], since 1 <= c < 2. E is stored times g <= 2 (`Plan.scaled`) with 29
 bits, so its square is below 2^60. Rounding adds at most m 2^-29 in a doubling, and each later one multiplies it by 2
 c g' / g^2 <= 4 at most: entries stay in range while m times the product of all 2 c is at most 2^26 (`Plan.check`). P
@@ -119,14 +119,14 @@ _STIFF = 4.0
 class Plan:
     """Public numbers of a grid of heads.
 
-    heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
-    of the matrix of each head. curvature: C. span: bound on all eigenvalues of the matrices. doublings, sharp: c of
-    every doubling of the first inverses, and of those at some heads (`relaxations`).
+    heads, inverted: weights of the consistency and of the proxy penalty of each head, and of each matrix that is
+    inverted. matrix_of: the number of the matrix of each head. curvature: C. span: bound on all eigenvalues of the
+    matrices. doublings, sharp: c of every doubling of the first inverses, and of those at some heads (`relaxations`).
     """
 
     heads: tuple[tuple[float, float], ...]
     inverted: tuple[tuple[float, float], ...]
-    places: tuple[int, ...]
+    matrix_of: tuple[int, ...]
     curvature: float
     span: float
     doublings: tuple[float, ...]
@@ -210,14 +210,14 @@ class Curved:
 
 @dataclass(frozen=True, repr=False)
 class Scales:
-    """Vectors over all columns with the bias: s, guards (rows), ridge * s^2.
+    """Vectors over all columns with the bias: s, proxy directions (rows), ridge * s^2.
 
-    VECTOR_BITS except for the ridge, which has RIDGE_BITS. The guards are scaled by s. weight: a factor of ridge and
-    guards, near 1, VECTOR_BITS; None for 1.
+    VECTOR_BITS except for the ridge, which has RIDGE_BITS. Proxy directions are scaled by s. weight: a factor of
+    ridge and proxy directions, near 1, VECTOR_BITS; None for 1.
     """
 
     scale: Shared
-    guards: Shared | None
+    proxy_directions: Shared | None
     ridge: Shared
     weight: Shared | None = None
 
@@ -252,7 +252,11 @@ def inverse_curvatures(
     """
     columns = fused.size(1)
     plan.check(columns)
-    vectors = scales.scale[None] if scales.guards is None else crypten.cat([scales.scale[None], scales.guards])
+    vectors = (
+        scales.scale[None]
+        if scales.proxy_directions is None
+        else crypten.cat([scales.scale[None], scales.proxy_directions])
+    )
     outer = (vectors.unsqueeze(2) * vectors.unsqueeze(1)).packed().rescale(_OUTER_BITS)
     consistency, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
     proxy, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
@@ -354,7 +358,7 @@ def curvature_at(sample: Shared, steep: Shared, plan: Plan, fused: Shared, slope
     Ring elements to each peer: rows x (g + k), and (1 + k) times those of X.
     """
     mean = np.zeros((len(plan.inverted), steep.size(1)), np.int64)
-    mean[list(plan.places), range(steep.size(1))] = 1
+    mean[list(plan.matrix_of), range(steep.size(1))] = 1
     mean *= (1 << _MEAN_BITS) // mean.sum(axis=1, keepdims=True)
     of_heads = (steep @ torch.from_numpy(mean.T.copy())).t()
     diagonals = (of_heads / (1 << _MEAN_BITS)).rescale(_STEEP_BITS)
@@ -485,7 +489,7 @@ class Gradients:
 def move(at: Moving, gradient: Shared, stack: Shared, plan: Plan) -> Moving:
     """Heads and velocities after a step along the inverse; two rounds."""
     these = slice(at.start, at.start + gradient.size(1))
-    along = stack[[len(plan.heads) + index for index in plan.places[these]]].each(gradient)
+    along = stack[[len(plan.heads) + index for index in plan.matrix_of[these]]].each(gradient)
     step = (plan.rate * along).rescale(HEAD_BITS)
     velocity = (plan.momentum * at.velocity).rescale(HEAD_BITS) - step
     return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))

@@ -95,7 +95,7 @@ class Stepped:
     weights: Weights
     logits: Shared
     shifts: Shared
-    sketches: tuple[Shared, ...]
+    projections: tuple[Shared, ...]
 
 
 def inputs_of(
@@ -113,14 +113,14 @@ def inputs_of(
 
     def block(values: Array | None, owner: int, *lead: int) -> Shared:
         shape = (*lead, layout.widths[owner])
-        return session.own(values, owner=owner, shape=shape, bits=ACTIVATION_BITS, limit=ACTIVATION_LIMIT)
+        return session.owned(values, owner=owner, shape=shape, bits=ACTIVATION_BITS, limit=ACTIVATION_LIMIT)
 
     blocks = [block(activations, rank, rows) for rank in range(session.parties)]
     if not directions:
         return Inputs(crypten.cat(blocks, dim=1), None, ())
     moved = [block(deltas, rank, rows, directions) for rank in layout.editing]
     groups = [
-        session.own(held.get(number), owner=holder, shape=(rows, count), bits=0)
+        session.owned(held.get(number), owner=holder, shape=(rows, count), bits=0)
         for number, (holder, count) in enumerate(layout.attributes)
     ]
     return Inputs(crypten.cat(blocks, dim=1), crypten.cat(moved, dim=2), tuple(groups))
@@ -151,10 +151,12 @@ def split_step(
     c = (r - pulled.with_fraction(SPLIT_LOGIT_BITS + _LAMBDA_BITS)).rescale(SIGNAL_BITS)
     q = (c.t() @ right).t()  # round 3: c, and what gradients of the head need
 
-    sketches = products.sketches(c, q)
+    projections = products.projections(c, q)
     following = _descended(weights, task, pull if layout.directions and pace.lam > 0 else None, r, pace)
     middle = 2.0 ** (DITHER_BITS - 1 - PRODUCT_BITS)  # the mean of the dither, which is uniform from 0 on
-    shown = tuple(sketches[start:end] - middle for start, end in pairwise([0, *accumulate(layout.sketches)]))
+    shown = tuple(
+        projections[start:end] - middle for start, end in pairwise([0, *accumulate(layout.projection_sizes)])
+    )
     return Stepped(following, logits, shift, shown)
 
 
@@ -174,10 +176,10 @@ def _descended(weights: Weights, task: Shared, pull: Shared | None, r: Shared, p
     return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
 
 
-def gradient_of(sketch: Array, layout: SplitLayout, rank: int, probe: Probes) -> Array:
+def gradient_of(projection: Array, layout: SplitLayout, rank: int, probe: Probes) -> Array:
     """Party step, local: the gradient (rows x width) of the summed loss, from what was opened."""
     cut = layout.rows * layout.probes
-    tall, wide = sketch[:cut].reshape(layout.rows, -1), sketch[cut:].reshape(layout.probes, -1)
+    tall, wide = projection[:cut].reshape(layout.rows, -1), projection[cut:].reshape(layout.probes, -1)
     left, right = probe[0][layout.of(rank)], probe[1]
     core = (right.T @ tall + wide @ left) / 2
     u, values, v = np.linalg.svd(core)

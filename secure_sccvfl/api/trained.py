@@ -241,7 +241,7 @@ class TrainedModel:
         out = {name: wilson(figures[name], len(test)) for name in ("acc", "positive_rate") if name in figures}
         out["logloss"] = mean_interval(losses)
         scoring = self._scoring
-        for end, models in (("", scoring.edits), ("_null", scoring.nulls), ("", self._own_edits)):
+        for end, models in (("", scoring.counterfactuals), ("_null", scoring.nulls), ("", self._own_edits)):
             for name, edited in models.items():
                 metric = f"fr{end}_{name}"
                 out[metric] = wilson(figures[metric], len(np.unique(edited.source)))

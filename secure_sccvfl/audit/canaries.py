@@ -404,7 +404,7 @@ class OutputCanary(Canary):
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
         paid = charger.charge(self.kind.charged_as(), Sensitivity(self.moved, self.moved, 2.0**-HEAD_BITS))
         drawn = noise_of_heads(session, "dealer", paid.event.sigma, (self.width, 1), HEAD_BITS)[:, 0]
-        noisy = session.own(self._weights(world), owner=0, shape=(self.width,), bits=HEAD_BITS) + drawn
+        noisy = session.owned(self._weights(world), owner=0, shape=(self.width,), bits=HEAD_BITS) + drawn
         opened = session.open(noisy, session.declared(self.kind.name), paid.receipt)
         if opened is None:
             raise ValueError("the weights must go to every party here")

@@ -207,7 +207,7 @@ class ViewAttacks:
                 name, (words, signals) = run.name(members), seen[members]
                 progress(f"{attack}: {name}")
                 promise, evidence = PROMISE[target][reveals[target]], run.evidence(members)
-                own = run.own(members)
+                own = run.own_columns(members)
                 self.add(attack, name, truth, own, words, evidence=evidence, signals=signals, promise=promise)
             for view, words in others.items():
                 progress(f"{attack}: {view}")

@@ -115,7 +115,7 @@ class FinishedRun:
             return f"parties {names}"
         return f"label holder {names}" if members[0] == self.holder("y") else f"party {names}"
 
-    def own(self, members: Sequence[int]) -> np.ndarray:
+    def own_columns(self, members: Sequence[int]) -> np.ndarray:
         """What these parties held of each record before the run."""
         rows = self.trained[self.rows]
         blocks = [self.parties[rank].inputs[rows] for rank in members]

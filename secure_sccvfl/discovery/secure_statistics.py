@@ -188,7 +188,7 @@ class SecureStatistics:
                 names = layout[rank] if rank == session.rank else ()
                 mine = [np.hstack([part[k] for part in tables]) * releases for k in names]
                 local_rows = np.vstack(mine) if mine else np.zeros(shape)
-                blocks.append(session.own(local_rows, owner=rank, shape=shape, bits=0))
+                blocks.append(session.owned(local_rows, owner=rank, shape=shape, bits=0))
             summed = crypten.cat(blocks) + session.zeros((rows, sum(counts)), 0)
         return summed.rescale(WIDE_BITS).with_fraction(WIDE_BITS - 1)
 
@@ -271,7 +271,7 @@ class SecureStatistics:
                 values = np.zeros((count, 0), np.int8)
                 if rank == session.rank and name:
                     values = _whole(local_columns[name][rows])
-                blocks.append(session.own(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
+                blocks.append(session.owned(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
         return crypten.cat(blocks, dim=1)
 
     def _members(self, codes: Mapping[int, np.ndarray], counts: Sequence[int], of: Sequence[int]) -> Secret:
@@ -280,7 +280,7 @@ class SecureStatistics:
         blocks = []
         for j in of:
             one = one_hot(codes[j], counts[j], np.int8) if j in codes else None
-            blocks.append(session.own(one, owner=self._holders[j], shape=(self._rows, counts[j]), bits=0))
+            blocks.append(session.owned(one, owner=self._holders[j], shape=(self._rows, counts[j]), bits=0))
         return crypten.cat(blocks, dim=1)
 
     def _multiply(

@@ -95,7 +95,7 @@ class ReturnsGradients(Protocol):
 class Fitted:
     """A fitted method: its predictor, the same in torch, and notes for the tables.
 
-    fused: the inner representation. own: counterfactuals by the method's own generator. model: the model of the
+    fused: the inner representation. counterfactuals: by the method's own generator. model: the model of the
     plaintext engine. network: a network trained by split learning. Each is None if the method has none. additive: the
     logit is a sum of functions of single features, each linear between public cuts (`evaluation.certified`).
     """
@@ -104,7 +104,7 @@ class Fitted:
     white_box: TorchLogits
     fused: Callable[[np.ndarray], np.ndarray] | None = None
     notes: Mapping[str, float] | None = None
-    own: Callable[[np.ndarray], np.ndarray] | None = None
+    counterfactuals: Callable[[np.ndarray], np.ndarray] | None = None
     model: Model | None = None
     network: ReturnsGradients | None = None
     additive: bool = False

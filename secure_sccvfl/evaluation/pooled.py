@@ -76,13 +76,13 @@ def hand_out(data: Dataset, scoring: ScoringSet, folder: Path) -> None:
     """
     parties, holder = make_parties(data), data.protected[0].holder
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-    named = {**scoring.edits, **{f"{NULL}{kind}": edited for kind, edited in scoring.nulls.items()}}
+    named = {**scoring.counterfactuals, **{f"{NULL}{kind}": edited for kind, edited in scoring.nulls.items()}}
     for kind, edited in named.items():
         target = np.full(len(scoring.inputs), -1)
         target[edited.source] = edited.target
         for party, inputs in zip(parties, np.split(edited.inputs, cuts, axis=1), strict=True):
             arrays: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
-            if party.name == holder and kind in scoring.edits:
+            if party.name == holder and kind in scoring.counterfactuals:
                 arrays["target"] = target
             with open(folder / f"party-{party.rank}" / f"judge-{kind}.npz", "wb", opener=private) as file:
                 np.savez(file, **arrays)

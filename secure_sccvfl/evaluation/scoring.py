@@ -298,7 +298,7 @@ class ScoringSet:
     label: np.ndarray
     codes: np.ndarray
     trained_on: tuple[np.ndarray, np.ndarray, np.ndarray]
-    edits: Mapping[str, Counterfactuals] = field(default_factory=dict)
+    counterfactuals: Mapping[str, Counterfactuals] = field(default_factory=dict)
     nulls: Mapping[str, Counterfactuals] = field(default_factory=dict)
     descendants: tuple[Counterfactuals, Counterfactuals] | None = None
     others: Mapping[str, Counterfactuals] = field(default_factory=dict)
@@ -307,7 +307,7 @@ class ScoringSet:
         """All columns of the results table for one predictor; own: counterfactuals for it alone."""
         inputs, label, codes = self.trained_on
         cut = base_rate_cut(logits_of(predict, inputs, codes), label) if self.task == "binary" else None
-        edits = {**self.edits, **(own or {})}
+        edits = {**self.counterfactuals, **(own or {})}
         scored = evaluate(predict, self.inputs, self.label, self.codes, self.task, edits, self.nulls, cut)
         for end, changed in zip(("", "_null"), self.descendants or (), strict=False):
             value = self._instability(predict, with_s_fixed(changed, self.codes) if end else changed)
@@ -329,7 +329,7 @@ class ScoringSet:
         training: records and their groups. columns: those of the mediators. plain: the model of plain training.
         """
         found = {}
-        for name, changed in self.edits.items():
+        for name, changed in self.counterfactuals.items():
             figures = edit_quality(*training, self.inputs, self.codes, changed, columns)
             if name in self.nulls:
                 figures["edit_erm"] = self._instability(plain, changed)
@@ -369,7 +369,7 @@ def fit_counterfactuals(
     downstream = (*mediators, *proxies)
     return replace(
         rows,
-        edits={kind: edits(data, kind, mediators) for kind in kinds},
+        counterfactuals={kind: edits(data, kind, mediators) for kind in kinds},
         nulls={kind: edits(null, kind, mediators) for kind in kinds},
         descendants=(edits(data, FIRST, downstream), edits(null, FIRST, downstream)) if proxies else None,
         others={

@@ -95,7 +95,7 @@ class PredictionLog:
             self._take(self._chain.entries, head)
         if len(self._chain.entries) == 1 and not (key_file.exists() and key_file.stat().st_size == KEY_BYTES):
             _write_key(key_file)
-        self._own = _read_key(key_file)
+        self._digest_key = _read_key(key_file)
 
     def __repr__(self) -> str:
         return f"<log of predictions with run {self._run[:12]}: {len(self.decided)} people>"
@@ -108,7 +108,7 @@ class PredictionLog:
         """A digest of this party's own columns of each of these people (rows), under a key of this party alone."""
         rows = np.ascontiguousarray(columns, np.float64)
         return [
-            hashlib.blake2b(name.encode() + row.tobytes(), key=self._own, digest_size=16).hexdigest()
+            hashlib.blake2b(name.encode() + row.tobytes(), key=self._digest_key, digest_size=16).hexdigest()
             for name, row in zip(names, rows, strict=True)
         ]
 

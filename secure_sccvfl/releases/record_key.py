@@ -88,7 +88,7 @@ class RecordKey:
         form = b"" if self.canonical else _AS_WRITTEN.encode()
         return hashlib.blake2b(form, key=self._key, person=b"check of the key").digest()
 
-    def tags(self, ids: Iterable[object]) -> RecordSet:
+    def record_set(self, ids: Iterable[object]) -> RecordSet:
         """The set of these records, whatever their order."""
         return RecordSet(np.frombuffer(b"".join(self._hashed(ids, b"tag of a record", 8)), "<u8"))
 
@@ -112,7 +112,7 @@ class RecordKey:
 
     def parts(self, ids: np.ndarray, split: Split) -> dict[str, RecordSet]:
         """The sets of training, validation and test records."""
-        return {name: self.tags(ids[getattr(split, name)]) for name in ("train", "validation", "test")}
+        return {name: self.record_set(ids[getattr(split, name)]) for name in ("train", "validation", "test")}
 
     def __repr__(self) -> str:
         return "<key of records>"

@@ -62,17 +62,17 @@ class RunFolder:
 
     def part(self, rank: int | None = None, job: str = TRAIN) -> Path:
         """The folder of a job at a party."""
-        return self._own(self.run / self._name(job), rank)
+        return self._party_path(self.run / self._name(job), rank)
 
     def attempts(self, job: str = TRAIN, rank: int | None = None) -> list[Path]:
         """The same, with stopped attempts that were set aside, and later sessions of the same kind."""
         folders = [self.run] if self._name(job) == "." else attempts(self.run, self._name(job))
-        return [self._own(folder, rank) for folder in folders]
+        return [self._party_path(folder, rank) for folder in folders]
 
     def _name(self, job: str) -> str:
         return _ON_ONE_MACHINE[job] if self.host is None else job
 
-    def _own(self, folder: Path, rank: int | None) -> Path:
+    def _party_path(self, folder: Path, rank: int | None) -> Path:
         return folder / f"party-{self.first if rank is None else rank}" if self.host is None else folder
 
     def has(self, job: str) -> bool:

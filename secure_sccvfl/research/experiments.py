@@ -276,8 +276,8 @@ def _own_counterfactuals(ready: Prepared) -> Counterfactuals | None:
 def _score(scoring: ScoringSet, own: Counterfactuals | None, ready: Prepared, fitted: Fitted) -> list[Scored]:
     if own is None:
         return scoring.score(fitted.predict)
-    if fitted.own is not None:
-        own = replace(own, inputs=fitted.own(ready.split.test))
+    if fitted.counterfactuals is not None:
+        own = replace(own, inputs=fitted.counterfactuals(ready.split.test))
     return scoring.score(fitted.predict, {OWN: own})
 
 

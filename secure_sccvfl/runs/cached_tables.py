@@ -73,7 +73,7 @@ def agreed_tables(
     session: Session, folder: Path, options: RunOptions, budget: Budget, about: About
 ) -> CachedReleases:
     """Run by all parties together, before anything is opened: the kept tables that the options name."""
-    state, tables = _own(session.rank, folder, options, budget, about)
+    state, tables = _fitting(session.rank, folder, options, budget, about)
     states = session.tell_all("kept tables", state)
     wrong = next(((rank, s) for rank, s in enumerate(states) if s != FITS), None)
     if wrong is not None:
@@ -86,7 +86,7 @@ def agreed_tables(
     return tables
 
 
-def _own(
+def _fitting(
     rank: int, folder: Path, options: RunOptions, budget: Budget, about: About
 ) -> tuple[int, CachedReleases | None]:
     runs = (

@@ -67,7 +67,7 @@ class Checkpoints:
                 arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
         for sketch in state.noisy_tables:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
-        arrays |= {f"own {name}": value for name, value in state.own.items()}
+        arrays |= {f"own {name}": value for name, value in state.mode_arrays.items()}
         facts = {
             "run": self.run,
             "session": self._session,
@@ -190,7 +190,9 @@ class Checkpoints:
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             records=facts.get("records", 0),
-            own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
+            mode_arrays={
+                name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")
+            },
         )
 
 

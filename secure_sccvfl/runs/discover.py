@@ -65,7 +65,7 @@ class DiscoveryJob(RecordsJob):
         ledgers = options.ledger_folder(session)
         raise_cap(session, ledgers / LEDGER, options.privacy.cap_decision, self.certificates)
         budget, ledger = open_budget(ledgers, options.privacy.epsilon, options.privacy.delta, part.rows)
-        records = record_key(session, ledger.parent, schema.id_rule).tags(data.ids[about])
+        records = record_key(session, ledger.parent, schema.id_rule).record_set(data.ids[about])
         multiplier = planned_spread(session, options, schema, budget, records, ()).multiplier
         name = agree_on_run(session, ledgers)
         same_records = options.data.align != "hidden"

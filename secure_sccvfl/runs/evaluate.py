@@ -209,7 +209,7 @@ class EvaluateJob(ModelJob):
             self.check_charged(session, model, ledgers)
             held_out = model.held_out
             if self.options.data.align == "revealed":
-                self._same_records(session, held_out.own in ("", key.tags(data.ids).digest))
+                self._same_records(session, held_out.own in ("", key.record_set(data.ids).digest))
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
             self._same_records(session, held_out.parts == {name: part.digest for name, part in parts.items()})

@@ -78,7 +78,7 @@ class NewRecords:
         protected = (replace(first, codes=self.groups), *others)
         return PartyData(schema, self.party.rank, self.ids, self.party, None, protected, UNSPLIT)
 
-    def places(self, ids: np.ndarray) -> np.ndarray:
+    def rows_of(self, ids: np.ndarray) -> np.ndarray:
         order = np.argsort(self.ids)
         rows: np.ndarray = order[np.searchsorted(self.ids, ids, sorter=order)]
         return rows
@@ -368,7 +368,7 @@ class PredictJob(ModelJob):
             log.agree(session, int(requested.sum()), self.allowed)
         data = common_records(session, options, new.data(self.schema), progress)
         part, table = placed(session, options, data, np.arange(len(data.ids)))
-        at = new.places(data.ids)
+        at = new.rows_of(data.ids)
         if options.data.align == "revealed":
             log.agree(session, int(requested[at].sum()), self.allowed)
         engine, head = self.engine(session, self.model, self.schema)

@@ -125,7 +125,7 @@ class SelfTest:
 
     def _masked_product(self, session: Session, narrow: Any) -> Any:
         matrix, owner = self.values["matrix"], self.owners["matrix"]
-        block = session.own(matrix, owner=owner, shape=matrix.shape).pinned()
+        block = session.owned(matrix, owner=owner, shape=matrix.shape).pinned()
         return block.t() @ (block @ narrow)
 
     def checks(self) -> list[Check]:

@@ -84,7 +84,7 @@ class TrainJob(RecordsJob):
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
         gradient_mode(self.options.training.mode).check(self.options, self.data.schema)
-        self.card, self.own = self.options.policy(self.data.schema), ""
+        self.card, self.records_digest = self.options.policy(self.data.schema), ""
         self.aware = declared(self.card) if self.options.training.mode == "aware" else None
         if self.card is not None:
             rows = self.options.train_config().training_rows(self.data.split)
@@ -201,7 +201,7 @@ class TrainJob(RecordsJob):
         ledgers = options.ledger_folder(session)
         name = agree_on_run(session, ledgers)
         key = record_key(session, ledgers, schema.id_rule)
-        parts, self.own = key.parts(data.ids, data.split), key.tags(data.ids).digest
+        parts, self.records_digest = key.parts(data.ids, data.split), key.record_set(data.ids).digest
         checkpoints: Checkpoints | None = None
         if folder is not None and options.session.checkpoints:
             settings = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
@@ -344,7 +344,7 @@ class TrainJob(RecordsJob):
                 parts,
                 options.evaluation.controls,
                 options.data.align,
-                self.own,
+                self.records_digest,
             ),
             encoder=model.encoders[session.rank],
             noisy_tables=model.noisy_tables,

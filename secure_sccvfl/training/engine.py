@@ -46,25 +46,25 @@ UNSETTLED = (
 
 @dataclass(frozen=True)
 class Step:
-    """One full-batch step: task gradient + lam * consistency + guard * proxy penalty, with heavy-ball momentum."""
+    """One full-batch step: gradient of task + lam * consistency + proxy_penalty * proxies, heavy-ball momentum."""
 
     rate: float = 0.2
     momentum: float = 0.9
     lam: float = 0.0
-    guard: float = 0.0
+    proxy_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if self.rate <= 0 or not 0 <= self.momentum < 1:
             raise ValueError(f"need rate > 0 and 0 <= momentum < 1, got {self.rate}, {self.momentum}")
-        if self.lam < 0 or self.guard < 0:
-            raise ValueError(f"weights must not be negative, got {self.lam}, {self.guard}")
+        if self.lam < 0 or self.proxy_penalty < 0:
+            raise ValueError(f"weights must not be negative, got {self.lam}, {self.proxy_penalty}")
 
-    def weights_of(self, draws: int, guards: int) -> tuple[float, ...]:
+    def weights_of(self, draws: int, proxies: int) -> tuple[float, ...]:
         """Of a module: the weights of w / 2 (z(x') - z(x))^2 for each counterfactual and each shifted copy x'.
 
         A linear head has z(x') - z(x) = (x' - x) w, so this is the penalty that it has.
         """
-        return (*(self.lam / draws for _ in range(draws)), *(self.guard for _ in range(guards)))
+        return (*(self.lam / draws for _ in range(draws)), *(self.proxy_penalty for _ in range(proxies)))
 
 
 @dataclass(frozen=True)

@@ -70,24 +70,31 @@ class Grid:
 
     `curvature` is that of the loss. Of several classes each has a head for every lambda.
     sharpens: the curvature is taken at the heads after some steps, so that the first inverse may be rough.
-    own: every head has its own matrix, as private heads do: they must be precise. Otherwise near lambdas share one.
+    separate: every head has its own matrix, as private heads need. Otherwise near lambdas share one.
     least: smallest curvature in scaled columns that is inverted.
     """
 
     lambdas: tuple[float, ...]
-    guards: tuple[float, ...]
+    proxy_penalties: tuple[float, ...]
     curvature: float
     rate: float = 1.2
     momentum: float = 0.25
     sharpens: bool = False
-    own: bool = False
+    separate: bool = False
     least: float = LEAST
 
     def __post_init__(self) -> None:
-        if not self.lambdas or len(self.guards) != len(self.lambdas):
-            raise ValueError(f"need one guard weight for each lambda, got {self.lambdas} and {self.guards}")
-        if min(*self.lambdas, *self.guards) < 0 or max(*self.lambdas, *self.guards) > LARGEST_WEIGHT:
-            raise ValueError(f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.guards}")
+        if not self.lambdas or len(self.proxy_penalties) != len(self.lambdas):
+            raise ValueError(
+                f"need one weight of the proxy penalty for each lambda, got {self.lambdas} and {self.proxy_penalties}"
+            )
+        if (
+            min(*self.lambdas, *self.proxy_penalties) < 0
+            or max(*self.lambdas, *self.proxy_penalties) > LARGEST_WEIGHT
+        ):
+            raise ValueError(
+                f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.proxy_penalties}"
+            )
         if self.curvature <= 0 or not 0 < self.rate < 2 or not 0 <= self.momentum < 1:
             raise ValueError("need a positive curvature, a rate between 0 and 2, and a momentum of 0 or more below 1")
 
@@ -97,12 +104,12 @@ class Grid:
     @property
     def heads(self) -> tuple[tuple[float, float], ...]:
         """Lambda and weight of the proxy penalty of each head."""
-        return tuple(zip(self.lambdas, self.guards, strict=True))
+        return tuple(zip(self.lambdas, self.proxy_penalties, strict=True))
 
     @property
     def inverted(self) -> tuple[tuple[float, float], ...]:
         """Lambda and weight of the proxy penalty of each matrix that is inverted, from the largest lambda down."""
-        if self.own:
+        if self.separate:
             return self.heads
         matrices: list[tuple[float, float]] = []
         for lam, proxy_penalty in sorted(self.heads, reverse=True):
@@ -113,9 +120,9 @@ class Grid:
         return tuple(matrices)
 
     @property
-    def places(self) -> tuple[int, ...]:
+    def matrix_of(self) -> tuple[int, ...]:
         """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
-        if self.own:
+        if self.separate:
             return tuple(range(len(self)))
         return tuple(max(at for at, (most, _) in enumerate(self.inverted) if lam <= most) for lam in self.lambdas)
 

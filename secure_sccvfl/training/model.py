@@ -36,8 +36,8 @@ class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
-    trained so far; in the end those of the trials, or of the lambda that is taken. own: what a gradient mode keeps as
-    well, at this party; the noisy Gram matrix of records' counterfactuals.
+    trained so far; in the end those of the trials, or of the lambda that is taken. mode_arrays: what a gradient mode
+    keeps at this party as well, such as the noisy Gram matrix of records' counterfactuals.
     refreshes: how many releases of the tables are behind it, late ones included. records: a noisy number of training
     records, where the exact one is secret.
     """
@@ -50,7 +50,7 @@ class State:
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     heads: tuple[Any, ...] = ()
-    own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    mode_arrays: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     records: int = 0
 
 

@@ -83,7 +83,7 @@ class Penalty:
 
     draws: tuple[np.ndarray, ...]
     gram: np.ndarray
-    guard: np.ndarray
+    proxy_gram: np.ndarray
     directions: tuple[np.ndarray, ...] = ()
 
 
@@ -267,7 +267,7 @@ def _module_step(head: ModuleHead, optimizer: ModuleOptimizer) -> ModuleHead:
 def _grid_step(head: Head, optimizer: GridOptimizer) -> Head:
     grid, whole = optimizer.grid, np.vstack([head.weight, head.bias])
     gradient = _gradient(head, optimizer)
-    moved = np.einsum("gij,jg->ig", optimizer.inverse[list(grid.places)], gradient)
+    moved = np.einsum("gij,jg->ig", optimizer.inverse[list(grid.matrix_of)], gradient)
     velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
     after = whole + velocity
     left = (gradient * moved).sum(axis=0)
@@ -281,8 +281,8 @@ def _first_order_step(head: Head, optimizer: FirstOrderOptimizer) -> Head:
     gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
     if penalty is not None and step.lam > 0:
         gradient = gradient + step.lam * (penalty.gram @ head.weight)
-    if penalty is not None and step.guard > 0:
-        gradient = gradient + step.guard * (penalty.guard @ head.weight)
+    if penalty is not None and step.proxy_penalty > 0:
+        gradient = gradient + step.proxy_penalty * (penalty.proxy_gram @ head.weight)
     gradient = gradient / optimizer.curvature[:, None]
     velocity = step.momentum * head.velocity - step.rate * gradient
     flat = CURVATURE[head.task]
@@ -397,7 +397,7 @@ class PlainEngine:
     def autograd(self, batch: Batch, penalty: Penalty | None, step: Step, ridge: float) -> ModuleOptimizer:
         self._prepared += 1
         draws = penalty.draws if penalty is not None and step.lam > 0 else ()
-        along = penalty.directions if penalty is not None and step.guard > 0 else ()
+        along = penalty.directions if penalty is not None and step.proxy_penalty > 0 else ()
         rows, weights = _shifted(batch.rows, [*draws, *along]), step.weights_of(len(draws), len(along))
 
         def residual(logits: np.ndarray, task: Task) -> np.ndarray:
@@ -411,7 +411,7 @@ class PlainEngine:
         self._prepared += 1
         n, d = batch.rows.shape
         none = np.zeros((d, d))
-        gram, proxy_gram = (none, none) if penalty is None else (penalty.gram, penalty.guard)
+        gram, proxy_gram = (none, none) if penalty is None else (penalty.gram, penalty.proxy_gram)
         ridge = np.append(batch.ridge, 0.0) if noise is None else np.full(d + 1, noise.ridge / n)
 
         def penalties(lam: float, weight: float) -> np.ndarray:
@@ -442,7 +442,7 @@ class PlainEngine:
         steep = self._steepness(head, optimizer, chosen)
         momentum = SHARP_MOMENTUM if optimizer.noise is None else 0.0
         grid = replace(optimizer.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
-        matrix_of = np.array(grid.places)
+        matrix_of = np.array(grid.matrix_of)
         whole = np.column_stack([rows, np.ones(len(rows))])
         means = [steep[:, matrix_of == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
         fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)

@@ -123,7 +123,7 @@ class SecureEngine:
         classes: bool = False,
     ) -> SharedBatch:
         rank = self.session.rank
-        encoded = self._own(encodings)
+        encoded = self._local_rows(encodings)
         rows = int(encoded.tensor.size(0)) if isinstance(encoded, SharedRows) else len(encoded)
         if not isinstance(encoded, SharedRows):
             self._learn_widths(encoded.shape[1])
@@ -134,7 +134,7 @@ class SecureEngine:
             return SharedBatch(encoded, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
         return SharedBatch(encoded, ridge[rank], shared)
 
-    def _own(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
+    def _local_rows(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
         """This party's own block, or the rows that s has selected."""
         return encodings if isinstance(encodings, SharedRows) else encodings[self.session.rank]
 
@@ -194,7 +194,7 @@ class SecureEngine:
             within = np.zeros((columns[rank], sum(columns)))
             within[:, at : at + columns[rank]] = sum(gram_of[rank].within for gram_of in grams) * share
             blocks = [
-                self.session.own(within, owner=owner, shape=(width, sum(columns)), bits=MATRIX_BITS)
+                self.session.owned(within, owner=owner, shape=(width, sum(columns)), bits=MATRIX_BITS)
                 for owner, width in enumerate(columns)
             ]
             gram = gram + crypten.cat(blocks, dim=0)
@@ -258,7 +258,7 @@ class SecureEngine:
         self._kept_masks = ()
         scale = 1.0 / np.sqrt(curvature[rank])
         with self.session.measure("mask encodings"):
-            rows = self._pinned(batch.own, scale)
+            rows = self._pinned(batch.encodings, scale)
         with self.session.measure("mask penalty"):
             pull = self._pull(batch, penalty, step, scale)
             more = rows.size(1) - pull.size(1)
@@ -271,17 +271,17 @@ class SecureEngine:
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
     ) -> SharedModuleOptimizer:
         """One round for each counterfactual of a record and each guard: their rows are masked."""
-        if batch.membership is not None or isinstance(batch.own, SharedRows):
+        if batch.membership is not None or isinstance(batch.encodings, SharedRows):
             raise ProtocolError("a module needs rows that all count, and encodings that their owners know")
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         draws = penalty.chosen if penalty is not None and step.lam > 0 else NO_DRAWS
-        along = penalty.directions if penalty is not None and step.guard > 0 else ()
+        along = penalty.directions if penalty is not None and step.proxy_penalty > 0 else ()
         with self.session.measure("mask encodings"):
-            copies = secure_steps.moved_rows(self.session, self._side_by_side(batch.own, FRACTION_BITS), draws)
-            copies += [self._pinned(batch.own + direction) for direction in along]
+            copies = secure_steps.moved_rows(self.session, self._side_by_side(batch.encodings, FRACTION_BITS), draws)
+            copies += [self._pinned(batch.encodings + direction) for direction in along]
             if batch.masked is None:
-                batch.masked = self._pinned(batch.own)
+                batch.masked = self._pinned(batch.encodings)
             rows = crypten.cat([batch.masked, *copies])
         self._prepared, self._kept_masks = self._prepared + 1, tuple(copies)
         weights = step.weights_of(len(draws.draws), len(along))
@@ -306,9 +306,9 @@ class SecureEngine:
         """H in scaled columns, HEAD_BITS: ridge, proxy penalty and consistency."""
         ridge = self._side_by_side(batch.ridge * scale**2, HEAD_BITS)
         pull = ridge.unsqueeze(1) * torch.eye(ridge.size(0), dtype=torch.int64)
-        if penalty is not None and step.guard > 0:
+        if penalty is not None and step.proxy_penalty > 0:
             for own_direction in penalty.directions:
-                direction = self._side_by_side(own_direction * scale * np.sqrt(step.guard), SCALE_BITS)
+                direction = self._side_by_side(own_direction * scale * np.sqrt(step.proxy_penalty), SCALE_BITS)
                 pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
         if batch.membership is not None:  # sums over records are divided by another number than that of records
             pull = (pull * batch.membership.ratio(self.session)).rescale(HEAD_BITS)
@@ -461,7 +461,7 @@ class SecureEngine:
         count = len(heads)
         if not isinstance(heads[0], SharedModule):
             return secure_steps.gap_squared(self.session, penalty, self._weights(heads), count)
-        shifts = [] if penalty is None else self._module_shifts(heads, batch.own, penalty.chosen)
+        shifts = [] if penalty is None else self._module_shifts(heads, batch.encodings, penalty.chosen)
         if not shifts:
             return self.session.public(np.zeros(count), WIDE_BITS)
         return secure_steps.mean_square(shifts, count)
@@ -517,7 +517,7 @@ class SecureEngine:
     ) -> Shared:
         """The logits of these records as a CrypTen tensor; of more heads next to them, in no round more."""
         with self.session.measure("prediction"):
-            pinned = self._pinned(self._own(encodings))
+            pinned = self._pinned(self._local_rows(encodings))
             logits = self._logits_of([trained, *more], pinned)
             self._forget(pinned)
         return logits
@@ -527,7 +527,7 @@ class SecureEngine:
     ) -> Shared:
         """The change of the logits of these records by the displacements of one draw, as a CrypTen tensor."""
         if isinstance(trained, SharedModule):
-            (shift,) = self._module_shifts([trained], self._own(encodings), chosen)
+            (shift,) = self._module_shifts([trained], self._local_rows(encodings), chosen)
         else:
             (shift,) = self._shifts([trained], chosen)
         return shift
@@ -552,7 +552,7 @@ class SecureEngine:
     def _logits(self, heads: Heads, batch: SharedBatch) -> Shared:
         """The logits, FRACTION_BITS, of all heads side by side; the batch is pinned once, unscaled."""
         if batch.masked is None:
-            batch.masked = self._pinned(batch.own)
+            batch.masked = self._pinned(batch.encodings)
         if batch.seen is None or batch.seen[0] != tuple(heads):
             batch.seen = (tuple(heads), self._logits_of(heads, batch.masked))
         return batch.seen[1]

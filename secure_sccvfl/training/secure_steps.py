@@ -150,7 +150,7 @@ def _plan(grid: Grid, columns: int) -> Plan:
     return Plan(
         grid.heads,
         grid.inverted,
-        grid.places,
+        grid.matrix_of,
         *(grid.curvature, grid.span(columns), grid.doublings(columns), grid.rate, grid.momentum),
         grid.sharp_doublings(columns),
     )
@@ -196,11 +196,11 @@ def _with_ones(
     bound: float | None,
 ) -> Shared:
     """The scaled encodings, pinned, with a last column of ones, or of zeros where a row does not count."""
-    encodings, rows, last = batch.own, batch.rows, session.parties - 1
+    encodings, rows, last = batch.encodings, batch.rows, session.parties - 1
     if isinstance(encodings, SharedRows):
         check_reach(encodings.reach * scale)
         return with_bias(session, encodings, scaled_columns(encodings.tensor, factors[:-1])).pinned(bound)
-    ones = session.own(np.ones((rows, 1)), owner=last, shape=(rows, 1))
+    ones = session.owned(np.ones((rows, 1)), owner=last, shape=(rows, 1))
     return crypten.cat([side_by_side(session, widths, encodings * scale), ones], dim=1).pinned(bound)
 
 

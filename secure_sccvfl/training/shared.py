@@ -53,7 +53,7 @@ class SharedBatch:
     of their logits, which are computed once. codes: shares of the label as whole numbers, of classes.
     """
 
-    own: np.ndarray | SharedRows
+    encodings: np.ndarray | SharedRows
     ridge: np.ndarray
     label: Shared
     masked: Shared | None = None
@@ -66,7 +66,7 @@ class SharedBatch:
 
     @property
     def membership(self) -> MembershipMask | None:
-        return self.own.membership if isinstance(self.own, SharedRows) else None
+        return self.encodings.membership if isinstance(self.encodings, SharedRows) else None
 
     @property
     def count(self) -> int:
@@ -222,7 +222,7 @@ def side_by_side(
     """Values over the columns of all parties (last axis), where each party knows its own part, up to a limit."""
     lead = own_values.shape[:-1]
     blocks = [
-        session.own(own_values, owner=rank, shape=(*lead, width), bits=bits, limit=limit)
+        session.owned(own_values, owner=rank, shape=(*lead, width), bits=bits, limit=limit)
         for rank, width in enumerate((*widths[: session.rank], own_values.shape[-1], *widths[session.rank + 1 :]))
     ]
     return crypten.cat(blocks, dim=len(lead))
@@ -314,10 +314,10 @@ def _select(
             raise ValueError("the holder of s needs it")
         chosen = np.tile(one_hot(groups, count, np.int64), (len(choices), 1))
     below = np.concatenate(choices)
-    member = session.own(chosen, owner=holder, shape=(len(below), count), bits=0)
+    member = session.owned(chosen, owner=holder, shape=(len(below), count), bits=0)
     with session.measure("select edits"):
         pieces = [
-            session.own(below, owner=owner, shape=(len(below), count, columns)).selected(member)
+            session.owned(below, owner=owner, shape=(len(below), count, columns)).selected(member)
             for owner, columns in enumerate(counts)
             if columns
         ]

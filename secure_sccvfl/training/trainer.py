@@ -397,10 +397,15 @@ class Trainer:
         moving = self.moving(assignment.roles)
         if moving is None:
             raise ValueError("a noisy Gram matrix is for mode sealed and public layouts of all parties")
-        if GRAM.name not in self.state.own:
-            self.update(own={**self.state.own, GRAM.name: self._noisy_gram(assignment.roles, generators, moving)})
+        if GRAM.name not in self.state.mode_arrays:
+            self.update(
+                mode_arrays={
+                    **self.state.mode_arrays,
+                    GRAM.name: self._noisy_gram(assignment.roles, generators, moving),
+                }
+            )
             self.hooks.keep(self.state)
-        root = released_root(self.state.own[GRAM.name])
+        root = released_root(self.state.mode_arrays[GRAM.name])
         ends = np.cumsum([0, *(len(moving[rank]) for rank in sorted(moving))])
         parts = {
             p.rank: TableGram(root[:, ends[p.rank] : ends[p.rank + 1]], np.zeros((self.columns(p.rank),) * 2))
@@ -617,7 +622,7 @@ class Trainer:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(count)
         least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2)
-        grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, own=True, least=least)
+        grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, separate=True, least=least)
         flat = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
         for rank, curvature in flat.items():
             if (

@@ -66,7 +66,7 @@ def large_truncation(session: Session) -> None:
 
 
 def owned_block(session: Session) -> None:
-    session.own(np.ones((3, 2)), owner=0, shape=(3, 2)).pinned()
+    session.owned(np.ones((3, 2)), owner=0, shape=(3, 2)).pinned()
     opens(session)
 
 
@@ -244,13 +244,13 @@ def test_tags_are_of_what_third_parties_said() -> None:
     word = np.arange(3)
     zero.add({1: [word], 2: [word]})
     one.add({0: [word + 5], 2: [word]})
-    first = zero.tags()[1]
-    assert (first == one.tags()[0]).all()
+    first = zero.mac_tags()[1]
+    assert (first == one.mac_tags()[0]).all()
     zero.add({1: [word], 2: [word]})
     one.add({0: [word], 2: [word + 1]})
-    second = zero.tags()[1]
-    assert (second != one.tags()[0]).any() and (first != second).any()
-    assert (zero.tags()[1] == one.tags()[0]).all(), "a difference that was told is behind them"
+    second = zero.mac_tags()[1]
+    assert (second != one.mac_tags()[0]).any() and (first != second).any()
+    assert (zero.mac_tags()[1] == one.mac_tags()[0]).all(), "a difference that was told is behind them"
 
 
 @pytest.mark.chance(1e-12)
@@ -260,9 +260,9 @@ def test_tags_are_of_every_word_of_a_long_array(place: int) -> None:
     words = np.arange(100_000)
     zero.add({2: [words]})
     one.add({2: [words]})
-    assert (zero.tags()[1] == one.tags()[0]).all()
+    assert (zero.mac_tags()[1] == one.mac_tags()[0]).all()
     other = words.copy()
     other[place] += 1
     zero.add({2: [words]})
     one.add({2: [other]})
-    assert (zero.tags()[1] != one.tags()[0]).any()
+    assert (zero.mac_tags()[1] != one.mac_tags()[0]).any()

@@ -198,7 +198,7 @@ def test_whoever_differs_is_named(liar: int, change: Change) -> None:
     opened: list[str] = []
 
     def job(session: Session) -> None:
-        session.forget(session.own(np.ones((2, 2)), owner=0, shape=(2, 2)).pinned())
+        session.forget(session.owned(np.ones((2, 2)), owner=0, shape=(2, 2)).pinned())
         for step in session.repeat(5):
             session.party.take("square", (6,))
             if step == 3:

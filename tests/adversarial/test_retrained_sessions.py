@@ -139,7 +139,7 @@ class Model:
         schema, blocks = own_schema(self.consortium.home / "own.toml"), []
         for rank, path in enumerate(files):
             new = read_new_records(path, schema, rank, uses_s=False)
-            blocks.append(self.shares[rank].encoder(new.party.inputs)[new.places(ids)])
+            blocks.append(self.shares[rank].encoder(new.party.inputs)[new.rows_of(ids)])
         return np.column_stack([*blocks, np.ones(len(ids))])
 
     def read_by_scores(self) -> np.ndarray:

@@ -61,7 +61,9 @@ def verdicts(run: FinishedRun, *wanted: tuple[Target, tuple[int, ...] | str]) ->
         else:
             assert run.holder(target) not in view
             seen, signals = run.seen(view), run.signals(view)
-            attacks.add(ATTACK[target], run.name(view), truth, run.own(view), seen, signals=signals, promise=NO_GAIN)
+            attacks.add(
+                ATTACK[target], run.name(view), truth, run.own_columns(view), seen, signals=signals, promise=NO_GAIN
+            )
     attacks.decide(RARE)
     return [row.leak for row in attacks.rows if row.promise == NO_GAIN]
 
@@ -101,7 +103,7 @@ def test_mode_split_gives_s_away_and_the_evaluation_says_so(tmp_path: Path) -> N
     """The same attacker finds nothing in the gradients of the warm-up, which are all that an older run kept."""
     run = record(tmp_path, mode="split", steps=20)
     assert verdicts(run, ("s", (2,)), ("y", (2,))) == [True, True]
-    truth, own, signals = run.truth("s"), run.own((2,)), run.signals((2,))
+    truth, own, signals = run.truth("s"), run.own_columns((2,)), run.signals((2,))
     assert signals.shape[1] == 20 + SplitConfig().warmup
 
     def gain(used: np.ndarray) -> float:

@@ -121,11 +121,13 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret
     held_out = data.take(split.test)
     inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
     label, codes = held_out.label.values, held_out.protected[0].codes
-    figures = flat(evaluate(secret, inputs, label, codes, "binary", judges.edits, judges.nulls))
+    figures = flat(evaluate(secret, inputs, label, codes, "binary", judges.counterfactuals, judges.nulls))
     opened = {name: value for name, value in found[0]["metrics"].items() if not name.endswith("_own")}
-    assert {f"{metric}_{judge}" for judge in judges.edits for metric in ("fr", "net", "fr_null")} <= opened.keys()
+    assert {
+        f"{metric}_{judge}" for judge in judges.counterfactuals for metric in ("fr", "net", "fr_null")
+    } <= opened.keys()
     # Fixed point may turn a decision whose logit is this near to 0; each turns a rate by one record of its cell.
-    copies = [*judges.edits.values(), *judges.nulls.values()]
+    copies = [*judges.counterfactuals.values(), *judges.nulls.values()]
     near = [(np.abs(logits_of(secret, rows, s)) < NEAR).sum() for rows, s in _shown(inputs, codes, copies)]
     cell = min(np.bincount(2 * codes + label))
     for name, value in opened.items():

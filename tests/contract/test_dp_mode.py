@@ -70,7 +70,7 @@ def test_sums_are_exact():
     ("blocks", "shape", "told"),
     [
         (lambda s: s.share(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
-        (lambda s: s.own(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
+        (lambda s: s.owned(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
         (lambda s: side_by_side(s, (2, 2), np.ones((4, 2))), (4, 2), "a weight each"),
         (lambda s: side_by_side(s, (2, 2), np.ones((4, 2))), (3, 1), "a weight each"),
     ],
@@ -283,7 +283,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
 
     def stopping(rank, kept):
         def keep(state):
-            opened[rank] = state.own["dp totals"]
+            opened[rank] = state.mode_arrays["dp totals"]
             if len(opened[rank]) < 3 or rank != behind:
                 kept.keep(state)
             if len(opened[rank]) == 3:
@@ -302,7 +302,9 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
         assert cost.rounds == 5 * len(model.events) and len(released) == PARTIES * len(model.events)
         assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi), "nothing is forgotten"
         totals = np.array([step.total for step in model.seen])
-        assert np.array_equal(totals[:steps], opened[rank][:steps]) and np.array_equal(model.own["dp totals"], totals)
+        assert np.array_equal(totals[:steps], opened[rank][:steps]) and np.array_equal(
+            model.mode_arrays["dp totals"], totals
+        )
         assert (behind is None) == np.array_equal(totals[:3], opened[rank]), "new noise where a step is made again"
         # The encoder is the one that these sums give, whoever was stopped on the way.
         score = Score(german_part(rank).parties[0], config.units, 0)

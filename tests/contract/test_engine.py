@@ -9,7 +9,7 @@ from secure_sccvfl.training.engine import CURVATURE, Step
 from tests.contract.engines import GROUPS, SIDES, TEMPERATURES, Problem
 
 WIDTHS = (3, 2, 4)
-WEIGHTED = Step(rate=0.1, momentum=0.5, lam=0.7, guard=0.3)
+WEIGHTED = Step(rate=0.1, momentum=0.5, lam=0.7, proxy_penalty=0.3)
 
 
 @pytest.fixture(params=sorted(SIDES))
@@ -42,7 +42,7 @@ def objective(problem, step, weight, bias):
     gap = sum(0.5 * (v**2).sum(dim=1).mean() for v in shifts) / len(shifts)
     guard, ridge = (torch.tensor(whole(blocks)) for blocks in (problem.guard, problem.ridge))
     guarded = 0.5 * ((guard @ weight) ** 2).sum()
-    return loss + step.lam * gap + step.guard * guarded + 0.5 * (ridge[:, None] * weight**2).sum()
+    return loss + step.lam * gap + step.proxy_penalty * guarded + 0.5 * (ridge[:, None] * weight**2).sum()
 
 
 @pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3), ("regression", 1)])
@@ -187,7 +187,7 @@ def test_what_is_needed_is_asked_for(side, missing):
     assert any(("no draw" if missing == "every draw" else "needs") in str(error) for error in errors)
 
 
-@pytest.mark.parametrize("bad", [{"rate": 0}, {"momentum": 1.0}, {"lam": -1}, {"guard": -1}])
+@pytest.mark.parametrize("bad", [{"rate": 0}, {"momentum": 1.0}, {"lam": -1}, {"proxy_penalty": -1}])
 def test_a_bad_step_is_refused(bad):
     with pytest.raises(ValueError, match=r"need|must|unknown"):
         Step(**{"rate": 0.1, "momentum": 0.5, **bad})

@@ -138,7 +138,7 @@ def optima(problem, grid):
     return np.column_stack(
         [
             optimum(whole(problem.x), problem.y, ridge + lam * gram + weight * np.outer(guard, guard), problem.task)
-            for lam, weight in zip(grid.lambdas, grid.guards, strict=True)
+            for lam, weight in zip(grid.lambdas, grid.proxy_penalties, strict=True)
         ]
     )
 
@@ -324,14 +324,21 @@ def test_a_column_whose_inverse_would_leave_its_range_is_refused():
     ids=str,
 )
 def test_impossible_grids_are_refused(bad):
-    with pytest.raises(ValueError, match=r"weights|guard|curvature"):
-        Grid(**{"lambdas": (1.0,), "guards": (0.1,) * len(bad.get("lambdas", (1.0,))), "curvature": 0.25, **bad})
+    with pytest.raises(ValueError, match=r"weights|proxy penalty|curvature"):
+        Grid(
+            **{
+                "lambdas": (1.0,),
+                "proxy_penalties": (0.1,) * len(bad.get("lambdas", (1.0,))),
+                "curvature": 0.25,
+                **bad,
+            }
+        )
 
 
 def test_near_lambdas_share_the_inverse_of_the_largest():
     grid = Grid((0.0, 0.25, 0.5, 1.0, 1.5, 4.0), (0.0, 0.1, 0.2, 0.3, 0.1, 0.1), 0.25)
     assert grid.inverted == ((4.0, 0.3), (0.5, 0.2), (0.0, 0.0))
-    assert grid.places == (2, 1, 1, 0, 0, 0)
+    assert grid.matrix_of == (2, 1, 1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 10, 79, 300, 2000])
@@ -387,7 +394,9 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
         train(PlainEngine(), PlainStatistics(noise), data, make_split(data, "iid", 0), config, 0, driver=_Catching)
     encodings, batch, penalty, bounds, guards = caught.value.args
     grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), 0.25, sharpens=True)
-    penalties = [np.diag(batch.ridge) + lam * penalty.gram + config.guard * penalty.guard for lam in grid.lambdas]
+    penalties = [
+        np.diag(batch.ridge) + lam * penalty.gram + config.guard * penalty.proxy_gram for lam in grid.lambdas
+    ]
     expected = np.column_stack([optimum(batch.rows, batch.label, each, "binary") for each in penalties])
     problem = Problem(tuple(block.shape[1] for block in encodings.values()), rows=len(batch.rows))
     problem.x, problem.y = dict(encodings), batch.label

@@ -174,7 +174,7 @@ def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spe
     for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
         kept.unlink()
     ledgers, part = tmp_path / "data" / "sccvfl-ledgers" / "party-2", own_part(place / "data" / "own.toml", 2, 0)
-    own = RecordKey.from_bytes((ledgers / "records.key").read_bytes()).tags(part.ids[part.split.test])
+    own = RecordKey.from_bytes((ledgers / "records.key").read_bytes()).record_set(part.ids[part.split.test])
     budget = Budget.open(ledgers / EVALUATIONS, 60.0, 1e-5)
     budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
     sent: list[bytes] = []

@@ -51,7 +51,7 @@ def problem_of(task, outputs):
 
 def grid_of(task, outputs):
     lambdas = tuple(lam for lam in LAMBDAS for _ in range(outputs))
-    return Grid(lambdas, (0.1,) * len(lambdas), PRIVATE_CURVATURE[task], 1.0, 0.0, sharpens=True, own=True)
+    return Grid(lambdas, (0.1,) * len(lambdas), PRIVATE_CURVATURE[task], 1.0, 0.0, sharpens=True, separate=True)
 
 
 def descent_of(engine, problem, task, outputs, noise):

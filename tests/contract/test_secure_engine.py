@@ -70,7 +70,7 @@ def test_encodings_that_do_not_fit_are_refused_before_they_are_masked(selected):
 def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(widths, seed, rows, lam, guard, rate, momentum):
     problem = Problem(widths, rows=rows, seed=seed)
     problem.curvature = {k: v + 2 * (lam + guard) * sum(widths) for k, v in problem.curvature.items()}
-    plain, secret = both(problem, Step(rate, momentum, lam, guard=guard))
+    plain, secret = both(problem, Step(rate, momentum, lam, proxy_penalty=guard))
     for seen in secret:  # a bit may fall either way when two objectives are as good as equal
         assert np.abs(seen["logits"] - plain["logits"]).max() < CLOSE
         assert seen["measures"].loss == pytest.approx(plain["measures"].loss, abs=CLOSE)

@@ -148,7 +148,7 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     hand_out(data, judges, folder)
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     rows = (judges.inputs, judges.label, judges.codes)
-    expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.edits, judges.nulls))
+    expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.counterfactuals, judges.nulls))
     assert all(r["metrics"] == found[0]["metrics"] for r in found)
     assert {"cat", "lt", "matmul", "selected", "sum"} <= found[0]["crypten_operations"]["evaluation"].keys()
     for judge in RUN_MODELS:

@@ -89,7 +89,7 @@ class Problem:
                 )
                 weights = stepped.weights
                 opened = session.open_each(
-                    [(sketch, releases[f"gradient {rank}"]) for rank, sketch in enumerate(stepped.sketches)]
+                    [(sketch, releases[f"gradient {rank}"]) for rank, sketch in enumerate(stepped.projections)]
                 )
                 rounds.append(session.total_cost.rounds - before)
                 assert [value is not None for value in opened] == [

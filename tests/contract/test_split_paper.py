@@ -353,7 +353,7 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
         assert before.model.assignment is not None and before.model.assignment.roles == late_roles()
         for outcome in (before, after):
             state, inputs = outcome.state, part(rank).parties[0].inputs
-            assert state.own and state.refreshes == 2 and state.assignment is not None
+            assert state.mode_arrays and state.refreshes == 2 and state.assignment is not None
             assert state.assignment.roles == late_roles()
             assert [s.releases for s in state.noisy_tables] == [sketch(rank).releases + 1]
             hidden = part(rank).parties[0].layout.columns(late_roles().dropped)

@@ -48,12 +48,12 @@ def held(session: Session, values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def tensor(session: Session, values: np.ndarray, bits: int) -> Any:
-    return session.own(values if session.rank == 1 else None, owner=1, shape=values.shape, bits=bits)
+    return session.owned(values if session.rank == 1 else None, owner=1, shape=values.shape, bits=bits)
 
 
 def fused(session: Session) -> Any:
     return crypten.cat(
-        [session.own(block, owner=rank, shape=block.shape) for rank, block in enumerate(BLOCKS)], dim=1
+        [session.owned(block, owner=rank, shape=block.shape) for rank, block in enumerate(BLOCKS)], dim=1
     )
 
 
@@ -329,7 +329,7 @@ def test_encoders_cannot_be_changed() -> None:
         (lambda s: tensor(s, X, 24).each(tensor(s, X, 24)), "pinned together"),
         (lambda s: s.forget(tensor(s, X, 24)), "masks to forget"),
         (lambda s: tensor(s, X, 24) / 0, "division by zero"),
-        (lambda s: s.own(X, owner=s.rank, shape=(1, 1)), "were declared"),
+        (lambda s: s.owned(X, owner=s.rank, shape=(1, 1)), "were declared"),
         (lambda s: tensor(s, X, 40).sigmoid(bound=47.0), "beyond 46"),
     ],
 )
@@ -378,9 +378,9 @@ def counts(session: Session) -> tuple[Any, Any, np.ndarray]:
     """Whole-number columns of two parties, the groups that party 2 knows, and their sums in the clear."""
     rng = np.random.default_rng(3)
     columns, groups = rng.integers(0, 3, (50, 4)).astype(np.int8), np.eye(3, dtype=np.int8)[rng.integers(0, 3, 50)]
-    blocks = [session.own(columns[:, :3], owner=0, shape=(50, 3), bits=0)]
-    blocks.append(session.own(columns[:, 3:], owner=2, shape=(50, 1), bits=0))
-    member = session.own(groups, owner=2, shape=(50, 3), bits=0)
+    blocks = [session.owned(columns[:, :3], owner=0, shape=(50, 3), bits=0)]
+    blocks.append(session.owned(columns[:, 3:], owner=2, shape=(50, 1), bits=0))
+    member = session.owned(groups, owner=2, shape=(50, 3), bits=0)
     return crypten.cat(blocks, dim=1), member, columns.astype(int).T @ groups.astype(int)
 
 
@@ -399,8 +399,8 @@ def test_sums_by_group_are_exact_in_either_size_of_shares(bound: float, bits: in
 def test_what_sums_by_group_cannot_take_is_refused_and_nothing_is_sent() -> None:
     def job(session: Session) -> None:
         columns, member, _ = counts(session)
-        other = session.own(np.ones((50, 1), np.int8), owner=1, shape=(50, 1), bits=0)
-        halves = session.own(np.ones((50, 1)), owner=0, shape=(50, 1))
+        other = session.owned(np.ones((50, 1), np.int8), owner=1, shape=(50, 1), bits=0)
+        halves = session.owned(np.ones((50, 1)), owner=0, shape=(50, 1))
         before = session.total_cost.rounds
         for given in (
             lambda: columns.group_sums(crypten.cat([member, other], dim=1), bound=9.0),
@@ -408,7 +408,7 @@ def test_what_sums_by_group_cannot_take_is_refused_and_nothing_is_sent() -> None
             lambda: columns.group_sums(session.public(np.ones((50, 3)), 0), bound=9.0),
             lambda: halves.group_sums(member, bound=9.0),
             lambda: crypten.cat([other, columns], dim=1).group_sums(member, bound=9.0),
-            lambda: columns.group_sums(session.own(np.ones((9, 1)), owner=2, shape=(9, 1), bits=0), bound=9.0),
+            lambda: columns.group_sums(session.owned(np.ones((9, 1)), owner=2, shape=(9, 1), bits=0), bound=9.0),
         ):
             with pytest.raises(ProtocolError):
                 given()
@@ -423,7 +423,7 @@ def test_pinned_whole_numbers_have_exact_products_over_many_bands() -> None:
     tall, right = np.ones((rows, 2)), np.arange(rows)[:, None] % 7
 
     def job(session: Session) -> None:
-        pinned = session.own(tall, owner=1, shape=tall.shape, bits=0).pinned()
+        pinned = session.owned(tall, owner=1, shape=tall.shape, bits=0).pinned()
         product = pinned.t() @ (session.public(right, 0) + session.zeros(right.shape, 0))
         assert bits_of(product) == 0
         assert (np.asarray(session.open(product, results(3)[2])) == tall.T @ right).all()

@@ -98,7 +98,7 @@ def private_head(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     for block in problem.x.values():
         block[:] = (0.0, 0.5)[world]
     problem.y[:] = world
-    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.28125, 1.0, 0.0, sharpens=True, own=True)
+    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.28125, 1.0, 0.0, sharpens=True, separate=True)
     noise = HeadNoise(3.0, 30.0, 1e-4, 2.0, tolerance=4.0)
 
     def job(session: Session) -> None:

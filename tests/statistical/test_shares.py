@@ -50,7 +50,7 @@ def seen(secret: float, watch: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarr
         elif watch == "series":
             session.sigmoid(shared, bound=12)
         elif watch == "block":
-            block = session.own(value.reshape(-1, 10), owner=0, shape=(SIZE // 10, 10)).pinned()
+            block = session.owned(value.reshape(-1, 10), owner=0, shape=(SIZE // 10, 10)).pinned()
             if session.rank == 1:
                 kept.extend(one.opened for band in binding_tensors.value_of(block).tall.bands for one in band)
 
@@ -188,7 +188,7 @@ def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.Mon
             value = session.share(np.full(50, secret), owner=1, shape=(50,))
             for _ in session.repeat(3):
                 _ = value.sigmoid() * value.reciprocal()
-            session.own(np.full((5, 2), secret), owner=2, shape=(5, 2)).pinned()
+            session.owned(np.full((5, 2), secret), owner=2, shape=(5, 2)).pinned()
 
         heard.clear()
         run_session(job)

@@ -43,7 +43,9 @@ def feature_inference(view: Columns, seed: int) -> list[Rate]:
     by_source: dict[str, list[Rate]] = {"own": [], view.holder: []}
     for known_codes, truth in view.targets.values():
         for name, rates in by_source.items():
-            sides = [np.hstack([o, s]) if name != "own" else o for o, s in zip(view.own, view.shown, strict=True)]
+            sides = [
+                np.hstack([o, s]) if name != "own" else o for o, s in zip(view.own_columns, view.shown, strict=True)
+            ]
             rates.append(Rate.balanced(name, view.holder, _guess(sides[0], known_codes, sides[1]), truth))
     return [mean_rate(name, view.holder, rates) for name, rates in by_source.items()]
 
@@ -53,16 +55,16 @@ def shown_columns(view: Columns, seed: int) -> list[Rate]:
     name, (known, unknown) = next(iter(view.targets.items()))
     values = int(max(known.max(), unknown.max())) + 1
     shown = (np.eye(values)[known], np.eye(values)[unknown])
-    return feature_inference(Columns(view.holder, view.own, shown, {name: (known, unknown)}), seed)
+    return feature_inference(Columns(view.holder, view.own_columns, shown, {name: (known, unknown)}), seed)
 
 
 def halves_of(view: Shown, seed: int) -> tuple[Columns, Columns]:
     """The view with the others' columns of either half known."""
-    half = folds(np.zeros(len(view.own), int), 2, seed)
+    half = folds(np.zeros(len(view.own_columns), int), 2, seed)
     halves = []
     for known in (half == 0, half == 1):
         targets = {name: (codes[known], codes[~known]) for name, codes in view.targets.items()}
-        own_columns, shown = ((part[known], part[~known]) for part in (view.own, view.signals))
+        own_columns, shown = ((part[known], part[~known]) for part in (view.own_columns, view.signals))
         halves.append(Columns(view.holder, own_columns, shown, targets))
     return halves[0], halves[1]
 
@@ -105,12 +107,12 @@ EPOCHS = 60
 class Answers:
     """Answers about people of whom the adversary holds some columns.
 
-    own: its columns. codes: the others' bins (n x features), the truth. bins: how many each feature has. weight: what
-    each bin adds to an answer (all bins x answers). answers: what is left of them without the own columns' part.
+    own_columns: those. codes: the others' bins (n x features), the truth. bins: how many each feature has. weight:
+    what each bin adds to an answer (all bins x answers). answers: what is left of them without the own columns' part.
     """
 
     holder: str
-    own: np.ndarray
+    own_columns: np.ndarray
     codes: np.ndarray
     bins: tuple[int, ...]
     weight: np.ndarray
@@ -146,7 +148,7 @@ def by_equations(view: Answers) -> np.ndarray:
 def by_generator(view: Answers, seed: int, epochs: int = EPOCHS) -> np.ndarray:
     """A network from own columns and answer to the others' bins, trained until its records get these answers."""
     scale = np.maximum(view.answers.std(axis=0), 1e-9)
-    given = np.hstack([view.own, (view.answers - view.answers.mean(axis=0)) / scale])
+    given = np.hstack([view.own_columns, (view.answers - view.answers.mean(axis=0)) / scale])
     x, weight = (torch.tensor(v, dtype=torch.float32) for v in (given, view.weight / scale))
     wanted = torch.tensor(view.answers / scale, dtype=torch.float32)
     shares = torch.tensor(view.shares, dtype=torch.float32)

@@ -160,7 +160,7 @@ class Completion:
     """A party's own columns and encodings of all training records, and their labels; it knows `labelled` of these."""
 
     holder: str
-    own: np.ndarray
+    own_columns: np.ndarray
     encodings: np.ndarray
     label: np.ndarray
     labelled: int = LABELLED
@@ -209,7 +209,7 @@ def _self_trained(x: np.ndarray, label: np.ndarray, known: np.ndarray, strength:
 def completed(view: Completion, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Guesses from encodings, guesses from own columns alone, and the truth, of the records not known before."""
     known = known_labels(view, seed)
-    guess, control = (complete(columns, view.label, known, seed) for columns in (view.encodings, view.own))
+    guess, control = (complete(columns, view.label, known, seed) for columns in (view.encodings, view.own_columns))
     return guess[~known], control[~known], view.label[~known]
 
 

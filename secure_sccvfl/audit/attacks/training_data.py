@@ -190,7 +190,7 @@ Edits = Sequence[Sequence[np.ndarray]]
 class Retraining:
     """A training set, how its heads are trained, and the counterfactuals that each seed of the generators makes.
 
-    guard: the part of the penalty that does not depend on s per record (weights included). ridge: of each column.
+    fixed_penalty: the part that does not depend on a record's s (weights included). ridge: of each column.
     known: guesses of s that need no head. tables: the Gram matrix of the penalty if it follows from released tables;
     None: it is built from the records. sigma: deviation of objective perturbation. heads: weights and bias of real
     trainings by seed, instead of the optimum. gram_noise: deviation of the noise on an entry of a released mean Gram
@@ -202,10 +202,10 @@ class Retraining:
     label: np.ndarray
     groups: np.ndarray
     known: np.ndarray
-    edits: Callable[[int], Edits]
+    counterfactuals: Callable[[int], Edits]
     lam: float
     ridge: float
-    guard: np.ndarray
+    fixed_penalty: np.ndarray
     tables: np.ndarray | None
     sigma: float = 0.0
     trainings: int = TRAININGS
@@ -232,7 +232,7 @@ class Retraining:
 
     @property
     def fixed(self) -> np.ndarray:
-        return np.asarray(self.ridge * np.eye(self.rows.shape[1]) + self.guard)
+        return np.asarray(self.ridge * np.eye(self.rows.shape[1]) + self.fixed_penalty)
 
 
 def record_gram(edits: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -261,7 +261,7 @@ def _equations(view: Retraining, seed: int) -> _Equations:
     groups = int(view.groups.max()) + 1
     share = np.bincount(view.groups, minlength=groups) / n
     for k in range(view.trainings):
-        edits: np.ndarray = np.array(view.edits(k))  # draws x groups x records x columns
+        edits: np.ndarray = np.array(view.counterfactuals(k))  # draws x groups x records x columns
         head = view.head(edits, rng) if view.heads is None else view.heads(k)
         weight_of = view.lam / (n * len(edits))
         moving = np.flatnonzero(np.abs(edits).sum(axis=(0, 1, 2)) > 0)

@@ -48,7 +48,7 @@ class Columns:
     """
 
     holder: str
-    own: tuple[np.ndarray, np.ndarray]
+    own_columns: tuple[np.ndarray, np.ndarray]
     shown: tuple[np.ndarray, np.ndarray]
     targets: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
@@ -77,7 +77,7 @@ class Shown:
     """A party's columns and what opened gradients showed of every record (`signals`: one column for each pass)."""
 
     holder: str
-    own: np.ndarray
+    own_columns: np.ndarray
     signals: np.ndarray
     targets: Mapping[str, np.ndarray]
 

@@ -128,7 +128,7 @@ class MaskedCvae(CvaeNet):
         fixed = layout.columns(n for n in layout.names if n not in edited and n not in proxies)
         super().__init__(len(mediators.columns), len(fixed) + groups, len(fixed) + context + groups, latent, hidden)
         self.mediators, self.reading, self.groups = mediators, reading, groups
-        self.fixed, self.places = torch.as_tensor(fixed), torch.as_tensor(mediators.columns)
+        self.fixed, self.mediator_columns = torch.as_tensor(fixed), torch.as_tensor(mediators.columns)
         self.guarded = torch.as_tensor(np.concatenate([layout.columns(proxies), fixed]))
         start_layers(self, seed)
 
@@ -150,13 +150,13 @@ class MaskedCvae(CvaeNet):
 
         draws: for the latent code; without it the code is its mean.
         """
-        x_n, x_m = x[:, self.fixed], x[:, self.places]
+        x_n, x_m = x[:, self.fixed], x[:, self.mediator_columns]
         mean, log_var = self.code(x_m, x_n, z_s)
         z = mean if draws is None else mean + torch.randn(mean.shape, generator=draws) * torch.exp(log_var / 2)
         moved = self.mediators.squash(self._decoded(z, x_n, c, z_target))
         stayed = x_m if self.reading == "decoded" else self.mediators.squash(self._decoded(z, x_n, c, z_s))
         changed = (x_m + scale * (moved - stayed)).clamp(0.0, 1.0)
-        return x.index_copy(1, self.places, changed)
+        return x.index_copy(1, self.mediator_columns, changed)
 
     @torch.no_grad()
     def edited_copy(
@@ -171,7 +171,7 @@ class MaskedCvae(CvaeNet):
         """`edit` on arrays of any precision."""
         edited = self.edit(torch.tensor(inputs, dtype=torch.float32), z_s, z_target, c, scale, draws)
         out = inputs.copy()
-        out[:, self.mediators.columns] = edited[:, self.places].numpy()
+        out[:, self.mediators.columns] = edited[:, self.mediator_columns].numpy()
         return out
 
     def terms(
@@ -190,7 +190,7 @@ class MaskedCvae(CvaeNet):
         a_omega on the columns `guarded`, (x_P, x_N), which learns by its own loss. Without it the leak is 0. Where
         proxies pass through, nothing that it reads depends on the generator: the term has a value and no gradient.
         """
-        x_n, x_m, none = x[:, self.fixed], x[:, self.places], x.new_zeros(())
+        x_n, x_m, none = x[:, self.fixed], x[:, self.mediator_columns], x.new_zeros(())
         mean, log_var = self.code(x_m, x_n, z_s)
         z = mean + torch.randn(mean.shape, generator=draws) * torch.exp(log_var / 2)
         likelihood = self.mediators.reconstruction(self._decoded(z, x_n, c, z_s), x_m) + divergence(mean, log_var)
@@ -200,8 +200,8 @@ class MaskedCvae(CvaeNet):
         back = none
         if cycle:
             returned = self.edit(edited, z_target, z_s, c, draws=draws)
-            back = ((returned[:, self.places] - x_m) ** 2).sum(dim=1).mean()
-        match = self._match(edited[:, self.places], x_m, z_s, z_target, draws)
+            back = ((returned[:, self.mediator_columns] - x_m) ** 2).sum(dim=1).mean()
+        match = self._match(edited[:, self.mediator_columns], x_m, z_s, z_target, draws)
         return LossTerms(identity, likelihood, match, leak, back)
 
     def _match(

@@ -155,7 +155,7 @@ class Generators(nn.Module):
         """Edited copies of records, in the input space of all parties. draws: for latent codes; else their means."""
         pieces = list(records.x.split(self.widths, dim=1))
         target = records.targets(draw)
-        for key, model in self._own():
+        for key, model in self._local_models():
             z_s, c = records.z_s[key], self._context(activations, key)
             pieces[key] = model.edit(pieces[key], z_s, target[key], c, self.settings.edit_scale, draws)
         return torch.cat(pieces, dim=1)
@@ -168,7 +168,7 @@ class Generators(nn.Module):
         picked = torch.randperm(len(records.x), generator=draws)[:TERM_ROWS]
         pieces, target = records.x[picked].split(self.widths, dim=1), records.targets(draw)
         seen = [h[picked] for h in activations]
-        for key, model in self._own():
+        for key, model in self._local_models():
             terms = model.terms(
                 pieces[key],
                 records.z_s[key][picked],
@@ -188,7 +188,7 @@ class Generators(nn.Module):
             return total
         picked = torch.randperm(len(records.x), generator=draws)[:TERM_ROWS]
         pieces = records.x[picked].split(self.widths, dim=1)
-        for key, model in self._own():
+        for key, model in self._local_models():
             guard = self._guard(key)
             if guard is not None:
                 total = total + guard.loss(pieces[key][:, model.guarded], records.z_s[key][picked])
@@ -198,7 +198,7 @@ class Generators(nn.Module):
         guards: dict[str, Adversary] = dict(self.guards.items())  # type: ignore[arg-type]
         return guards.get(str(key))
 
-    def _own(self) -> list[tuple[int, MaskedCvae]]:
+    def _local_models(self) -> list[tuple[int, MaskedCvae]]:
         return [(int(key), model) for key, model in self.models.items()]  # type: ignore[misc]
 
 

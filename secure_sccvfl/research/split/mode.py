@@ -325,16 +325,16 @@ class SplitTrainer:
 
     def _begin(self) -> SplitState:
         """The kept state, or the first one."""
-        if not self.state.own:
+        if not self.state.mode_arrays:
             return SplitState(self._initial(), self.local.state(), ())
-        at = SplitState.of(self.state.own)
+        at = SplitState.of(self.state.mode_arrays)
         self.local.go_on(at.local)
         if self.stopping is not None:
             self.stopping.go_on(at.watched)
         return at
 
     def _keep(self, at: SplitState) -> None:
-        self.hooks.keep(replace(self.state, own=at.arrays()))
+        self.hooks.keep(replace(self.state, mode_arrays=at.arrays()))
 
     def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> RoleAssignment | None:
         """One late refresh: its finding, or None if the budget refused it.
@@ -400,7 +400,10 @@ class SplitTrainer:
         stepped = split_step(layout, weights, own, pace, lambda logits: residual_of(logits, label, self.task), probe)
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
-            [(sketch, self.session.declared(GRADIENT.titled(rank))) for rank, sketch in enumerate(stepped.sketches)]
+            [
+                (sketch, self.session.declared(GRADIENT.titled(rank)))
+                for rank, sketch in enumerate(stepped.projections)
+            ]
         )[self.rank]
         if opened is None:
             raise RuntimeError("the gradient did not reach its owner")

@@ -134,7 +134,7 @@ class WholeRun:
         split, roles = make_split(data, options.data.split, seed), Roles(trained["roles"], trained["proxies"])
         models = run_counterfactuals(data, split, roles, seed)
         hand_out(data, models, self.folder)
-        drawn = draw(data, split.test, models.edits[FIRST], seed) if models.edits else []
+        drawn = draw(data, split.test, models.counterfactuals[FIRST], seed) if models.counterfactuals else []
         budget = options.simulated_budget(self.parties)
         config = replace(options.train_config(), evaluation="exact")
         arguments = (data, split, roles, models, config, budget, seed, options.training.mode)

@@ -116,13 +116,13 @@ class DpSeen:
 class DpModel:
     """Own encoder (plain columns and learned units), what was charged in this session, and what this party saw.
 
-    own: for checkpoints. It holds only the opened sums; this party computes the rest from them.
+    mode_arrays: for checkpoints. It holds only the opened sums; this party computes the rest from them.
     """
 
     encoders: dict[int, FeatureEncoder]
     events: tuple[Event, ...]
     seen: tuple[DpSeen, ...] = field(repr=False)
-    own: dict[str, np.ndarray] = field(repr=False)
+    mode_arrays: dict[str, np.ndarray] = field(repr=False)
 
 
 def parameters_of(columns: int, config: DpConfig) -> int:
@@ -260,7 +260,7 @@ def train_dp(
         totals = np.array([step.total for step in seen]).reshape(len(seen), widths[rank])
         return {"dp totals": totals, "dp ended": np.array(ended)}
 
-    saved = {} if state is None else state.own
+    saved = {} if state is None else state.mode_arrays
     for total in saved.get("dp totals", ()):
         learn(clipped(score.gradients(), config.clip), total)
     while len(seen) < config.steps and not saved.get("dp ended", False):
@@ -276,7 +276,7 @@ def train_dp(
         gradients = clipped(score.gradients(), config.clip)
         scores = score.scores(LOGIT_BOUND / session.parties)
         learn(gradients, noisy_sum(session, scores, gradients, widths, label, paid, label_holder, charger.noise))
-        hooks.keep(State(None, own=kept(ended=False)))
+        hooks.keep(State(None, mode_arrays=kept(ended=False)))
     hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
     encoder = score.public_encoder() if private else score.encoder()
     return DpModel({rank: encoder}, tuple(events), tuple(seen), kept(ended=True))
@@ -301,7 +301,7 @@ def noisy_sum(
         raise ValueError(f"noise of {event.sigma} is too small for the price of a sampled step to hold")
     with session.measure("dp step"):
         shape = (len(scores), 1)
-        each = [session.own(scores[:, None], owner=rank, shape=shape) for rank in range(session.parties)]
+        each = [session.owned(scores[:, None], owner=rank, shape=shape) for rank in range(session.parties)]
         logits = crypten.stack(each).sum(0) + session.zeros(shape)
         weight = logits.sigmoid(bound=LOGIT_BOUND, bits=WEIGHT_BITS) - label
         sums = weighted_sums(side_by_side(session, widths, gradients), secret_batch(weight, event.sampling))
@@ -363,7 +363,7 @@ class Dp:
                 state=context.state,
                 private=options.privacy.private_model,
             )
-        state = replace(State(None) if context.state is None else context.state, own=learned.own)
+        state = replace(State(None) if context.state is None else context.state, mode_arrays=learned.mode_arrays)
         trainer = context.trainer(config, learned.encoders)
         model = trainer.run(state=state, phase=context.phase)
         return Trained(model, context.engine, trainer.total_steps, learned.seen)

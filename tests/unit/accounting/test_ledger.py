@@ -307,7 +307,7 @@ def test_a_set_of_records_is_its_tags_whatever_their_order_and_shows_none():
     assert numbered(3, 1, 2).digest == numbered(1, 2, 3).digest != numbered(1, 2, 4).digest
     assert repr(numbered(12345)) == "<1 records>" and RecordSet.from_bytes(RECORDS.to_bytes()) == RECORDS
     for bad in ([], np.arange(3), np.zeros((2, 2), np.uint64), np.array([0.5])):
-        with pytest.raises(ValueError, match="unsigned tag"):
+        with pytest.raises(ValueError, match="unsigned pseudonym"):
             RecordSet(bad)
 
 

@@ -62,7 +62,7 @@ def verdict(told: str) -> Row:
     noise = np.random.default_rng(2).normal(size=(len(run.rows), 8)).astype(np.float32)
     attacks = ViewAttacks(run)
     signals = signals_of(seen, run.records)[run.rows]
-    attacks.add("aia", "party", run.truth("s"), run.own((PARTY,)), noise, signals=signals, promise=NOT_KEPT)
+    attacks.add("aia", "party", run.truth("s"), run.own_columns((PARTY,)), noise, signals=signals, promise=NOT_KEPT)
     attacks.decide(ERROR / FAMILY)
     return attacks.rows[0]
 

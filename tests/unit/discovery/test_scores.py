@@ -169,7 +169,7 @@ class Steered(SecureStatistics):
     exact: np.ndarray
 
     def _noise(self, event, unit, rows, holders):
-        moved = self._session.own(self.target - self.exact, owner=0, shape=(rows, len(holders)), bits=0)
+        moved = self._session.owned(self.target - self.exact, owner=0, shape=(rows, len(holders)), bits=0)
         return self._session.zeros((rows, len(holders)), 0) + moved
 
 

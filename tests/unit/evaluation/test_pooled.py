@@ -57,7 +57,7 @@ def test_every_party_has_its_columns_and_only_the_holder_the_targets(scoring, tm
             with np.load(tmp_path / f"party-{rank}" / name) as file:
                 assert ("target" in file) == (rank == holder and NULL not in name), "it reveals the own group"
     with np.load(tmp_path / f"party-{holder}" / f"judge-{FIRST}.npz") as file:
-        edited = scoring.edits[FIRST]
+        edited = scoring.counterfactuals[FIRST]
         assert np.array_equal(file["target"][edited.source], edited.target)
 
 
@@ -80,11 +80,11 @@ def test_checks_are_about_known_figures():
 
 def test_without_mediators_there_are_no_counterfactuals():
     nothing = run_counterfactuals(DATA, SPLIT, Roles(dict.fromkeys(ROLES.of, "N")), 300)
-    assert not nothing.edits and not nothing.nulls and nothing.descendants is None
+    assert not nothing.counterfactuals and not nothing.nulls and nothing.descendants is None
 
 
 def test_examples_change_mediators_alone_and_something_in_each(scoring):
-    drawn = draw(DATA, SPLIT.test, scoring.edits[FIRST], 300)
+    drawn = draw(DATA, SPLIT.test, scoring.counterfactuals[FIRST], 300)
     assert len(drawn) == 24
     for record in drawn:
         moved = {name for name, value in record["before"].items() if value != record["after"][name]}

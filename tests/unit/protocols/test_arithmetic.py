@@ -116,7 +116,7 @@ def test_masked_blocks_are_sent_once_by_their_owner(parties: int) -> None:
 
     def job(session: Session) -> None:
         with session.measure("block") as cost:
-            block = session.own(x, owner=1, shape=x.shape).pinned()
+            block = session.owned(x, owner=1, shape=x.shape).pinned()
         size = x.size * 8
         if session.rank == 1:
             assert size * (parties - 1) < cost.sent < size * (parties - 1) + 500 and cost.received == 0

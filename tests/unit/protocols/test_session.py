@@ -243,7 +243,7 @@ def test_masks_made_inside_a_repeated_loop() -> None:
     def job(session: Session) -> None:
         weights = secret(session, np.ones((4, 1)))
         for _ in session.repeat(4):
-            block = session.own(x, owner=0, shape=x.shape).pinned()
+            block = session.owned(x, owner=0, shape=x.shape).pinned()
             product = block @ weights
             session.forget(block)
             assert np.abs(opened(session, product) - x.sum(axis=1, keepdims=True)).max() < 1e-3

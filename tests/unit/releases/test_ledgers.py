@@ -59,7 +59,7 @@ def spend(folder):
     def job(session):
         ledger = folder / f"party-{session.rank}" / "ledger.jsonl"
         budget = Budget.open(ledger, CAP, DELTA, len(PROTECTED.codes))
-        records = record_key(session, ledger.parent, IdRule(("id",))).tags(GERMAN.ids)
+        records = record_key(session, ledger.parent, IdRule(("id",))).record_set(GERMAN.ids)
         charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run", records)
         statistics = SecureStatistics(session, COLUMNS, [HOLDER], len(PROTECTED.codes), charger)
         groups = [PROTECTED.codes if session.rank == HOLDER else None]

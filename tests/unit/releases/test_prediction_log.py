@@ -66,7 +66,7 @@ def test_names_cannot_be_linked_between_models_or_with_a_ledger_or_without_the_k
     with open_log(tmp_path / "strangers", "run", RecordKey(os.urandom(32))) as log:
         names += log.names(ids)
     assert len(set(names)) == 8
-    tags = KEY.tags(ids).to_bytes().hex()
+    tags = KEY.record_set(ids).to_bytes().hex()
     assert not any(part in tags for name in names for part in (name[:16], name[16:]))
 
 
@@ -77,7 +77,7 @@ def test_digests_of_columns_are_under_a_key_of_the_party_alone(tmp_path: Path) -
         found = [log.digests(names, COLUMNS) for log in (one, other)]
         assert not set(found[0]) & set(found[1])
         assert one.digests(names, COLUMNS[::-1]) != found[0]
-        assert "key" not in repr(one) and one._own.hex() not in repr(one)
+        assert "key" not in repr(one) and one._digest_key.hex() not in repr(one)
     filled(tmp_path / "party-0")
     path_of(tmp_path / "party-0").with_suffix(".key").unlink()
     with (

@@ -24,7 +24,7 @@ def sets_of(folder, ids=IDS, charge=False, rule=RULE, **more):
         place = folder / f"party-{session.rank}"
         place.mkdir(parents=True, exist_ok=True)
         mixed = np.random.default_rng(session.rank).permutation(ids)
-        records = record_key(session, place, rule).tags(mixed)
+        records = record_key(session, place, rule).record_set(mixed)
         if charge:
             budget = Budget.open(place / "ledger.jsonl", 8.0, 1e-5)
             budget.charge(Event("x", 1.0, 9.0, records.digest), "k", records)
@@ -55,7 +55,7 @@ def test_another_consortium_has_other_tags_so_ids_cannot_be_tried(spent, tmp_pat
     _, records = spent
     other = sets_of(tmp_path / "other")[0]
     assert other.digest != records.digest and not other.inside(records).any()
-    assert RecordKey(os.urandom(32)).tags(IDS) != RecordKey(os.urandom(32)).tags(IDS)
+    assert RecordKey(os.urandom(32)).record_set(IDS) != RecordKey(os.urandom(32)).record_set(IDS)
 
 
 @pytest.mark.parametrize("lost", [[0], [1, 2], [0, 1, 2]])
@@ -147,7 +147,7 @@ def test_tags_are_of_one_form_of_an_id(spent):
     folder, records = spent
     assert sets_of(folder, ids=np.char.upper(IDS)) == [records] * 3
     key = RecordKey.from_bytes((folder / "party-0" / NAME).read_bytes())
-    assert key.tags(["\u00c9 1"]) == key.tags(["e\u03011\u200b"]) != key.tags(["e1"])
+    assert key.record_set(["\u00c9 1"]) == key.record_set(["e\u03011\u200b"]) != key.record_set(["e1"])
     assert canonical(str(IDS[0])) == "customer0"
 
 
@@ -175,8 +175,8 @@ def test_a_key_of_an_earlier_version_keeps_its_tags_and_is_bound_to_the_next_rul
     alone = keys[0].read_bytes()[:32]
     for path in keys:
         path.write_bytes(alone)
-    old = RecordKey(alone, canonical=False).tags(IDS)
-    assert sets_of(folder) == [old] * 3 != [RecordKey(alone).tags(IDS)] * 3
+    old = RecordKey(alone, canonical=False).record_set(IDS)
+    assert sets_of(folder) == [old] * 3 != [RecordKey(alone).record_set(IDS)] * 3
     assert len({path.read_bytes() for path in keys}) == 1 and keys[0].stat().st_mode & 0o777 == 0o600
     assert sets_of(folder) == [old] * 3
     with pytest.raises(ExceptionGroup, match="parties failed") as caught:

@@ -188,7 +188,7 @@ def test_each_method_uses_the_losses_of_the_table(name: str, monkeypatch: pytest
     fitted = baseline(name)(READY) if name in COMPONENTS else paper_with()(READY)
     assert used == USED[name]
     assert fitted.notes["epochs_run"] == 3
-    assert (fitted.own is None) == (name in ("adv_nomask", "erm_network"))
+    assert (fitted.counterfactuals is None) == (name in ("adv_nomask", "erm_network"))
 
 
 @pytest.mark.parametrize("name", SWITCHES)
@@ -202,7 +202,7 @@ def test_every_switch_changes_the_run_or_is_known_not_to(name: str, plain: Fitte
         assert not trained
     elif name == "no_leak":  # it has a value, and no gradient where proxies pass through
         assert trained and np.array_equal(changed.predict(READY.inputs), plain.predict(READY.inputs))
-        assert np.array_equal(changed.own(READY.split.test), plain.own(READY.split.test))
+        assert np.array_equal(changed.counterfactuals(READY.split.test), plain.counterfactuals(READY.split.test))
     elif name == "no_temperature":
         assert not trained and changed.predict.temperature == 1.0 != plain.predict.temperature
     else:
@@ -213,7 +213,7 @@ def test_every_switch_changes_the_run_or_is_known_not_to(name: str, plain: Fitte
     "changes", [{}, {"proxies": "edit"}, {"mask": "all"}, {"edits": "shuffle"}], ids=["M", "MP", "all", "shuffle"]
 )
 def test_own_edits_touch_what_they_may_and_copy_the_rest_bit_by_bit(changes: dict[str, str]) -> None:
-    edited, rows = short(**changes).own(READY.split.test), READY.split.test
+    edited, rows = short(**changes).counterfactuals(READY.split.test), READY.split.test
     columns = READY.columns(edited_names(ROLES, replace(BASE, **changes)))
     rest = np.setdiff1d(np.arange(edited.shape[1]), columns)
     assert (edited[:, rest] == READY.inputs[rows][:, rest]).all()

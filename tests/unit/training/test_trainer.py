@@ -237,7 +237,7 @@ class _Bounded(Trainer):
         found = np.diag(penalty.gram)
         assert found.max() > 0
         assert (whole(bounds.energy) >= found - 1e-12).all()
-        assert (whole(bounds.reach) >= np.diag(penalty.guard) - 1e-12).all()
+        assert (whole(bounds.reach) >= np.diag(penalty.proxy_gram) - 1e-12).all()
         steep = CURVATURE[self.task] * (self.batch.rows**2).mean(axis=0) + self.config.ridge
         assert np.allclose(whole(bounds.flat), steep)
         return super().train_grid(penalty, grid, bounds)
