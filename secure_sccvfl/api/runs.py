@@ -222,7 +222,7 @@ def run_local(
     config = session_config(path, "train", parties or natural, with_usual_epsilon(options))
     whole = WholeRun(path, config, None, _events(progress), False, transcript)
     whole.train().check(path)
-    whole.finish(harness=harness)
+    whole.finish(pooled_evaluation=harness)
     return Run.open(path)
 
 

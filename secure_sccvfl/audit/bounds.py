@@ -144,7 +144,7 @@ def audit(
         samples=sum(sizes),
         delta=delta,
         epsilon_low=epsilon_of_mu(mu, delta),
-        epsilon_low_any=max(0.0, *(float(_any_low(*found, delta)) for found in (middle, far))),
+        epsilon_low_any=max(0.0, *(float(_any_low(*counts, delta)) for counts in (middle, far))),
         epsilon_high=claimed.renyi,
         epsilon_high_tight=claimed.pld,
         mu_low=mu,

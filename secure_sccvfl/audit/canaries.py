@@ -152,7 +152,7 @@ class _GroupCanary(Canary):
         return {rank: [f"column {rank}-{number}" for number in range(self.each)] for rank in range(parties)}
 
     def bins(self, parties: int) -> dict[int, dict[str, int]]:
-        return {rank: dict.fromkeys(own, self.width) for rank, own in self.names(parties).items()}
+        return {rank: dict.fromkeys(names, self.width) for rank, names in self.names(parties).items()}
 
     def plan(self, parties: int, times: int) -> list[Release]:
         facts = Facts(self.bins(parties), (GROUPS,), conditional=True, align="hidden")
@@ -191,11 +191,11 @@ class TableCanary(_GroupCanary):
         return counts
 
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
-        own = self.names(session.parties)[session.rank]
-        columns = dict.fromkeys(own, self.block())
+        names = self.names(session.parties)[session.rank]
+        columns = dict.fromkeys(names, self.block())
         features = session.parties * self.each
         (tables,) = self.released(self.statistics(session, charger), columns, [self.held(session, world)], features)
-        return np.concatenate([tables[name].reshape(-1) for name in own])
+        return np.concatenate([tables[name].reshape(-1) for name in names])
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
         table = self.table(self.block().T @ one_hot(self.codes(world), GROUPS, np.int64))
@@ -273,12 +273,12 @@ class ResidualsCanary(_GroupCanary):
 
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
         names, block = self.names(session.parties)[session.rank], self._features()
-        own = cast(Party, _Columns(dict.fromkeys(names, block), block))
+        party = cast(Party, _Columns(dict.fromkeys(names, block), block))
         attribute = Attribute("s", "", ("0", "1"), self.held(session, world))
         features = session.parties * self.each
         statistics = self.statistics(session, charger)
-        (found,), _ = residual_scores(statistics, [own], [own], [attribute], features, seed=0)
-        return np.array([found[name].item() for name in names])
+        (gains,), _ = residual_scores(statistics, [party], [party], [attribute], features, seed=0)
+        return np.array([gains[name].item() for name in names])
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
         grid = Grid(self.rows)
@@ -316,28 +316,30 @@ class GramCanary(_GroupCanary):
     draws: int = 2
     radius: float = 2.0
 
-    def _edits(self, parties: int, group: int) -> np.ndarray:
+    def _differences(self, parties: int, group: int) -> np.ndarray:
         """Of every record if it was in this group (records x columns of all parties)."""
-        edits = np.zeros((self.rows, parties * self.each))
-        edits[:, group] = self.radius
-        edits[1:, group] /= 4
-        return edits
+        differences = np.zeros((self.rows, parties * self.each))
+        differences[:, group] = self.radius
+        differences[1:, group] /= 4
+        return differences
 
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
-        own = slice(session.rank * self.each, (session.rank + 1) * self.each)
-        by_group = [{session.rank: self._edits(session.parties, group)[:, own]} for group in range(GROUPS)]
+        own_columns = slice(session.rank * self.each, (session.rank + 1) * self.each)
+        by_group = [
+            {session.rank: self._differences(session.parties, group)[:, own_columns]} for group in range(GROUPS)
+        ]
         moving = {rank: np.ones(self.each, bool) for rank in range(session.parties)}
         engine = SecureEngine(session, LABEL_HOLDER, (GROUP_HOLDER,))
         engine.widths = (self.each,) * session.parties
         moved = gram_sensitivity([self.radius], session.parties * self.each, self.draws, self.rows)
-        edits, codes = [[by_group] * self.draws], [self.held(session, world)]
-        found = engine.noisy_gram(edits, codes, moving, None, lambda: charger.charge_gram(moved))
-        return found.reshape(-1) if session.rank == 0 else np.zeros(0)
+        counterfactuals, codes = [[by_group] * self.draws], [self.held(session, world)]
+        gram = engine.noisy_gram(counterfactuals, codes, moving, None, lambda: charger.charge_gram(moved))
+        return gram.reshape(-1) if session.rank == 0 else np.zeros(0)
 
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
         if rank:
             return np.zeros(0)
-        choices = np.stack([self._edits(parties, group) for group in range(GROUPS)])
+        choices = np.stack([self._differences(parties, group) for group in range(GROUPS)])
         chosen = choices[self.codes(world), np.arange(self.rows)]
         return np.asarray(self.draws * (chosen.T @ chosen).reshape(-1))
 

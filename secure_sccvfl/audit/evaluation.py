@@ -155,7 +155,7 @@ class ViewAttacks:
         attack: str,
         view: str,
         truth: np.ndarray,
-        own: np.ndarray | None,
+        own_columns: np.ndarray | None,
         seen: np.ndarray,
         *,
         evidence: np.ndarray | None = None,
@@ -167,9 +167,9 @@ class ViewAttacks:
 
         signals: those of opened gradients, which the attacker may use all together.
         """
-        control = None if own is None else infer(own, None, truth, self.seed)
+        control = None if own_columns is None else infer(own_columns, None, truth, self.seed)
         whole = seen if evidence is None else np.hstack([seen, evidence.astype(np.float32)])
-        inference = infer(own, whole, truth, self.seed, signals)
+        inference = infer(own_columns, whole, truth, self.seed, signals)
         tested = seen if signals is None else np.hstack([seen, signals.astype(np.float32)])
         related = dependence(tested, truth, self.seed) if promise in VERDICT else None
         first, *curve = compared(attack, view, inference, control, promise, related)
@@ -207,8 +207,8 @@ class ViewAttacks:
                 name, (words, signals) = run.name(members), seen[members]
                 progress(f"{attack}: {name}")
                 promise, evidence = PROMISE[target][reveals[target]], run.evidence(members)
-                own = run.own_columns(members)
-                self.add(attack, name, truth, own, words, evidence=evidence, signals=signals, promise=promise)
+                own_columns = run.own_columns(members)
+                self.add(attack, name, truth, own_columns, words, evidence=evidence, signals=signals, promise=promise)
             for view, words in others.items():
                 progress(f"{attack}: {view}")
                 self.add(attack, view, truth, None, words, promise=NO_GAIN)
@@ -244,8 +244,8 @@ def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> N
     promise = TARGET if models_needed(truth) == 1 else ROUGH
     attacks.add("aia", RECEIVER, truth, None, logits, promise=promise, limit=logits_limit(truth))
     attacks.add_planted("aia", RECEIVER, truth, logits)
-    own = receiver.inputs[rows]
-    attacks.add("aia", f"receiver of predictions with columns of {receiver.name}", truth, own, logits)
+    own_columns = receiver.inputs[rows]
+    attacks.add("aia", f"receiver of predictions with columns of {receiver.name}", truth, own_columns, logits)
 
 
 def logits_limit(truth: np.ndarray) -> float:
@@ -287,9 +287,9 @@ def rate_of_logits(options: RunOptions, data: Dataset, parties: tuple[Party, ...
         warnings.simplefilter("ignore")
         model, _ = train_plainly(data, split, parties, config, budget, seed, card=options.policy())
     rows = np.concatenate([config.training_rows(split), split.test])
-    known = np.arange(len(rows)) < len(rows) - len(split.test)
+    training = np.arange(len(rows)) < len(rows) - len(split.test)
     logits = model.logits([party.take(rows) for party in parties])
-    inference = infer_half(None, logits, None, codes[rows], known, seed)
+    inference = infer_half(None, logits, None, codes[rows], training, seed)
     return float(balanced(inference.chosen[None], inference.truth)[0])
 
 
@@ -362,7 +362,7 @@ Views = dict[str, Mapping[str, Any]]
 
 def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
     parts, (weight, bias) = list(run.models()), run.head()
-    config, sketch = run.options.train_config(), parts[0].noisy_tables[0]
+    config, noisy_tables = run.options.train_config(), parts[0].noisy_tables[0]
     multiplier = noise_multiplier_of(run.options, run.options.schema(len(run.parties)))
     counted = run.options.discovery.table_kind == "counts" and run.options.data.align == "exact"
     tables = {name: table for part in parts for name, table in part.noisy_tables[0].tables.items()}
@@ -376,7 +376,7 @@ def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
         getattr(config, "consistency_from", "records"),
         gram_noise=gram_noise(ready, config, multiplier),
         tables=tables if counted else None,
-        mu=float(np.sqrt(sketch.releases) / multiplier) if counted else None,
+        mu=float(np.sqrt(noisy_tables.releases) / multiplier) if counted else None,
     )
 
 
@@ -386,12 +386,14 @@ def views_of_run(run: FinishedRun, ready: Prepared, logits: np.ndarray) -> Views
     views["opened gradients"] = opened_gradients(run)
     test, receiver = run.split.test, run.parties[run.holder("y")]
     codes = run.data.protected[0].codes[test]
-    known = folds(codes, 2, run.options.data.seed) == 0
-    views["view"] = {"scores": View("receiver", (logits[known], codes[known]), (logits[~known], codes[~known]))}
-    targets = {name: (c[known], c[~known]) for name, c in _others_columns(run, receiver.rank, test).items()}
+    training = folds(codes, 2, run.options.data.seed) == 0
+    views["view"] = {
+        "scores": View("receiver", (logits[training], codes[training]), (logits[~training], codes[~training]))
+    }
+    targets = {name: (c[training], c[~training]) for name, c in _others_columns(run, receiver.rank, test).items()}
     if targets:
-        own, shown = ((part[known], part[~known]) for part in (receiver.inputs[test], logits))
-        views["columns"] = {"scores": Columns("scores", own, shown, targets)}
+        own_columns, shown = ((part[training], part[~training]) for part in (receiver.inputs[test], logits))
+        views["columns"] = {"scores": Columns("scores", own_columns, shown, targets)}
     if ready.data.task != "regression" and ready.roles.named("M"):
         views["white box"] = {OURS: white_box_view("mediators", run.white_box(), ready, brief=True)}
     return views

@@ -144,8 +144,8 @@ class FinishedRun:
         return as_columns(in_pieces(read_transcript(self._transcript("dealer")), self.records), self.rows)
 
     def seen_by_network(self) -> np.ndarray:
-        places = {rank: f"party-{rank}" for rank in range(len(self.parties))} | {len(self.parties): "dealer"}
-        paths = {node: self._transcript(place) for node, place in places.items()}
+        folders = {rank: f"party-{rank}" for rank in range(len(self.parties))} | {len(self.parties): "dealer"}
+        paths = {node: self._transcript(name) for node, name in folders.items()}
         return as_columns(seen_by_network(self.folder / "network", paths, self.records), self.rows)
 
     def models(self) -> Iterator[PartyModel]:
@@ -180,8 +180,8 @@ class FinishedRun:
         encoders = {part.rank: part.encoder for part in self.models()}
         return np.hstack([encoders[p.rank](p.inputs[rows]) for p in self.parties])
 
-    def _transcript(self, place: str) -> Path:
-        return self.folder / place / "transcript"
+    def _transcript(self, name: str) -> Path:
+        return self.folder / name / "transcript"
 
     def _signals(self, rank: int) -> np.ndarray:
         """Refuses a run that kept fewer gradients than its transcript has: what is left out would look harmless."""
@@ -200,8 +200,10 @@ class FinishedRun:
         bins = party.take(self.trained[self.rows]).bins()
         model = load_model(self.folder / f"party-{rank}" / "model", party.layout)
         odds = []
-        for sketch in model.noisy_tables:
-            logs = {k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in sketch.tables.items()}
+        for noisy_tables in model.noisy_tables:
+            logs = {
+                k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in noisy_tables.tables.items()
+            }
             if logs:
                 odds.append(np.sum([bins[name] @ logs[name] for name in logs], axis=0))
         return np.hstack([np.zeros((len(self.rows), 0)), *odds])
@@ -422,7 +424,7 @@ def _caller(there: int, back: int, rank: int, frames: Mapping[int, list[Frame]])
     for node in frames:
         if node > rank:
             ways = ((there, frames_to(frames[node], rank)), (back, frames_to(frames[rank], node)))
-            left = [length - sum(size for size, _, _ in known) for length, known in ways]
+            left = [length - sum(size for size, _, _ in logged) for length, logged in ways]
             if min(left) >= 0:
                 spare[node] = sum(left)
     return min(spare, key=lambda node: spare[node]) if spare else None

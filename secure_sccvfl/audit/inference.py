@@ -68,7 +68,7 @@ class Inference:
 
 
 def infer(
-    own: np.ndarray | None,
+    own_columns: np.ndarray | None,
     seen: np.ndarray | None,
     truth: np.ndarray,
     seed: int,
@@ -76,11 +76,11 @@ def infer(
 ) -> Inference:
     """Attack every record, each half with the truth of the other.
 
-    own: held before. seen: what the run showed. signals: of gradients that it showed, to be used together.
+    own_columns: held before. seen: what the run showed. signals: of gradients that it showed, to be used together.
     """
     half = folds(truth, 2, seed)
     shown = signals if signals is not None and signals.shape[1] else None
-    first, second = (infer_half(own, seen, shown, truth, half == known, seed) for known in (0, 1))
+    first, second = (infer_half(own_columns, seen, shown, truth, half == number, seed) for number in (0, 1))
     return Inference(
         np.concatenate([first.truth, second.truth]),
         np.concatenate([first.chosen, second.chosen]),
@@ -90,16 +90,16 @@ def infer(
 
 
 def infer_half(
-    own: np.ndarray | None,
+    own_columns: np.ndarray | None,
     seen: np.ndarray | None,
     signals: np.ndarray | None,
     truth: np.ndarray,
-    known: np.ndarray,
+    training: np.ndarray,
     seed: int,
 ) -> Inference:
-    """Attack the records that are not `known`, with the truth of those that are."""
-    base = np.zeros((len(truth), 0)) if own is None else own
-    widths = [0] * (own is not None)
+    """Attack the records that are not in `training`, with the truth of those that are."""
+    base = np.zeros((len(truth), 0)) if own_columns is None else own_columns
+    widths = [0] * (own_columns is not None)
     if seen is not None:
         widths += sorted(
             {min(width, seen.shape[1]) for width in (FEW, MANY, ALL) if width != ALL or seen.shape[1] <= ALL}
@@ -108,12 +108,12 @@ def infer_half(
         widths += [SIGNALS, SIGNALS_ALONE]
     attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
     with _one_thread():
-        width, name = _choose(attempt, truth, known, widths, seed)
-        by_width = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
-        if own is not None and 0 not in by_width:
-            by_width[0] = attempt(known, ~known, 0, (name,), (20,) if name == CHOICES[-1] else ())
-    without = None if own is None else by_width[0][name]
-    return Inference(truth[~known], by_width[width][name], by_width[widths[-1]], without)
+        width, name = _choose(attempt, truth, training, widths, seed)
+        by_width = {w: attempt(training, ~training, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
+        if own_columns is not None and 0 not in by_width:
+            by_width[0] = attempt(training, ~training, 0, (name,), (20,) if name == CHOICES[-1] else ())
+    without = None if own_columns is None else by_width[0][name]
+    return Inference(truth[~training], by_width[width][name], by_width[widths[-1]], without)
 
 
 @contextmanager
@@ -128,29 +128,33 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(usual)
 
 
-def _trials(truth: np.ndarray, known: np.ndarray, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _trials(
+    truth: np.ndarray, training: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """What to fit on and what to test on, for each part of the known half."""
     part = np.full(len(truth), -1)
-    part[known] = folds(truth[known], count, seed)
-    return ((known & (part != k), part == k) for k in range(count))
+    part[training] = folds(truth[training], count, seed)
+    return ((training & (part != k), part == k) for k in range(count))
 
 
-def _choose(attempt: Attempt, truth: np.ndarray, known: np.ndarray, widths: list[int], seed: int) -> tuple[int, str]:
+def _choose(
+    attempt: Attempt, truth: np.ndarray, training: np.ndarray, widths: list[int], seed: int
+) -> tuple[int, str]:
     """The columns and the attacker with the highest cross-validated rate.
 
     Where the adversary has own columns, what it uses besides must beat them by more than one standard error.
     """
     rates = np.zeros((FOLDS, len(widths), len(CHOICES)))
-    for fold, (fit, look) in enumerate(_trials(truth, known, FOLDS, seed)):
-        for place, width in enumerate(widths):
-            made = attempt(fit, look, width, CHOICES, (20,))
-            rates[fold, place] = balanced(np.array([made[name] for name in CHOICES]), truth[look])
+    for fold, (fit, look) in enumerate(_trials(truth, training, FOLDS, seed)):
+        for index, width in enumerate(widths):
+            guesses = attempt(fit, look, width, CHOICES, (20,))
+            rates[fold, index] = balanced(np.array([guesses[name] for name in CHOICES]), truth[look])
     score = rates.mean(axis=0)
     if widths[0] == 0:
-        own = int(score[0].argmax())
-        better = rates - rates[:, :1, own : own + 1]
+        baseline = int(score[0].argmax())
+        better = rates - rates[:, :1, baseline : baseline + 1]
         beyond = better.mean(axis=0) - better.std(axis=0, ddof=1) / np.sqrt(FOLDS)
-        score = np.vstack([score[:1] - score[0, own], beyond[1:]])
+        score = np.vstack([score[:1] - score[0, baseline], beyond[1:]])
     best, name = np.unravel_index(int(score.argmax()), score.shape)
     return widths[int(best)], CHOICES[int(name)]
 
@@ -163,20 +167,20 @@ class _Held:
     seen: np.ndarray | None
     signals: np.ndarray | None
 
-    def columns(self, width: int, truth: np.ndarray, known: np.ndarray) -> np.ndarray:
+    def columns(self, width: int, truth: np.ndarray, training: np.ndarray) -> np.ndarray:
         """What an attacker uses; columns of the view are picked on the records that it knows."""
         if self.signals is not None and width in (SIGNALS, SIGNALS_ALONE):
             return np.hstack([self.base, self.signals]) if width == SIGNALS else self.signals
         if self.seen is None or not width:
             return self.base
-        related = np.argsort(-_between(self.seen[known], truth[known]), kind="stable")[:width]
+        related = np.argsort(-_between(self.seen[training], truth[training]), kind="stable")[:width]
         return np.hstack([self.base, self.seen[:, related]])
 
 
 def _guess(
     held: _Held,
     truth: np.ndarray,
-    known: np.ndarray,
+    training: np.ndarray,
     unknown: np.ndarray,
     width: int,
     attackers: Sequence[str],
@@ -184,8 +188,8 @@ def _guess(
     *,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    columns = held.columns(width, truth, known)
-    view = View("adversary", (columns[known], truth[known]), (columns[unknown], truth[unknown]))
+    columns = held.columns(width, truth, training)
+    view = View("adversary", (columns[training], truth[training]), (columns[unknown], truth[unknown]))
     return guesses(view, torch_seed(seed, "security attack"), attackers, epochs)
 
 

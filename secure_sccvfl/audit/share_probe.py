@@ -29,7 +29,7 @@ FILE = "probe.npz"
 
 
 def drawn(repetitions: int, owner: int) -> np.ndarray:
-    """Which of the two secrets each repetition has; the owner and the judge of the game know it."""
+    """Which of the two secrets each repetition has; the owner and the referee of the game know it."""
     return stream(owner, "share probe").integers(0, 2, repetitions)
 
 

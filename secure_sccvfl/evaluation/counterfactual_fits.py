@@ -89,18 +89,18 @@ class NumberMove:
     starts: np.ndarray
 
     def __call__(self, columns: np.ndarray, source: int, target: int, uniform: np.ndarray) -> np.ndarray:
-        known = ~gaps(columns)
-        first, end = (np.searchsorted(self.values, columns[known, 0], side=side) for side in ("left", "right"))
+        present = ~gaps(columns)
+        first, end = (np.searchsorted(self.values, columns[present, 0], side=side) for side in ("left", "right"))
         ranks = np.vstack([np.zeros(self.shares.shape[1]), self.shares.cumsum(axis=0)])
         ranks /= ranks[-1]
-        place = first + uniform[known] * (end - first)
-        rank = np.interp(place, self.starts, ranks[:, source])
+        position = first + uniform[present] * (end - first)
+        rank = np.interp(position, self.starts, ranks[:, source])
         bins = np.searchsorted(ranks[1:-1, target], rank, side="right")
         low, high = ranks[bins, target], ranks[bins + 1, target]
         within = np.clip((rank - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
         wanted = self.starts[bins] + within * (self.starts[bins + 1] - self.starts[bins])
         out = columns.copy()
-        out[known, 0] = self.values[np.clip(wanted.astype(int), 0, len(self.values) - 1)]
+        out[present, 0] = self.values[np.clip(wanted.astype(int), 0, len(self.values) - 1)]
         return out
 
 
@@ -110,9 +110,9 @@ def gaps(columns: np.ndarray) -> np.ndarray:
     return missing
 
 
-def fit(block: Block, known: Records, groups: int) -> Move | None:
+def fit(block: Block, records: Records, groups: int) -> Move | None:
     """The moves of one feature; None where it has a single value."""
-    columns, members = known.inputs[:, block.columns], one_hot(known.codes, groups)
+    columns, members = records.inputs[:, block.columns], one_hot(records.codes, groups)
     if block.one_hot:
         return CategoryMove(shrunk(columns.T @ members))
     there = ~gaps(columns)
@@ -122,9 +122,9 @@ def fit(block: Block, known: Records, groups: int) -> Move | None:
         return None
     if len(levels) > MOST_LEVELS:
         levels = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[:-1]))
-    places = np.searchsorted(levels, values, side="right") - 1
-    starts = np.searchsorted(np.sort(places), np.arange(len(levels) + 1))
-    return NumberMove(shrunk(one_hot(places, len(levels)).T @ members[there]), np.sort(values), starts)
+    level_of = np.searchsorted(levels, values, side="right") - 1
+    starts = np.searchsorted(np.sort(level_of), np.arange(len(levels) + 1))
+    return NumberMove(shrunk(one_hot(level_of, len(levels)).T @ members[there]), np.sort(values), starts)
 
 
 def by_marginals(case: Case) -> Counterfactuals:
@@ -188,15 +188,15 @@ def fit_number(design: Design, value: np.ndarray) -> np.ndarray | None:
     given, groups = (part - part.mean(axis=0) for part in (design.given, design.groups))
     centred = value - value.mean()
     gram = given.T @ given + RIDGE * np.eye(given.shape[1])
-    rest, own = (part - given @ np.linalg.solve(gram, given.T @ part) for part in (centred, groups))
-    explained = own @ np.linalg.lstsq(own, rest, rcond=1e-6)[0]
+    rest, between = (part - given @ np.linalg.solve(gram, given.T @ part) for part in (centred, groups))
+    explained = between @ np.linalg.lstsq(between, rest, rcond=1e-6)[0]
     freedom = groups.shape[1] - 1
     noise = ((rest - explained) ** 2).sum() / max(len(value) - freedom, 1)
     excess = _excess(float((explained**2).sum() / max(noise, 1e-12)), freedom)
     if excess <= 0:
         return None
     both = np.hstack([given, groups])
-    penalty = design.penalty(float(np.median((own**2).sum(axis=0)) / excess))
+    penalty = design.penalty(float(np.median((between**2).sum(axis=0)) / excess))
     weights: np.ndarray = np.linalg.solve(both.T @ both + np.diag(penalty), both.T @ centred)
     return weights
 
@@ -213,8 +213,8 @@ def _logistic(columns: np.ndarray, penalty: np.ndarray, chosen: np.ndarray) -> n
         return value, (columns.T @ (np.exp(logs) - chosen) + ridge * weights).ravel()
 
     start = np.zeros(columns.shape[1] * chosen.shape[1])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
-    weights: np.ndarray = found.x.reshape(-1, chosen.shape[1])
+    fitted = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS})
+    weights: np.ndarray = fitted.x.reshape(-1, chosen.shape[1])
     return weights
 
 
@@ -259,9 +259,9 @@ def coupled(value: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.nda
 
 
 def by_conditionals(case: Case) -> Counterfactuals:
-    known, usable = case.fitted_on, case.usable
-    fit_rows = stream(case.seed, "judge-conditional-rows").permutation(len(known.inputs))[:FIT_ROWS]
-    inputs, codes = known.inputs[fit_rows], known.codes[fit_rows]
+    fitted_on, usable = case.fitted_on, case.usable
+    fit_rows = stream(case.seed, "judge-conditional-rows").permutation(len(fitted_on.inputs))[:FIT_ROWS]
+    inputs, codes = fitted_on.inputs[fit_rows], fitted_on.codes[fit_rows]
     source = np.tile(case.movable, DRAWS)
     old, target = case.inputs[source], case.target[source]
     moved = old.copy()

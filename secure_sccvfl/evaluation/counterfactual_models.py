@@ -213,16 +213,18 @@ def make_counterfactuals(
     def records(data: Dataset) -> Records:
         return Records(layout.encode(data.values[:, order]), data.protected[attribute].codes)
 
-    own = records(held_out)
-    fitted_on = own if allowed is held_out else records(allowed)
+    tested = records(held_out)
+    fitted_on = tested if allowed is held_out else records(allowed)
     usable = large_enough(fitted_on.codes)
     if not len(usable):
         raise CounterfactualError(f"no group has {MIN_GROUP} {model.fitted_on.removesuffix(' rows')} records")
-    target = _targets(own.codes, usable, seed)
+    target = _targets(tested.codes, usable, seed)
     groups = len(held_out.protected[attribute].groups)
-    made = model.edit(Case(own.inputs, own.codes, target, layout, edited, groups, seed, fitted_on, fixed))
+    counterfactuals = model.edit(
+        Case(tested.inputs, tested.codes, target, layout, edited, groups, seed, fitted_on, fixed)
+    )
     back = np.concatenate([layout.columns([f.name]) for f in held_out.features])
-    return replace(made, model=kind, inputs=made.inputs[:, back])
+    return replace(counterfactuals, model=kind, inputs=counterfactuals.inputs[:, back])
 
 
 LEAST_AUC = 0.65
@@ -235,10 +237,10 @@ MOST_NULL = 0.25
 
 def failed_checks(figures: Mapping[str, float]) -> tuple[str, ...]:
     """The checks that a model fails, by the figures of its counterfactuals. A check without figures is passed."""
-    known = {name: value for name, value in figures.items() if math.isfinite(value)}
+    finite = {name: value for name, value in figures.items() if math.isfinite(value)}
     failed = {
-        "AUC": known.get("edit_auc", LEAST_AUC) < LEAST_AUC,
-        "MMD": known.get("edit_mmd_ratio", MOST_MMD) > MOST_MMD,
-        "null": known.get("edit_erm_null", 0.0) > MOST_NULL * known.get("edit_erm", math.inf),
+        "AUC": finite.get("edit_auc", LEAST_AUC) < LEAST_AUC,
+        "MMD": finite.get("edit_mmd_ratio", MOST_MMD) > MOST_MMD,
+        "null": finite.get("edit_erm_null", 0.0) > MOST_NULL * finite.get("edit_erm", math.inf),
     }
     return tuple(name for name, fails in failed.items() if fails)

@@ -69,10 +69,10 @@ def versions(layout: Layout, values: np.ndarray, inputs: np.ndarray) -> tuple[Ce
 
 def heaviest(changed: Counterfactuals) -> dict[int, int]:
     """By held-out record its counterfactual of the largest weight; the first of several."""
-    found: dict[int, int] = {}
+    copy_of: dict[int, int] = {}
     for copy in np.argsort(-changed.weight, kind="stable"):
-        found.setdefault(int(changed.source[copy]), int(copy))
-    return found
+        copy_of.setdefault(int(changed.source[copy]), int(copy))
+    return copy_of
 
 
 def draw(data: Dataset, test: np.ndarray, changed: Counterfactuals, seed: int) -> list[dict[str, Any]]:
@@ -80,14 +80,14 @@ def draw(data: Dataset, test: np.ndarray, changed: Counterfactuals, seed: int) -
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)
     copies = heaviest(changed)
-    found: list[dict[str, Any]] = []
+    examples: list[dict[str, Any]] = []
     for row in stream(seed, "examples").permutation(sorted(copies)):
         copy = copies[int(row)]
         before, after = versions(layout, held_out.values[row], changed.inputs[copy])
-        if before != after and len(found) < DRAWN:
+        if before != after and len(examples) < DRAWN:
             groups = [first.groups[int(code)] for code in (first.codes[test][row], changed.target[copy])]
-            found.append({"id": str(held_out.ids[row]), "groups": groups, BEFORE: before, AFTER: after})
-    return found
+            examples.append({"id": str(held_out.ids[row]), "groups": groups, BEFORE: before, AFTER: after})
+    return examples
 
 
 def write_records(path: Path, drawn: Sequence[Mapping[str, Any]], group: str = "") -> None:
@@ -106,15 +106,15 @@ def write_records(path: Path, drawn: Sequence[Mapping[str, Any]], group: str = "
 
 def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
     """Decision and, for classes, the probability of each, by the id in the file of records."""
-    found: dict[str, dict[str, Any]] = {}
+    predictions: dict[str, dict[str, Any]] = {}
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if "prediction" in row:
-                found[row["id"]] = {"decision": float(row["prediction"]), "score": float(row["prediction"])}
+                predictions[row["id"]] = {"decision": float(row["prediction"]), "score": float(row["prediction"])}
                 continue
             logits = [float(v) for k, v in row.items() if k.startswith("logit ")]
-            found[row["id"]] = {"decision": row["decision"], "score": _top(logits)}
-    return found
+            predictions[row["id"]] = {"decision": row["decision"], "score": _top(logits)}
+    return predictions
 
 
 def _top(logits: Sequence[float]) -> float:
@@ -129,7 +129,7 @@ def scored(
     records: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Decisions for both versions of each record, in the order of the file, and what differs in them."""
-    found = []
+    pairs = []
     for number, record in enumerate(records):
         old, new = (dict(predictions[f"{number:03d}-{when}"]) for when in (BEFORE, AFTER))
         moved = [
@@ -139,11 +139,11 @@ def scored(
         ]
         change = abs(new["score"] - old["score"])
         flipped = isinstance(old["decision"], str) and old["decision"] != new["decision"]
-        found.append(
+        pairs.append(
             {**{k: record[k] for k in ("id", "groups")}, BEFORE: old, AFTER: new, "moved": moved}
             | {"change": change, "flipped": flipped}
         )
-    return found
+    return pairs
 
 
 def choose(people: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -199,12 +199,12 @@ def moves(layout: Layout, roles: Roles, before: np.ndarray, after: np.ndarray) -
     return sorted(changes, key=lambda change: -change["size"])
 
 
-def most_frequent(edits: np.ndarray, before: np.ndarray) -> int:
+def most_frequent(counterfactuals: np.ndarray, before: np.ndarray) -> int:
     """The index of the most frequent counterfactual that changes anything; 0 if none does."""
-    changed = np.flatnonzero(np.abs(edits - before).max(axis=1) > STILL)
+    changed = np.flatnonzero(np.abs(counterfactuals - before).max(axis=1) > STILL)
     if not len(changed):
         return 0
-    _, first, counts = np.unique(edits[changed], axis=0, return_index=True, return_counts=True)
+    _, first, counts = np.unique(counterfactuals[changed], axis=0, return_index=True, return_counts=True)
     order = np.lexsort((first, -counts))
     return int(changed[first[order[0]]])
 
@@ -214,16 +214,19 @@ def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
     layout, attribute, data = Layout.of(ready.data.features), ready.data.protected[0], ready.data
     config = ready.config.generator
     rows = np.full(DRAWS, row)
-    edits, targets = edited_rows(ready, ready.roles, config, rows, 0)
+    counterfactuals, targets = edited_rows(ready, ready.roles, config, rows, 0)
     before = ready.inputs[row]
-    at = most_frequent(edits, before)
+    at = most_frequent(counterfactuals, before)
     codes = (int(attribute.codes[row]), int(targets[at]))
-    moved = moves(layout, ready.roles, before, edits[at])
+    moved = moves(layout, ready.roles, before, counterfactuals[at])
     models = {OURS: (aware if mode == "aware" else scc)(ready).predict, PLAIN: erm(ready).predict}
-    seen = {name: _decided(ready, predict, before, edits, targets, at, codes[0]) for name, predict in models.items()}
+    seen = {
+        name: _decided(ready, predict, before, counterfactuals, targets, at, codes[0])
+        for name, predict in models.items()
+    }
     for move in moved:
         move["pushes"] = {
-            name: _push(ready, layout, predict, before, edits[at], codes[0], move["feature"])
+            name: _push(ready, layout, predict, before, counterfactuals[at], codes[0], move["feature"])
             for name, predict in models.items()
         }
     return {
@@ -233,7 +236,7 @@ def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
         "values": cells(data.features, data.values[row]),
         "moved": moved,
         "draws": DRAWS,
-        "empty": int((np.abs(edits - before).max(axis=1) <= STILL).sum()),
+        "empty": int((np.abs(counterfactuals - before).max(axis=1) <= STILL).sum()),
         "models": seen,
         "lambda": ready.model.lam,
     }
@@ -255,7 +258,7 @@ def _decided(
     ready: Prepared,
     predict: Predictor,
     before: np.ndarray,
-    edits: np.ndarray,
+    counterfactuals: np.ndarray,
     targets: np.ndarray,
     at: int,
     code: int,
@@ -263,7 +266,7 @@ def _decided(
     """Both decisions of one model about a person, how often it flips over all draws, and over all test records."""
     task, classes = ready.data.task, ready.data.label.classes
     old = logits_of(predict, before[None], np.array([code]))
-    new = logits_of(predict, edits, targets)
+    new = logits_of(predict, counterfactuals, targets)
     seen: dict[str, Any] = {BEFORE: _outcome(old[0], task, classes), AFTER: _outcome(new[at], task, classes)}
     everyone, toward = own_rows(ready)
     test, codes = ready.inputs[ready.split.test], ready.data.protected[0].codes[ready.split.test]

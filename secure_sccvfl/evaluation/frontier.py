@@ -87,14 +87,14 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     training = (ready.inputs[split.train], data.protected[0].codes[split.train])
     quality = scoring.quality(training, ready.columns(ready.roles.named("M")), others[PLAIN].predict)
     every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
-    found = {
+    scores = {
         name: flat([*scoring.score(fitted.predict), *certificate_scores(ready, fitted), *pgd_scores(ready, fitted)])
         for name, fitted in every.items()
     }
     return {
         "seed": ready.seed,
         "lambda": lam,
-        "points": {**found, RULE: found[f"{RULE} {lam:g}"]},
+        "points": {**scores, RULE: scores[f"{RULE} {lam:g}"]},
         "gates": {model: with_failed_checks(figures) for model, figures in quality.items()},
     }
 
@@ -113,21 +113,21 @@ def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | 
     `gain`: accuracy of the rule's choice above each other method, paired by seed. `cut`: by which share flip rates
     are below those of plain training.
     """
-    found = sorted((one for one in seeds if one is not None), key=lambda one: one["seed"])
-    if not found:
+    finished = sorted((one for one in seeds if one is not None), key=lambda one: one["seed"])
+    if not finished:
         return {}
-    names = list(dict.fromkeys(name for one in found for name in one["points"]))
-    rows = {name: [one["points"][name] for one in found if name in one["points"]] for name in names}
+    names = list(dict.fromkeys(name for one in finished for name in one["points"]))
+    rows = {name: [one["points"][name] for one in finished if name in one["points"]] for name in names}
 
     def values(name: str, metric: str) -> np.ndarray:
         return np.array([one[metric] for one in rows[name]])
 
-    checks = {model: _mean_checks([one["gates"][model] for one in found]) for model in RUN_MODELS}
+    checks = {model: _mean_checks([one["gates"][model] for one in finished]) for model in RUN_MODELS}
     cuts = {model: reduction(values(RULE, f"fr_{model}"), values(PLAIN, f"fr_{model}")) for model in RUN_MODELS}
     return {
-        "seeds": [one["seed"] for one in found],
+        "seeds": [one["seed"] for one in finished],
         "rule": rule,
-        "lambdas": [one["lambda"] for one in found],
+        "lambdas": [one["lambda"] for one in finished],
         "points": [_point(name, values_of, taken) for name, values_of in rows.items()],
         "gain": {name: _named(signed(values(RULE, "acc") - values(name, "acc"))) for name in BESIDE if name in rows},
         "cut": {model: _named(cut) for model, cut in cuts.items()},

@@ -76,8 +76,8 @@ class Prepared:
         tables: Mapping[str, np.ndarray] | None = None,
     ) -> dict[int, Generator]:
         """The generator of each party from the noisy tables of the default model, or from these."""
-        sketch, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
-        given = (tables or sketch.tables, sketch.deviation, roles, config, seed)
+        noisy_tables, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
+        given = (tables or noisy_tables.tables, noisy_tables.deviation, roles, config, seed)
         return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
 
 
@@ -168,8 +168,8 @@ def train_plainly(
 
     `tabled`: roles of which tables are released as for those of a card, where `roles` stand for one.
     """
-    known = card.roles if roles is None and card is not None else roles
-    aware = (known, len(data.protected[0].groups)) if driver is AwareTrainer and known is not None else None
+    decided = card.roles if roles is None and card is not None else roles
+    aware = (decided, len(data.protected[0].groups)) if driver is AwareTrainer and decided is not None else None
     layouts = [party.layout for party in parties]
     by_card = card.roles if tabled is None and card is not None else tabled
     names = config.tabled(by_card, data.owners) if driver.by_card else ()
@@ -232,7 +232,7 @@ def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
 def with_inputs(parties: tuple[Party, ...], inputs: np.ndarray) -> list[Party]:
     """The parties with their columns of these records, which are in the joint input space of all parties."""
     pieces = np.split(inputs, np.cumsum([p.layout.width for p in parties])[:-1], axis=1)
-    return [replace(p, inputs=own) for p, own in zip(parties, pieces, strict=True)]
+    return [replace(p, inputs=columns) for p, columns in zip(parties, pieces, strict=True)]
 
 
 def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
@@ -423,14 +423,14 @@ def _aware_white_box(model: Model, parties: tuple[Party, ...], codes: np.ndarray
     if model.aware is None:
         raise ValueError("this model does not use s")
     head: Head = model.head
-    made, at = {p.rank: model.aware[p.rank] for p in parties}, 0
-    weights, bias = [], np.tile(head.bias, (made[parties[0].rank].groups, 1))
+    encoders, at = {p.rank: model.aware[p.rank] for p in parties}, 0
+    weights, bias = [], np.tile(head.bias, (encoders[parties[0].rank].groups, 1))
     for party in parties:
-        encoder = made[party.rank]
-        own, plain = head.weight[at : at + encoder.columns], encoder.plain.columns
-        extra = own[plain:].reshape(encoder.groups - 1, len(encoder.mediators), own.shape[1])
+        encoder = encoders[party.rank]
+        party_weight, plain = head.weight[at : at + encoder.columns], encoder.plain.columns
+        extra = party_weight[plain:].reshape(encoder.groups - 1, len(encoder.mediators), party_weight.shape[1])
         member = (np.eye(encoder.groups) - encoder.shares)[:, 1:]
-        weight = np.tile(own[:plain], (encoder.groups, 1, 1))
+        weight = np.tile(party_weight[:plain], (encoder.groups, 1, 1))
         weight[:, encoder.mediators] += np.einsum("gk,kmo->gmo", member, extra)
         bias = bias - np.einsum("gc,gco->go", encoder.offsets, weight)
         weights.append(weight)

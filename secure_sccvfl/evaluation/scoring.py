@@ -126,8 +126,10 @@ def group_gaps(
     if task != "binary":
         return []
     table = group_table(logits, label, codes, task)
-    known = {name: [row[name] for row in table if row[below] >= min_group] for name, below in DENOMINATORS.items()}
-    widest = {name: max(rates) - min(rates) for name, rates in known.items() if len(rates) > 1}
+    reportable = {
+        name: [row[name] for row in table if row[below] >= min_group] for name, below in DENOMINATORS.items()
+    }
+    widest = {name: max(rates) - min(rates) for name, rates in reportable.items() if len(rates) > 1}
     return [
         Scored(None, "positive_rate", float(decisions(logits, task).mean())),
         *(Scored(None, name, value) for name, value in gaps_of(widest).items()),
@@ -178,7 +180,7 @@ def net_flips(
     if task == "regression":
         return None
     before, after = decisions(logits, task)[edited.source], decisions(after, task)
-    origin, total, known = codes[edited.source], 0.0, 0.0
+    origin, total, weighed = codes[edited.source], 0.0, 0.0
     for source in np.unique(origin):
         for target in np.unique(edited.target):
             rows = (origin == source) & (edited.target == target)
@@ -189,8 +191,8 @@ def net_flips(
                 for k in np.union1d(before, after)
             ]
             total += float(np.abs(change).sum()) / 2
-            known += float(edited.weight[rows].sum())
-    return total / known if known else None
+            weighed += float(edited.weight[rows].sum())
+    return total / weighed if weighed else None
 
 
 def edit_quality(
@@ -212,7 +214,7 @@ def edit_quality(
     model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
     classes = list(model.classes_)
     moved = model.predict_proba(edited.inputs[:, columns])
-    own = model.predict_proba(inputs[:, columns])
+    chances = model.predict_proba(inputs[:, columns])
     aucs, base, real = [], [], []
     for group in np.unique(edited.target):
         truth = edited.target == group
@@ -220,9 +222,9 @@ def edit_quality(
             continue
         at = classes.index(group)
         aucs.append(roc_auc_score(truth, moved[:, at], sample_weight=edited.weight))
-        base.append(roc_auc_score(truth, own[edited.source, at], sample_weight=edited.weight))
+        base.append(roc_auc_score(truth, chances[edited.source, at], sample_weight=edited.weight))
         if 0 < (codes == group).sum() < len(codes):
-            real.append(roc_auc_score(codes == group, own[:, at]))
+            real.append(roc_auc_score(codes == group, chances[:, at]))
     ratios = []
     for group in np.unique(edited.target):
         rows = np.flatnonzero(edited.target == group)[:500]
@@ -250,7 +252,7 @@ def evaluate(
     label: np.ndarray,
     codes: np.ndarray,
     task: Task,
-    edits: Mapping[str, Counterfactuals],
+    counterfactuals: Mapping[str, Counterfactuals],
     nulls: Mapping[str, Counterfactuals] | None = None,
     cut: float | None = None,
 ) -> list[Scored]:
@@ -264,19 +266,19 @@ def evaluate(
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
     if based:
         scored += [replace(s, metric="acc_base") for s in utility(logits - cut, label, task) if s.metric == "acc"]
-    for end, by_model in (("", edits), ("_null", nulls or {})):
+    for end, by_model in (("", counterfactuals), ("_null", nulls or {})):
         for name, edited in by_model.items():
             after = logits_of(predict, edited.inputs, (with_s_fixed(edited, codes) if end else edited).target)
-            found = _stability(logits, after, edited, task, name)
+            scores = _stability(logits, after, edited, task, name)
             if based:
                 moved = _stability(logits - cut, after - cut, edited, task, name)
-                found += [replace(s, metric="fr_base") for s in moved if s.metric == "fr"]
+                scores += [replace(s, metric="fr_base") for s in moved if s.metric == "fr"]
             if not end:
                 net = net_flips(logits, after, codes, edited, task)
-                scored += found if net is None else [*found, Scored(name, "net", net)]
+                scored += scores if net is None else [*scores, Scored(name, "net", net)]
             else:
                 kept = (instability(task), "fr_base")
-                scored += [replace(s, metric=f"{s.metric}{end}") for s in found if s.metric in kept]
+                scored += [replace(s, metric=f"{s.metric}{end}") for s in scores if s.metric in kept]
     return scored
 
 
@@ -303,12 +305,12 @@ class ScoringSet:
     descendants: tuple[Counterfactuals, Counterfactuals] | None = None
     others: Mapping[str, Counterfactuals] = field(default_factory=dict)
 
-    def score(self, predict: Predictor, own: Mapping[str, Counterfactuals] | None = None) -> list[Scored]:
-        """All columns of the results table for one predictor; own: counterfactuals for it alone."""
+    def score(self, predict: Predictor, extra: Mapping[str, Counterfactuals] | None = None) -> list[Scored]:
+        """All columns of the results table for one predictor; extra: counterfactuals for it alone."""
         inputs, label, codes = self.trained_on
         cut = base_rate_cut(logits_of(predict, inputs, codes), label) if self.task == "binary" else None
-        edits = {**self.counterfactuals, **(own or {})}
-        scored = evaluate(predict, self.inputs, self.label, self.codes, self.task, edits, self.nulls, cut)
+        counterfactuals = {**self.counterfactuals, **(extra or {})}
+        scored = evaluate(predict, self.inputs, self.label, self.codes, self.task, counterfactuals, self.nulls, cut)
         for end, changed in zip(("", "_null"), self.descendants or (), strict=False):
             value = self._instability(predict, with_s_fixed(changed, self.codes) if end else changed)
             scored.append(Scored(FIRST, f"{instability(self.task)}_descendants{end}", value))
@@ -320,28 +322,28 @@ class ScoringSet:
 
     def _instability(self, predict: Predictor, changed: Counterfactuals) -> float:
         """Flip rate of a predictor, or the shift of a regression."""
-        found = stability(predict, self.inputs, changed, self.task, changed.model, self.codes)
-        return next(s.value for s in found if s.metric == instability(self.task))
+        scores = stability(predict, self.inputs, changed, self.task, changed.model, self.codes)
+        return next(s.value for s in scores if s.metric == instability(self.task))
 
     def quality(self, training: Rows, columns: np.ndarray, plain: Predictor) -> dict[str, dict[str, float]]:
         """Figures of the counterfactuals of each model, from which its validity checks follow.
 
         training: records and their groups. columns: those of the mediators. plain: the model of plain training.
         """
-        found = {}
+        by_model = {}
         for name, changed in self.counterfactuals.items():
             figures = edit_quality(*training, self.inputs, self.codes, changed, columns)
             if name in self.nulls:
                 figures["edit_erm"] = self._instability(plain, changed)
                 figures["edit_erm_null"] = self._instability(plain, with_s_fixed(self.nulls[name], self.codes))
-            found[name] = figures
-        return found
+            by_model[name] = figures
+        return by_model
 
 
 def with_failed_checks(figures: Mapping[str, float]) -> dict[str, Any]:
-    """The figures of counterfactuals for a report: those that are known, and the validity checks that fail."""
-    known = {name: value for name, value in figures.items() if np.isfinite(value)}
-    return {**known, "failed": list(failed_checks(known))}
+    """The figures of counterfactuals for a report: those that are finite, and the validity checks that fail."""
+    finite = {name: value for name, value in figures.items() if np.isfinite(value)}
+    return {**finite, "failed": list(failed_checks(finite))}
 
 
 def held_out_rows(data: Dataset, split: Split) -> ScoringSet:

@@ -77,7 +77,7 @@ def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
     """A model of the plaintext engine with a linear head."""
     if isinstance(model.head, ModuleHead):
         raise ConfigError(f"attacks are on linear heads, and this model has head {model.head.spec.kind}")
-    sketch = model.noisy_tables[0]
+    noisy_tables = model.noisy_tables[0]
     return LinearModel(
         ready,
         model.encoders,
@@ -85,8 +85,8 @@ def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
         model.lam,
         ready.config.consistency_from,
         gram_noise=gram_noise(ready, ready.config, ready.budget.multiplier),
-        tables=sketch.tables,
-        mu=float(np.sqrt(sketch.releases) / ready.budget.multiplier),
+        tables=noisy_tables.tables,
+        mu=float(np.sqrt(noisy_tables.releases) / ready.budget.multiplier),
     )
 
 
@@ -100,15 +100,15 @@ def model_views(model: LinearModel) -> dict[str, dict[str, Any]]:
     """What attacks on a linear model take, by name of the view; without those that do not apply to it."""
     ready = model.ready
     kinds = ("tables", "retrained heads", "answers", "candidates", "part of a model")
-    made: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    views: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
     if model.tables is not None and model.mu is not None:
-        made["tables"]["released tables"] = tables_view(model)
+        views["tables"]["released tables"] = tables_view(model)
     if ready.data.task == "binary" and model.lam and ready.roles.edited:
-        made["retrained heads"]["many trainings"] = retraining_view(model)
+        views["retrained heads"]["many trainings"] = retraining_view(model)
     if ready.data.task != "regression":
         train, test = ready.split.train, ready.split.test
         label = ready.data.label.values
-        made["candidates"]["answers"] = Membership.of(
+        views["candidates"]["answers"] = Membership.of(
             "receiver",
             (model.encode(train), model.encode(test)),
             (label[train], label[test]),
@@ -119,20 +119,20 @@ def model_views(model: LinearModel) -> dict[str, dict[str, Any]]:
             if party.name != ready.data.label.holder:
                 encodings = model.encode(train)[:, model.columns(party.rank)]
                 view = Completion(party.name, party.inputs[train], encodings, label[train].astype(int))
-                made["part of a model"][f"party {party.name}"] = view
+                views["part of a model"][f"party {party.name}"] = view
     if all(isinstance(encoder, PlainEncoder) for encoder in model.encoders.values()):
-        made["answers"]["scores"] = answers_view(model)
-    return made
+        views["answers"]["scores"] = answers_view(model)
+    return views
 
 
 def feature_blocks(parties: tuple[Party, ...]) -> list[tuple[Party, Block, Block]]:
     """Every feature: its party, its columns at the party, and its columns in the input space of all parties."""
-    made, at = [], 0
+    blocks, at = [], 0
     for party in parties:
         for block in party.layout.blocks:
-            made.append((party, block, replace(block, start=block.start + at, stop=block.stop + at)))
+            blocks.append((party, block, replace(block, start=block.start + at, stop=block.stop + at)))
         at += party.layout.width
-    return made
+    return blocks
 
 
 def moved_features(ready: Prepared) -> tuple[Block, ...]:
@@ -170,16 +170,16 @@ def answers_view(model: LinearModel) -> Answers:
     for party, block, _ in feature_blocks(ready.parties):
         if party is receiver:
             continue
-        found = codes_of(block, party.inputs[rows])
+        values = codes_of(block, party.inputs[rows])
         encodings = model.encoders[party.rank](party.inputs[rows])
         only = np.flatnonzero(_columns_of(party, block))
         added = encodings[:, only] @ model.weight[model.columns(party.rank)][only]
-        kinds = np.unique(found)
+        kinds = np.unique(values)
         if len(kinds) < 2:
             continue
-        codes.append(np.searchsorted(kinds, found))
+        codes.append(np.searchsorted(kinds, values))
         bins.append(len(kinds))
-        weights += [added[found == k].mean(axis=0) for k in kinds]
+        weights += [added[values == k].mean(axis=0) for k in kinds]
     at = model.columns(receiver.rank)
     left = model.answers(rows) - model.encode(rows)[:, at] @ model.weight[at] - model.bias
     return Answers("receiver", receiver.inputs[rows], np.column_stack(codes), tuple(bins), np.array(weights), left)
@@ -198,8 +198,10 @@ def _edits_of(model: LinearModel, parties: tuple[Party, ...], seed: int) -> Edit
     config, groups = ready.config.generator, len(ready.data.protected[0].groups)
     generators = ready.generators(ready.roles, config, seed, model.released)
     encodings = {p.rank: model.encoders[p.rank](p.inputs) for p in parties}
-    made = EncodedCounterfactuals(parties, groups, generators, model.encoders, encodings, config.draws, seed)
-    return [[np.hstack([blocks[p.rank] for p in parties]) for blocks in by_group] for by_group in made]
+    counterfactuals = EncodedCounterfactuals(
+        parties, groups, generators, model.encoders, encodings, config.draws, seed
+    )
+    return [[np.hstack([blocks[p.rank] for p in parties]) for blocks in by_group] for by_group in counterfactuals]
 
 
 def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraining:
@@ -230,14 +232,14 @@ def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraini
 
 def evidence(model: LinearModel, rows: np.ndarray) -> np.ndarray:
     """Log likelihood of each group (rows x groups) by the released tables, features taken as independent."""
-    tables, found = model.released, []
+    tables, terms = model.released, []
     for party in model.ready.parties:
         for name, bins in party.take(rows).bins().items():
             if name not in tables:
                 continue
             counts = np.maximum(tables[name], 0.5)
-            found.append(bins @ np.log(counts / counts.sum(axis=0)))
-    return np.asarray(np.sum(found, axis=0))
+            terms.append(bins @ np.log(counts / counts.sum(axis=0)))
+    return np.asarray(np.sum(terms, axis=0))
 
 
 def drawn_gram(model: LinearModel, count: int = DRAWN) -> np.ndarray:
@@ -248,7 +250,7 @@ def drawn_gram(model: LinearModel, count: int = DRAWN) -> np.ndarray:
     ready, rng = model.ready, stream(model.ready.seed, "drawn gram")
     tables = model.released
     by_party = [[tables[n] for n in p.layout.names if n in tables] for p in ready.parties]
-    sizes = np.mean([group_sizes(own) for own in by_party if own], axis=0)
+    sizes = np.mean([group_sizes(held) for held in by_party if held], axis=0)
     shares = np.clip(sizes, 1.0, None) / np.clip(sizes, 1.0, None).sum()
     groups = rng.choice(len(shares), size=count, p=shares)
     parties = []
@@ -263,9 +265,9 @@ def drawn_gram(model: LinearModel, count: int = DRAWN) -> np.ndarray:
                 bins = rng.choice(len(table), size=len(here), p=table[:, g] / table[:, g].sum())
                 inputs[np.ix_(here, np.arange(block.start, block.stop))] = _values(block, bins, rng)
         parties.append(replace(party, inputs=inputs))
-    edits = _edits_of(model, tuple(parties), ready.seed)
-    own = [np.array(by_group)[groups, np.arange(count)] for by_group in edits]
-    return np.asarray(sum(d.T @ d for d in own) / (len(own) * count))
+    counterfactuals = _edits_of(model, tuple(parties), ready.seed)
+    changes = [np.array(by_group)[groups, np.arange(count)] for by_group in counterfactuals]
+    return np.asarray(sum(d.T @ d for d in changes) / (len(changes) * count))
 
 
 def _values(block: Block, bins: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -302,8 +304,8 @@ def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str
     if not brief and ready.data.task == "binary" and fitted.network is not None:
         rows, largest = split.train[:LABEL_ROWS], int(np.argmax(ready.widths))
         label = ready.data.label.values[rows]
-        found = fitted.network.returned_gradients(inputs[rows], label, largest, noise=1.0, seed=ready.seed)
-        views["gradients"] = {"largest party": found}
+        gradients = fitted.network.returned_gradients(inputs[rows], label, largest, noise=1.0, seed=ready.seed)
+        views["gradients"] = {"largest party": gradients}
     return views
 
 
@@ -324,5 +326,5 @@ def _columns_views(ready: Prepared, views: Mapping[str, View]) -> dict[str, Colu
                 targets[block.feature.name] = (codes[train], codes[test])
     if not targets:
         return {}
-    own = (ready.parties[0].inputs[train], ready.parties[0].inputs[test])
-    return {name: Columns(name, own, (v.known[0], v.unknown[0]), targets) for name, v in views.items()}
+    own_columns = (ready.parties[0].inputs[train], ready.parties[0].inputs[test])
+    return {name: Columns(name, own_columns, (v.known[0], v.unknown[0]), targets) for name, v in views.items()}

@@ -11,8 +11,8 @@ them. Nobody learns a decision, logit, label or group of a record, or an exact s
 | `error` | a number | its squared error, at most 1 (of the label's public range) |
 | `labels` | several classes | 1 to the cell of its label |
 | `label` | a number | its label and the square of it, at most 1 each: two sums |
-| `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
-| `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
+| `flips MODEL` | classes | the weight of its copies whose decision flips, at most 1 |
+| `shift MODEL` | a number | the weighted shift of its copies, at most 1 each |
 | `records` | all | 1, where the number of records is secret (`counted`) |
 
 With hidden alignment a sum is over the records that all parties have: every row is multiplied by its membership bit
@@ -79,7 +79,7 @@ class Sums:
 
     task: Task
     groups: int
-    judges: tuple[str, ...]
+    models: tuple[str, ...]
     majority: bool = False
     classes: int = 0
     counted: bool = False
@@ -88,12 +88,12 @@ class Sums:
     def widths(self) -> dict[str, int]:
         if self.task == "regression":
             widths = {"error": 1, "label": 2 * self.majority}
-            widths |= {f"shift {model}": 1 for model in self.judges}
+            widths |= {f"shift {model}": 1 for model in self.models}
         else:
             cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
             labels = self.classes if self.task == "multiclass" and self.majority else 0
             widths = {"right": 1, "cells": cells, "labels": labels}
-            widths |= {f"flips {model}": 1 for model in self.judges}
+            widths |= {f"flips {model}": 1 for model in self.models}
         widths["records"] = int(self.counted)
         return {name: width for name, width in widths.items() if width}
 

@@ -112,7 +112,7 @@ def _own_person(part: Path, records: PartyData, row: int) -> dict[str, Any]:
     roles = Roles(dict(model.roles), model.proxies)
     generators = model.generators(records.party.take(records.split.train))
     values = np.array([decoded(block, records.party.inputs[row, block.columns]) for block in layout.blocks])
-    edits = []
+    counterfactuals = []
     for attribute in records.protected:
         code = None if attribute.codes is None else int(attribute.codes[row])
         for source in range(len(attribute.groups)) if code is None else (code,):
@@ -121,12 +121,14 @@ def _own_person(part: Path, records: PartyData, row: int) -> dict[str, Any]:
                     generators[attribute.name], records.party.inputs[row], source, target, layout, roles
                 )
                 groups = [attribute.groups[source], attribute.groups[target]]
-                edits.append({"attribute": attribute.name, "groups": groups, "moved": moved, "empty": empty})
+                counterfactuals.append(
+                    {"attribute": attribute.name, "groups": groups, "moved": moved, "empty": empty}
+                )
     return {
         "values": cells([block.feature for block in layout.blocks], values),
         "knows_group": records.protected[0].codes is not None,
         "knows_label": records.label is not None,
-        "edits": edits,
+        "edits": counterfactuals,
         "draws": DRAWS,
     }
 
@@ -136,9 +138,9 @@ def _edit(
 ) -> tuple[list[dict[str, Any]], int]:
     """The most frequent counterfactual of a record that changes anything, and how many draws change nothing."""
     rows = np.repeat(before[None], DRAWS, axis=0)
-    edits = generator(rows, source, np.full(DRAWS, target), 0)
-    still = int((np.abs(edits - before).max(axis=1) == 0).sum())
-    return moves(layout, roles, before, edits[most_frequent(edits, before)]), still
+    counterfactuals = generator(rows, source, np.full(DRAWS, target), 0)
+    still = int((np.abs(counterfactuals - before).max(axis=1) == 0).sum())
+    return moves(layout, roles, before, counterfactuals[most_frequent(counterfactuals, before)]), still
 
 
 def _predicted(path: Path, record: str) -> dict[str, str]:

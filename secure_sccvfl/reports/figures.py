@@ -41,7 +41,7 @@ MODELS = {
 }
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 CF_MODELS = {
-    name: f"{place} counterfactual model" for name, place in zip(COUNTERFACTUAL_MODELS, ORDINALS, strict=False)
+    name: f"{ordinal} counterfactual model" for name, ordinal in zip(COUNTERFACTUAL_MODELS, ORDINALS, strict=False)
 }
 ALL_CF_MODELS = {**CF_MODELS, OWN: "the run's own generator"}
 RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "true positive rate", "fpr": "false positive rate"}
@@ -277,13 +277,13 @@ def slice_table(report: Report) -> tuple[Table | None, list[str]]:
     words, slices = report.data.groups, report.slices.slices
     plain = report.slice_baselines["erm"].slices if "erm" in report.slice_baselines else [None] * len(slices)
     rows, few = [], []
-    for own, other in zip(slices, plain, strict=True):
-        name = f"{words.get(own.of[0], own.of[0])}, {own.of[1]}"
-        if not own.rates:
+    for part, other in zip(slices, plain, strict=True):
+        name = f"{words.get(part.of[0], part.of[0])}, {part.of[1]}"
+        if not part.rates:
             few.append(name)
             continue
         others = {} if other is None else other.rates
-        rows.append((name, *(_slice_cell(own.rates.get(rate), others.get(rate)) for rate in RATE_WORDS)))
+        rows.append((name, *(_slice_cell(part.rates.get(rate), others.get(rate)) for rate in RATE_WORDS)))
     return (Table(("slice", *_rate_titles(report)), rows) if rows else None), few
 
 
@@ -368,8 +368,8 @@ def frontier(report: Report) -> dict[str, Any] | None:
 
 def _cf_model(report: Report, tree: Frontier) -> str:
     """The first counterfactual model that passes its checks; the first of all if none does."""
-    known = [model for model in RUN_MODELS if any(f"fr_{model}" in p.figures for p in tree.points)]
-    return next((model for model in known if not failed_checks(report, model)), (known or RUN_MODELS)[0])
+    available = [model for model in RUN_MODELS if any(f"fr_{model}" in p.figures for p in tree.points)]
+    return next((model for model in available if not failed_checks(report, model)), (available or RUN_MODELS)[0])
 
 
 def _ends(span: Span) -> Interval:
@@ -422,8 +422,8 @@ def _over_seeds(report: Report, tree: Frontier, point: Point) -> str:
         if (span := tree.gain.get(name)) is not None
     ]
     plain = next((p.figures[metric].mean for p in tree.points if p.method == "erm" and metric in p.figures), None)
-    own = _ends(point.figures[metric]) if metric in point.figures else None
-    flips = _flips(report, model, own, plain, tree.nulls.get(model))
+    flip_rate = _ends(point.figures[metric]) if metric in point.figures else None
+    flips = _flips(report, model, flip_rate, plain, tree.nulls.get(model))
     right = f"{_words(_ends(point.figures['acc']))} right{': ' + listed(apart) if apart else ''}"
     return f"{right}. {flips} Means over {len(tree.seeds)} seeds, in plaintext."
 
@@ -441,20 +441,22 @@ def _of_this_run(report: Report) -> str:
         value = report.metrics[name]
         return (value, *(interval(report, name, value) or (value, value)))
 
-    own = seen(metric) if metric in report.metrics else None
+    flip_rate = seen(metric) if metric in report.metrics else None
     permuted = (plain or report.metrics).get(f"fr_null_{model}")
-    flips = _flips(report, model, own, plain.get(metric), permuted)
+    flips = _flips(report, model, flip_rate, plain.get(metric), permuted)
     return f"{_words(seen('acc'))} right{': ' + listed(apart) if apart else ''}. {flips} One run."
 
 
-def _flips(report: Report, model: str, own: Interval | None, plain: float | None, permuted: float | None) -> str:
-    if own is None:
+def _flips(
+    report: Report, model: str, flip_rate: Interval | None, plain: float | None, permuted: float | None
+) -> str:
+    if flip_rate is None:
         return "The flip rate was not measured."
     if failed_checks(report, model):
         return "No counterfactual model passes its validity checks on these data: no flip rate is claimed."
-    text = f"{_words(own)} of decisions flip"
+    text = f"{_words(flip_rate)} of decisions flip"
     if plain:
-        fewer = 100 * (1 - own[0] / plain)
+        fewer = 100 * (1 - flip_rate[0] / plain)
         text += (
             f", {abs(fewer):.0f} % {'fewer' if fewer >= 0 else 'more'} than the {percent(plain)} of plain training"
         )

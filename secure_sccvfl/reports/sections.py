@@ -116,13 +116,13 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
     ]
     permuted = report.metrics.get(f"fr_null_{model}")
     chance = f"; {percent(permuted)} where groups are permuted, which is chance" if permuted is not None else ""
-    own, ends = percent(report.metrics[f"fr_{model}"]), interval_words(report, f"fr_{model}")
+    flip_rate, ends = percent(report.metrics[f"fr_{model}"]), interval_words(report, f"fr_{model}")
     story.append(
-        f"Were a person of {other_group(report)}, with mediators to match, the decision would change for {own} of "
-        f"them ({ends}{chance}){'; ' + listed(others) if others else ''}."
+        f"Were a person of {other_group(report)}, with mediators to match, the decision would change for {flip_rate} "
+        f"of them ({ends}{chance}){'; ' + listed(others) if others else ''}."
     )
     below = ends + (f"; permuted {percent(permuted)}" if permuted is not None else "")
-    figures.append(("flip rate", own, below, "metrics"))
+    figures.append(("flip rate", flip_rate, below, "metrics"))
 
 
 def size(count: float) -> str:

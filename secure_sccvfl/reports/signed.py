@@ -204,14 +204,16 @@ def _check_lists(folder: Path, files: Mapping[str, str], earlier: Mapping[str, s
 def _check_own(folder: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
     """The heads of a job's records, recomputed, against those in its statement."""
     try:
-        own, record = own_heads(folder, config), read_heads(folder)
+        computed, record = own_heads(folder, config), read_heads(folder)
         now = heads_of(folder, record["statement"]["job"])
         expected = {"", *log, *(committed(record["salt"], {LOG: line}) for line in log)}
     except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{folder.name}: a log, a ledger or the result cannot be read"
         return
-    yield from (f"{folder.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
-    if own["log"] not in expected:
+    yield from (
+        f"{folder.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != computed.get(k)
+    )
+    if computed["log"] not in expected:
         yield f"{LOG} is not the log that all parties signed at the end of {folder.name}"
 
 
@@ -252,13 +254,13 @@ def _check_statement(
         yield "the statement is of another session file than session.toml"
     if config.transport == "tls" or authority is not None:  # who writes the folder also writes what its session says
         yield from broken_signatures(signed, config.dealer, config.certificates, authority)
-    own = node_folder(signed["rank"], config.dealer)
-    if committed(signed["salt"], signed["files"]) != statement["heads"][own]["files"]:
+    node = node_folder(signed["rank"], config.dealer)
+    if committed(signed["salt"], signed["files"]) != statement["heads"][node]["files"]:
         yield "the list of files is not the one that all parties signed"
     for party, heads in statement["heads"].items():
         for name in COMPARED:
-            if heads[name] != statement["heads"][own][name]:
-                yield f"{_NAMED[name]} of {party} differs from that of {own}"
+            if heads[name] != statement["heads"][node][name]:
+                yield f"{_NAMED[name]} of {party} differs from that of {node}"
 
 
 def _text(record: Mapping[str, Any]) -> str:

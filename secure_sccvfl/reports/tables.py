@@ -34,14 +34,14 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
         (None, "logloss"),
         (None, "rmse"),
-        *((judge, metric) for judge in RUN_MODELS for metric in FLIPS),
+        *((model, metric) for model in RUN_MODELS for metric in FLIPS),
         *((None, metric) for metric in ("certified", "max_shift_down", "max_shift_up")),
         *((FIRST, f"{metric}_descendants{end}") for metric in ("fr", "scg") for end in ("", "_null")),
         *((k, fr) for k in COUNTERFACTUAL_MODELS if k not in RUN_MODELS for fr in ("fr", "fr_null", "net")),
         *((OWN, metric) for metric in ("fr", "net")),
         (FIRST, "scg_norm"),
-        *((judge, "scg") for judge in COUNTERFACTUAL_MODELS),
-        *((judge, "scg_null") for judge in COUNTERFACTUAL_MODELS),
+        *((model, "scg") for model in COUNTERFACTUAL_MODELS),
+        *((model, "scg_null") for model in COUNTERFACTUAL_MODELS),
         *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
@@ -54,7 +54,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
     "private": (
         *((None, metric) for metric in ("acc", "auc", "logloss")),
-        *((judge, metric) for judge in RUN_MODELS for metric in ("fr", "fr_null")),
+        *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
         (None, "certified"),
         (None, "dp_gap"),
     ),
@@ -78,7 +78,7 @@ CONTROLLED: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "runtime": (),
 }
 """Controls that the paper does not have: flip rates with a permutation baseline, the strongest attacker."""
-_JUDGED = tuple((judge, metric) for judge in RUN_MODELS for metric in ("fr", "fr_null"))
+_CHECKED_FLIPS = tuple((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null"))
 SAME_AS = {
     "scc": "paper",
     "erm": "erm_network",
@@ -193,8 +193,8 @@ def markdown(experiment: str, rows: Sequence[Row], titles: Mapping[str, str] | N
         failing = {model for model in COUNTERFACTUAL_MODELS if failed_checks(checks.get(model, {}))}
         methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
         out += _beside_the_paper(experiment, dataset, split, methods, index, failing)
-        names = [_heading(judge, metric, judge in failing) for judge, metric in used]
-        cells = [(m, *(cell(index.get((m, judge, metric))) for judge, metric in used)) for m in methods]
+        names = [_heading(name, metric, name in failing) for name, metric in used]
+        cells = [(m, *(cell(index.get((m, name, metric))) for name, metric in used)) for m in methods]
         out += [
             str(Table(("method", *names), cells)),
             "",
@@ -215,22 +215,22 @@ def _beside_the_paper(
 ) -> list[str]:
     """Every method that the paper has a figure for: ours, the paper's, and what controls it."""
     pairs = BESIDE.get(experiment, BESIDE["main"])
-    extra = [c for c in CONTROLLED.get(experiment, _JUDGED) if any((m, *c) in index for m in methods)]
+    extra = [c for c in CONTROLLED.get(experiment, _CHECKED_FLIPS) if any((m, *c) in index for m in methods)]
     lines = []
     for method in methods:
         figures = [paper_figure(experiment, dataset, split, method, metric) for _, metric in pairs]
         if not any(figures):
             continue
         cells = []
-        for (judge, metric), figure in zip(pairs, figures, strict=True):
-            ours = index.get((method, judge, metric))
+        for (model, metric), figure in zip(pairs, figures, strict=True):
+            ours = index.get((method, model, metric))
             cells += [spread(ours), paper_cell(figure, ours)]
-        cells += [spread(index.get((method, judge, metric))) for judge, metric in extra]
+        cells += [spread(index.get((method, model, metric))) for model, metric in extra]
         lines.append((method, *cells))
     if not lines:
         return []
-    names = [name for judge, metric in pairs for name in (_heading(judge, metric, False), f"paper {metric}")]
-    names += [_heading(judge, metric, judge in failing) for judge, metric in extra]
+    names = [name for model, metric in pairs for name in (_heading(model, metric, False), f"paper {metric}")]
+    names += [_heading(model, metric, model in failing) for model, metric in extra]
     return [str(Table(("beside the paper", *names), lines)), ""]
 
 

@@ -98,13 +98,13 @@ class AlignJob(RecordsJob):
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             data = split_records(session, self.options, self.data, progress)
-            places = {name: aligned_part(session, self.options, data, name).rows for name in PARTS[:2]}
+            rows = {name: aligned_part(session, self.options, data, name).rows for name in PARTS[:2]}
         return {
             "ok": True,
             "dataset": data.schema.name,
             "align": self.options.data.align,
             "own records": own_counts(self.data),
-            "places": places,
+            "places": rows,
             "reveals": REVEALS[self.options.data.align],
             "cost": meter.costs,
         }
@@ -121,8 +121,8 @@ def common_records(session: Session, options: RunOptions, data: PartyData, progr
 
 def split_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:
     """The same, in the parts of the split: a record's part follows from its id, so it is the one that it was."""
-    found = common_records(session, options, data, progress)
-    return found if found is data else replace(found, split=public_split(found.ids, options.data.seed))
+    common = common_records(session, options, data, progress)
+    return common if common is data else replace(common, split=public_split(common.ids, options.data.seed))
 
 
 def part_bounds(bounds: Sequence[float], share: float) -> Bounds | None:

@@ -57,16 +57,16 @@ class About:
 class TableFile:
     """The kept tables of a run that makes its own: a file that grows with every release."""
 
-    def __init__(self, place: Path, tables: CachedReleases, run: str) -> None:
+    def __init__(self, folder: Path, tables: CachedReleases, run: str) -> None:
         """`tables`: without releases; a run that resumes goes on with the file that its first session began."""
-        self._place, self._run, self.tables = place, run, tables
-        for path in cached_files(place):
+        self._folder, self._run, self.tables = folder, run, tables
+        for path in cached_files(folder):
             if path.stem == tables.runs[0]:
                 self.tables = load_releases(path)
 
     def keep(self, name: str, release: CachedRelease) -> None:
         self.tables = self.tables.with_release(name, release, self._run)
-        save_releases(self._place, self.tables)
+        save_releases(self._folder, self.tables)
 
 
 def agreed_tables(

@@ -65,8 +65,8 @@ class Checkpoints:
             elif head is not None:
                 arrays |= {f"{name} {part}": save_share(getattr(head.weights, part)) for part in PARTS}
                 arrays |= {f"{name} scale": head.scale, f"{name} zero": np.array(head.weights.zero)}
-        for sketch in state.noisy_tables:
-            arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
+        for noisy_tables in state.noisy_tables:
+            arrays |= {f"table {noisy_tables.attribute} {k}": v for k, v in noisy_tables.tables.items()}
         arrays |= {f"own {name}": value for name, value in state.mode_arrays.items()}
         facts = {
             "run": self.run,
@@ -120,7 +120,9 @@ class Checkpoints:
         runs_told = session.swap_bytes("run to resume", bytes.fromhex(self.run))
         sessions_here = b"".join(bytes.fromhex(facts[number]["session"]) for number in have)
         writers = session.swap_bytes("sessions of checkpoints", sessions_here.ljust(KEPT * KEY_BYTES, b"\0"))
-        checkpoints_of_all = [_known(numbers, names) for numbers, names in zip(numbers_of_all, writers, strict=True)]
+        checkpoints_of_all = [
+            _checkpoints_in(numbers, names) for numbers, names in zip(numbers_of_all, writers, strict=True)
+        ]
         common = {number for number, _ in set.intersection(*checkpoints_of_all)}
         if all(checkpoints_of_all) and len(set(runs_told)) > 1:
             raise ProtocolError("the parties' checkpoints are of different runs: name the same run at every party")
@@ -132,7 +134,7 @@ class Checkpoints:
     def _kept(self) -> dict[int, dict[str, Any]]:
         """The last checkpoints with their descriptions; those of older versions describe too little."""
         have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
-        return {n: found for n in have if {"session", "settings"} <= (found := self._facts(n)).keys()}
+        return {n: facts for n in have if {"session", "settings"} <= (facts := self._facts(n)).keys()}
 
     def _facts(self, number: int) -> dict[str, Any]:
         with np.load(self.folder / f"{number}.npz") as file:
@@ -177,12 +179,12 @@ class Checkpoints:
             seen = entry["validation"]
             return Trial(entry["lam"], None if seen is None else Measures(**seen), entry["steps"])
 
-        finding = facts["finding"]
+        assignment = facts["finding"]
         return State(
             head=head("head"),
             noisy_tables=tuple(NoisyTables(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            assignment=None if finding is None else RoleAssignment.of_record(finding),
+            assignment=None if assignment is None else RoleAssignment.of_record(assignment),
             conditional=None
             if facts["conditional"] is None
             else tuple(Conditional(**measure) for measure in facts["conditional"]),
@@ -196,7 +198,7 @@ class Checkpoints:
         )
 
 
-def _known(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
+def _checkpoints_in(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
     names = [writers[at : at + KEY_BYTES] for at in range(0, len(writers), KEY_BYTES)]
     pairs = zip(np.frombuffer(numbers, np.int64).tolist(), names, strict=True)
     return {(number, name) for number, name in pairs if number != _NONE}

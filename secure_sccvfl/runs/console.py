@@ -123,7 +123,7 @@ def start_logging(debug: bool) -> None:
     handler.setFormatter(_Line(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
-    warnings.formatwarning = lambda message, category, *place: f"{category.__name__}: {message}"
+    warnings.formatwarning = lambda message, category, *position: f"{category.__name__}: {message}"
 
 
 @contextmanager

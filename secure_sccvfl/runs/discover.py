@@ -82,7 +82,7 @@ class DiscoveryJob(RecordsJob):
         statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.membership)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
-        features = sum(len(own) for own in schema.features)
+        features = sum(len(party_features) for party_features in schema.features)
         discovery = Discovery(
             statistics,
             part.parties,
@@ -96,27 +96,27 @@ class DiscoveryJob(RecordsJob):
             schema.owners,
         )
         beyond = discovery.conditional(data.part(data.split.validation).parties)
-        sketches: tuple[NoisyTables, ...] = ()
-        finding: RoleAssignment | None = None
+        noisy_tables: tuple[NoisyTables, ...] = ()
+        assignment: RoleAssignment | None = None
         rounds = (
             options.privacy.table_releases + options.privacy.late_table_releases + 1
         )  # nothing is trained in between
         for number in range(rounds):
             progress("sketch" if number == 0 else f"refresh {number}", number, rounds)
-            sketches, finding = discovery.refresh(number, sketches, finding, beyond)
-        if finding is None:
+            noisy_tables, assignment = discovery.refresh(number, noisy_tables, assignment, beyond)
+        if assignment is None:
             raise ConfigError("no sketch was released")
-        finding = discovery.with_confidence(sketches, finding, beyond)
+        assignment = discovery.with_confidence(noisy_tables, assignment, beyond)
         return {
             "ok": True,
             "dataset": schema.name,
             "parties": session.parties,
             "align": options.data.align,
             "records": part.count,
-            **finding.as_record(),
-            "releases": sketches[0].releases,
-            "deviation": sketches[0].deviation,
-            "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
+            **assignment.as_record(),
+            "releases": noisy_tables[0].releases,
+            "deviation": noisy_tables[0].deviation,
+            "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in noisy_tables},
             "noise": options.privacy.noise,
             "privacy": {**spent_figures(budget.account, options.privacy.noise, [name]), "ledger": str(ledger)},
             "cost": asdict(session.total_cost),

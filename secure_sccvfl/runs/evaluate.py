@@ -326,11 +326,11 @@ class EvaluateJob(ModelJob):
         null = replace(real, noisy_tables=tuple(shuffled(s, rng) for s in model.noisy_tables))
         names = [name for name in (OWN, NULL + OWN) if name in self.models]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
-        edits = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
+        counterfactuals = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
         codes = [first.codes if name == OWN else shuffled_anew(first.codes, party.present) for name in names]
         held_codes = [one for one in codes if one is not None]
         every = np.concatenate(held_codes) if held_codes else None
-        selection = engine.selected(below_each_other(edits), every, 0, self._moving())
+        selection = engine.selected(below_each_other(counterfactuals), every, 0, self._moving())
         encodings = {party.rank: np.tile(model.encoder(party.inputs), (len(names), 1))}
         shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
         parts = split(shift.reshape(-1), [tuple(plain.size())] * len(names))

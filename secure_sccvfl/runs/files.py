@@ -36,19 +36,19 @@ class ModelError(InputError):
 
 def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The facts and arrays of a saved model, checked; ModelError if a file is missing or was changed."""
-    place = f"{folder.parent.name}/{folder.name}"
+    part = f"{folder.parent.name}/{folder.name}"
     try:
         facts = json.loads((folder / "model.json").read_text())
         with np.load(folder / "model.npz") as file:
             arrays = {name: file[name] for name in file.files}
-        told = facts.pop("digest")
+        digest = facts.pop("digest")
     except FileNotFoundError as error:
-        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
+        raise ModelError(f"no {Path(error.filename).name} in {part}: train first, or name the run") from None
     except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
-        raise ModelError(f"the model in {place} cannot be read; train again") from None
-    if digest_of(facts, arrays) != told:
-        raise ModelError(f"the model in {place} was changed after training; train again")
-    return {**facts, "digest": told}, arrays
+        raise ModelError(f"the model in {part} cannot be read; train again") from None
+    if digest_of(facts, arrays) != digest:
+        raise ModelError(f"the model in {part} was changed after training; train again")
+    return {**facts, "digest": digest}, arrays
 
 
 def digest_of(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
@@ -139,7 +139,7 @@ def describe(dataset: str, schema: Schema) -> dict[str, Any]:
                 "labels": dict(zip(f.categories, f.labels or f.categories, strict=True)),
                 **{note: getattr(f, note) for note in NOTES if getattr(f, note)},
             }
-            for own in schema.features
-            for f in own
+            for party_features in schema.features
+            for f in party_features
         },
     }

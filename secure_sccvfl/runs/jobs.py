@@ -117,8 +117,8 @@ class PhaseMeter:
             cost["seconds"] += time.perf_counter() - start
             for key, value in self._now().items():
                 cost[key] += value - before[key]
-            known = Counter(self.operations.get(name, {})) + (Counter(self._session.operations) - called)
-            self.operations[name] = dict(sorted(known.items()))
+            counts = Counter(self.operations.get(name, {})) + (Counter(self._session.operations) - called)
+            self.operations[name] = dict(sorted(counts.items()))
 
     def _now(self) -> dict[str, int]:
         cost = self._session.total_cost

@@ -172,8 +172,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
     arrays: dict[str, Any] = {"weight": save_share(model.weight), "bias": save_share(model.bias)}
     arrays |= {f"head {name}": save_share(layer) for name, layer in model.layers.items()}
     arrays |= _packed(model.encoder)
-    for sketch in model.noisy_tables:
-        arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
+    for noisy_tables in model.noisy_tables:
+        arrays |= {f"table {noisy_tables.attribute} {name}": table for name, table in noisy_tables.tables.items()}
     for attribute, network in model.networks.items():
         arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
     facts = {key: getattr(model, name) for key, name in FACTS.items()}
@@ -220,7 +220,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
     except ValueError as error:
         raise ModelError(f"{error}: train again") from None
     encoder = _unpacked(arrays, layout, Roles(facts["roles"], facts.get("proxies", "guard")).dropped)
-    sketches = tuple(
+    noisy_tables = tuple(
         NoisyTables(
             s["attribute"],
             {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
@@ -235,7 +235,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         generator=generator,
         held_out=HeldOut(**facts["held_out"]),
         encoder=encoder,
-        noisy_tables=sketches,
+        noisy_tables=noisy_tables,
         weight=restore_share(arrays["weight"], HEAD_BITS),
         bias=restore_share(arrays["bias"], HEAD_BITS),
         aware=AwareEntry.of(facts["aware"]) if "aware" in facts else None,

@@ -65,12 +65,12 @@ class NewRecords:
     ids: np.ndarray
     party: Party
     groups: AtHolder
-    found: tuple[CellProblem, ...]
+    problems: tuple[CellProblem, ...]
 
     @property
     def readable(self) -> np.ndarray:
         """Which records have no cell that this party cannot read."""
-        return ~_refused(self.found, len(self.ids))
+        return ~_refused(self.problems, len(self.ids))
 
     def data(self, schema: Schema) -> PartyData:
         """In the form that an alignment takes."""
@@ -94,8 +94,8 @@ class NewRecords:
 
         A record that this party cannot read has no other reason, and each record has the first that holds.
         """
-        for finding in self.found:
-            yield from ((name, finding.column, finding.reason) for name in self.ids[finding.bad])
+        for problem in self.problems:
+            yield from ((name, problem.column, problem.reason) for name in self.ids[problem.bad])
         left = self.readable
         for reason, records in why.items():
             yield from ((name, "", reason) for name in self.ids[records & left])
@@ -142,10 +142,10 @@ def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray,
     return look_at_codes(frame[attribute.name], attribute.groups, "protected attribute")
 
 
-def _refused(found: tuple[CellProblem, ...], rows: int) -> np.ndarray:
+def _refused(problems: tuple[CellProblem, ...], rows: int) -> np.ndarray:
     marked = np.zeros(rows, bool)
-    for finding in found:
-        marked |= finding.bad
+    for problem in problems:
+        marked |= problem.bad
     return marked
 
 
@@ -193,13 +193,13 @@ class Asked:
         """kind: of answer, if each kind has an answer of its own."""
         names = log.names(new.ids.tolist(), kind)
         digests = log.digests(names, new.columns)
-        known, here = [], dict[str, str]()
+        answered, here = [], dict[str, str]()
         for name, digest, readable in zip(names, digests, new.readable, strict=True):
-            known.append(log.decided.get(name, here.get(name)))
+            answered.append(log.decided.get(name, here.get(name)))
             if readable:  # the same person again, in another spelling
                 here.setdefault(name, digest)
-        fresh = np.array([digest is None for digest in known], np.bool_)
-        same = np.array([one == digest for one, digest in zip(known, digests, strict=True)], np.bool_)
+        fresh = np.array([digest is None for digest in answered], np.bool_)
+        same = np.array([one == digest for one, digest in zip(answered, digests, strict=True)], np.bool_)
         changed = new.readable & ~fresh & ~same
         return cls(names, digests, new.readable & ~changed, changed, fresh)
 
@@ -376,8 +376,8 @@ class PredictJob(ModelJob):
         rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
         result = cooled(engine.shared_logits(head, rows), self.model.temperature)
         if not options.session.scores and self.schema.task != "regression":
-            judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-            result = judge.decisions(result)
+            evaluation = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
+            result = evaluation.decisions(result)
         readable, fresh = np.ones((2, part.rows), np.bool_)
         readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)

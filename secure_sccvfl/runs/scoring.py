@@ -38,7 +38,7 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
 
 OWN = "own"
-"""The run's own generator as a judge: a diagnostic where there is no common judge."""
+"""The run's own generator as a counterfactual model: a diagnostic where there is no common one."""
 
 
 def facts_of(options: RunOptions, parties: int, **sizes: int) -> Facts:
@@ -66,9 +66,9 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     """
     config, controls = options.train_config(), options.evaluation.controls
     null = config.generator.kind != "masked" and options.training.mode != "aware"
-    judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
+    models = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
     counted = options.data.align == "hidden"
-    return Sums(schema.task, schema.group_counts[0], judges, controls != "none", len(schema.classes), counted)
+    return Sums(schema.task, schema.group_counts[0], models, controls != "none", len(schema.classes), counted)
 
 
 def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
@@ -79,13 +79,13 @@ def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
     return fewest(planned_deviation(sums, level, len(holders)), options.evaluation.min_group)
 
 
-def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str], sums: Sums) -> ReleasePlan:
-    """What an evaluation opens: noisy sums, or exact figures under these judges."""
+def evaluation_plan(options: RunOptions, schema: Schema, models: Sequence[str], sums: Sums) -> ReleasePlan:
+    """What an evaluation opens: noisy sums, or exact figures under these counterfactual models."""
     parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
     if options.evaluation.kind == "noisy":
         opened = sums.release(parties)
     else:
-        opened = exact_release(parties, schema.task, judges, groups)
+        opened = exact_release(parties, schema.task, models, groups)
     sliced = [] if crossed is None else [crossed.release(parties, groups)]
     return ReleasePlan([*common_releases(options, parties), opened, *sliced])
 

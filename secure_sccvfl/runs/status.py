@@ -42,19 +42,19 @@ _PROBLEMS, _LONGEST = 5, 300
 class Status:
     """The state of one process, from its start to its end."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, process: str) -> None:
         self.activity = Activity()
-        self._facts: dict[str, Any] = {"place": place, "session": "", "job": "", "jobs": [], "phase": "starting"}
+        self._facts: dict[str, Any] = {"place": process, "session": "", "job": "", "jobs": [], "phase": "starting"}
         self._step: dict[str, Any] | None = None
         self._problems: deque[str] = deque(maxlen=_PROBLEMS)
         self._samples: deque[tuple[float, int, int]] = deque()
         self._began = self._step_began = time.monotonic()
         self._lock = threading.Lock()
 
-    def describe(self, place: str, session: str, job: str, jobs: Sequence[str] = ()) -> None:
+    def describe(self, process: str, session: str, job: str, jobs: Sequence[str] = ()) -> None:
         """A job begins: who takes part in what. `jobs`: all that this process runs, one after the other."""
         with self._lock:
-            self._facts |= {"place": place, "session": session, "job": job, "jobs": list(jobs)}
+            self._facts |= {"place": process, "session": session, "job": job, "jobs": list(jobs)}
             self._step = None
 
     def phase(self, name: str) -> None:
@@ -115,9 +115,9 @@ def memory() -> dict[str, int]:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return {}
-    known = {key: value.split()[0] for key, _, value in (line.partition(":") for line in lines) if value.strip()}
+    facts = {key: value.split()[0] for key, _, value in (line.partition(":") for line in lines) if value.strip()}
     names = {"now": "VmRSS", "most": "VmHWM"}
-    return {name: 1024 * int(known[key]) for name, key in names.items() if key in known}
+    return {name: 1024 * int(facts[key]) for name, key in names.items() if key in facts}
 
 
 def exposition(snapshot: dict[str, Any]) -> str:
@@ -305,9 +305,9 @@ class Watching:
             raise ConfigError("--status-host needs --status PORT")
 
     @contextmanager
-    def of(self, place: str) -> Iterator[Status]:
-        """Show the status of the process at `place` for as long as it runs; an error inside is shown as well."""
-        status = Status(place)
+    def of(self, process: str) -> Iterator[Status]:
+        """Show the status of `process` for as long as it runs; an error inside is shown as well."""
+        status = Status(process)
         server = StatusServer(status, self.port, self.host) if self.port is not None else None
         if server is not None:
             log.info("status page: http://%s/", server.address)

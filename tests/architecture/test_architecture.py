@@ -38,15 +38,15 @@ LAYERS = {
 }
 """Packages from the lowest; "" is the modules of the top package itself. A package imports lower ones and itself.
 
-A subpackage that is listed has a layer of its own: `runs.local`, which starts whole sessions, is above `reports`.
+A subpackage that is listed has its own layer: `runs.local`, which starts whole sessions, is above `reports`.
 """
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
 
 
 def test_every_package_is_installed():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
-    assert found == set(listed)
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
+    assert packages == set(listed)
 
 
 @cache
@@ -73,28 +73,28 @@ def layer_of(package: str, parts: tuple[str, ...]) -> str:
     return next((name for name in names if name in LAYERS[package]), "")
 
 
-def foreign(path: Path, place: tuple[str, ...]) -> list[str]:
-    """Top-level packages of the project that a file at `place` imports and may not."""
-    return sorted({name.split(".")[0] for name in imported(path)} & set(ALLOWED) - ALLOWED[place[0]])
+def foreign(path: Path, location: tuple[str, ...]) -> list[str]:
+    """Top-level packages of the project that a file at `location` imports and may not."""
+    return sorted({name.split(".")[0] for name in imported(path)} & set(ALLOWED) - ALLOWED[location[0]])
 
 
-def backward(path: Path, place: tuple[str, ...]) -> list[str]:
-    """Imports of a file at `place` (package and folders) that go against the layers."""
-    package, *folders = place
+def backward(path: Path, location: tuple[str, ...]) -> list[str]:
+    """Imports of a file at `location` (package and folders) that go against the layers."""
+    package, *folders = location
     if package not in LAYERS:
         return []
-    order, found = LAYERS[package], []
-    own = order.index(layer_of(package, tuple(folders)))
+    order, violations = LAYERS[package], []
+    layer = order.index(layer_of(package, tuple(folders)))
     for module, name in imports(path):
         parts = tuple([*module.split("."), name])
-        if parts[0] == package and order.index(layer_of(package, parts[1:])) > own:
-            found.append(f"{module} {name}")
-    return found
+        if parts[0] == package and order.index(layer_of(package, parts[1:])) > layer:
+            violations.append(f"{module} {name}")
+    return violations
 
 
-def reached_into(path: Path, place: tuple[str, ...]) -> list[str]:
-    """Private names or modules of another room that a file imports."""
-    here = ".".join(place)
+def reached_into(path: Path, location: tuple[str, ...]) -> list[str]:
+    """Private names or modules of another package that a file imports."""
+    here = ".".join(location)
     return [
         f"{module} {name}"
         for module, name in imports(path)
@@ -104,7 +104,7 @@ def reached_into(path: Path, place: tuple[str, ...]) -> list[str]:
     ]
 
 
-def place_of(path: Path) -> tuple[str, ...]:
+def location_of(path: Path) -> tuple[str, ...]:
     return path.relative_to(ROOT).parts[:-1]
 
 
@@ -114,7 +114,7 @@ def named(path: Path) -> str:
 
 def offences(check: Callable[[Path, tuple[str, ...]], list[str]]) -> dict[str, list[str]]:
     """What a check finds in all source files, by file."""
-    return {named(path): found for path in SOURCES if (found := check(path, place_of(path)))}
+    return {named(path): violations for path in SOURCES if (violations := check(path, location_of(path)))}
 
 
 def test_imports_go_one_way() -> None:
@@ -122,7 +122,7 @@ def test_imports_go_one_way() -> None:
     assert offences(backward) == {}
 
 
-def test_no_room_reaches_into_anothers_private_names() -> None:
+def test_no_package_imports_private_names_of_another() -> None:
     assert offences(reached_into) == {}
 
 
@@ -175,19 +175,20 @@ def test_a_cycle_of_imports_is_noticed() -> None:
     assert cycle_in(dependencies({**pair, "b": "if TYPE_CHECKING:\n    import a"})) == ()
 
 
-def test_every_room_has_a_place_among_the_layers_and_says_what_lives_there() -> None:
+def test_every_package_has_a_layer_and_a_docstring() -> None:
     for package, order in LAYERS.items():
-        headroom = {path.parent for path in (ROOT / package).glob("*/__init__.py")}
-        assert {room.name for room in headroom} == {name.split(".")[0] for name in order} - {""}
-        for room in headroom:
-            assert len((ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or "").split()) >= 8, room
+        folders = {path.parent for path in (ROOT / package).glob("*/__init__.py")}
+        assert {folder.name for folder in folders} == {name.split(".")[0] for name in order} - {""}
+        for folder in folders:
+            docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+            assert len(docstring.split()) >= 8, folder
 
 
-def test_the_readme_names_every_room_and_no_other() -> None:
+def test_the_readme_names_exactly_the_packages() -> None:
     table = (ROOT / "README.md").read_text().partition("## The code")[2].partition("\nMore:")[0]
-    told = {name.strip("/").removeprefix("secure_sccvfl/") for name in re.findall(r"`([^` ]+)`", table)}
-    headroom = {room.split(".")[0] for order in LAYERS.values() for room in order} - {""}
-    assert told == headroom | {"accounting", "protocols", "launch", "__init__"}
+    named = {name.strip("/").removeprefix("secure_sccvfl/") for name in re.findall(r"`([^` ]+)`", table)}
+    packages = {layer.split(".")[0] for order in LAYERS.values() for layer in order} - {""}
+    assert named == packages | {"accounting", "protocols", "launch", "__init__"}
 
 
 def importers(module: str) -> set[str]:

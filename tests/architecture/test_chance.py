@@ -35,10 +35,10 @@ class Rates:
 
 def test_the_stated_rates_add_up_to_less_than_one_in_a_million() -> None:
     rates = Rates()
-    with contextlib.redirect_stdout(io.StringIO()) as told:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         options = ["--collect-only", "-q", "-o", "addopts=--strict-markers", "-p", "no:cacheprovider"]
         code = pytest.main([*options, str(ROOT / "tests")], plugins=[rates])
-    assert code == 0, told.getvalue()[-2000:]
+    assert code == 0, output.getvalue()[-2000:]
     assert len(rates.stated) > 30, "the markers were found"
     assert all(0 < rate <= MOST_OF_ONE for rate in rates.stated.values()), rates.stated
     assert sum(rates.stated.values()) < MOST
@@ -64,9 +64,9 @@ def test_the_level_of_a_fit_is_the_stated_one(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_trial_is_repeated_only_while_it_finds_something() -> None:
-    for found in itertools.product([True, False], repeat=3):
-        asked = iter(found)
-        assert chance.confirmed(lambda asked=asked: next(asked), 3) == all(found)
+    for outcomes in itertools.product([True, False], repeat=3):
+        asked = iter(outcomes)
+        assert chance.confirmed(lambda asked=asked: next(asked), 3) == all(outcomes)
 
 
 def drawn() -> list[tuple[bytes, bytes]]:
@@ -81,16 +81,16 @@ def drawn() -> list[tuple[bytes, bytes]]:
 
 
 def test_randomness_is_fixed_by_a_name_and_without_the_marker() -> None:
-    found = []
+    draws = []
     for name in ("one", "one", "another"):
         with drawn_from(name):
-            found.append(drawn())
-    assert found[0] == found[1] != found[2]
+            draws.append(drawn())
+    assert draws[0] == draws[1] != draws[2]
     assert KeyAgreement.agree is not REAL[1][2]
 
 
 @pytest.mark.chance(1e-12)
 def test_with_the_marker_it_is_fresh() -> None:
     """Keys of 256 bits are never equal by chance."""
-    assert all(getattr(place, name) is value for place, name, value in REAL)
+    assert all(getattr(owner, name) is value for owner, name, value in REAL)
     assert drawn() != drawn()

@@ -49,12 +49,12 @@ def shares_in(source: str) -> Iterator[str]:
 
 
 def test_no_module_works_on_shares() -> None:
-    found = set()
+    offenders = set()
     for path in sorted((ROOT / "secure_sccvfl").rglob("*.py")):
         name = path.relative_to(ROOT)
         if name.parts[:3] != BENCHMARKS and any(shares_in(path.read_text())):
-            found.add(str(name))
-    assert found == set(), "work on CrypTen tensors instead"
+            offenders.add(str(name))
+    assert offenders == set(), "work on CrypTen tensors instead"
 
 
 FILES = {
@@ -70,15 +70,15 @@ SAVING = {
 
 
 def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
-    found: dict[str, set[str]] = {name: set() for name in SAVING}
+    importers: dict[str, set[str]] = {name: set() for name in SAVING}
     for path in [*(ROOT / "secure_sccvfl").rglob("*.py"), *(ROOT / "launch").rglob("*.py")]:
         name = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "protocols.session.saving":
                 for alias in node.names:
                     if name.parts[:3] != BENCHMARKS:
-                        found[alias.name].add(str(name))
-    assert found == SAVING
+                        importers[alias.name].add(str(name))
+    assert importers == SAVING
 
 
 @pytest.mark.parametrize(
@@ -106,16 +106,16 @@ def test_what_works_on_shares_is_found(source: str) -> None:
 def trained(session: Session) -> None:
     """Counterfactuals, both kinds of optimizer, measures, and logits."""
     problem = engines.Problem((3, 2, 4))
-    own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
-    batch, penalty = own.inputs(engine)
+    party, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
+    batch, penalty = party.inputs(engine)
     grid = test_grid.grid_of(problem, (0.5, 4.0))
-    descent = engine.second_order(batch, penalty, grid, test_grid.bounds_of(own, test_grid.guard_length(problem)))
+    descent = engine.second_order(batch, penalty, grid, test_grid.bounds_of(party, test_grid.guard_length(problem)))
     heads = engine.apart(test_grid.descended(engine, batch, descent, grid, "binary"))
-    own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
+    party.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
     engine.check_range(heads, batch)
     engine.measure(heads, batch, penalty)
     engine.best_temperature(heads[0], batch, engines.TEMPERATURES)
-    engine.logits(heads[0], own.x)
+    engine.logits(heads[0], party.x)
 
 
 def seen_in(job: Callable[[Session], Any], plan: ReleasePlan | None = None) -> Counter[tuple[str, str]]:
@@ -154,9 +154,9 @@ def test_an_opening_outside_is_noticed(added: Callable[[Session], Any], noticed:
         session.public(np.ones(3)).square()
         added(session)
 
-    found = openings.outside(seen_in(job))
-    assert {f"{name} in {Path(__file__).name}" for name in noticed} <= set(found)
-    assert all(line.endswith(f" in {Path(__file__).name}") for line in found)
+    openings_outside = openings.outside(seen_in(job))
+    assert {f"{name} in {Path(__file__).name}" for name in noticed} <= set(openings_outside)
+    assert all(line.endswith(f" in {Path(__file__).name}") for line in openings_outside)
 
 
 def test_an_opening_that_is_added_to_discovery_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,8 +170,8 @@ def test_an_opening_that_is_added_to_discovery_is_noticed(tmp_path: Path, monkey
     monkeypatch.setattr(SecureStatistics, "release", release)
     with openings.watched() as seen:
         golden.computed("statistics, 2 parties", tmp_path)
-    found = openings.outside(seen)
-    assert {"take in test_crypten_engine.py", "open_masked in test_crypten_engine.py"} <= set(found)
+    openings_outside = openings.outside(seen)
+    assert {"take in test_crypten_engine.py", "open_masked in test_crypten_engine.py"} <= set(openings_outside)
 
 
 ONE = Spec("<f8", (1,))

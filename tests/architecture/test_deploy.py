@@ -25,7 +25,7 @@ MODULES = {"party": "run_party", "dealer": "run_dealer"}
 
 def substituted(text: str) -> str:
     """The value of ${NAME:-value}, and 1 for ${NAME}."""
-    return re.sub(r"\$\{\w+(?::-([^}]*))?\}", lambda found: found[1] or "1", text)
+    return re.sub(r"\$\{\w+(?::-([^}]*))?\}", lambda match: match[1] or "1", text)
 
 
 def instructions(name: str) -> list[str]:
@@ -41,23 +41,23 @@ def unit(path: Path) -> configparser.SectionProxy:
 
 @pytest.mark.parametrize("service", sorted(COMPOSE["services"]))
 def test_compose_starts_what_our_parsers_accept(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = COMPOSE["services"][service]
-    words = ["sccvfl", *map(substituted, told["command"])]
+    settings = COMPOSE["services"][service]
+    words = ["sccvfl", *map(substituted, settings["command"])]
     name, options = options_of(words, monkeypatch)
     assert name == MODULES[service]
-    mounted = {PurePosixPath(text.split(":")[1]): text.split(":")[2:] for text in told["volumes"]}
-    (place,) = instructions("WORKDIR")[-1:]
+    mounted = {PurePosixPath(text.split(":")[1]): text.split(":")[2:] for text in settings["volumes"]}
+    (workdir,) = instructions("WORKDIR")[-1:]
     for path in (options.config, options.certs):
-        assert PurePosixPath(place, path).is_relative_to(place), "paths are those of the folder that is mounted"
-    own = PurePosixPath(place)
-    assert own in mounted, "what is written outlives the container"
-    assert (mounted[own] == []) == (service == "party"), "only a party writes: its result, and its ledgers"
+        assert PurePosixPath(workdir, path).is_relative_to(workdir), "paths are those of the folder that is mounted"
+    folder = PurePosixPath(workdir)
+    assert folder in mounted, "what is written outlives the container"
+    assert (mounted[folder] == []) == (service == "party"), "only a party writes: its result, and its ledgers"
     if service == "party":
-        assert told["ports"] == [f"{port}:{port}" for port in instructions("EXPOSE")]
+        assert settings["ports"] == [f"{port}:{port}" for port in instructions("EXPOSE")]
         assert options.listen == f"0.0.0.0:{instructions('EXPOSE')[0]}"
     else:
-        assert "ports" not in told
-    assert told["restart"] == "no" and told["read_only"] and told["cap_drop"] == ["ALL"]
+        assert "ports" not in settings
+    assert settings["restart"] == "no" and settings["read_only"] and settings["cap_drop"] == ["ALL"]
 
 
 def test_the_image_is_built_from_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,21 +66,25 @@ def test_the_image_is_built_from_what_is_there(monkeypatch: pytest.MonkeyPatch) 
     assert context == ROOT and (context / build["dockerfile"]).samefile(DEPLOY / "Containerfile")
     copied = [words[:-1] for text in instructions("COPY") if not (words := text.split())[0].startswith("--from")]
     assert copied and all((ROOT / name).exists() for words in copied for name in words)
-    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert rooms <= {name for words in copied for name in words}
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert packages <= {name for words in copied for name in words}
     assert re.search(r"(?m)^env:", (ROOT / "Makefile").read_text()) and "make env" in instructions("RUN")
     assert instructions("ENTRYPOINT") == ['["sccvfl"]'] and instructions("USER") == ["sccvfl"]
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
 def test_units_start_what_our_parsers_accept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = unit(path)
-    program, *words = shlex.split(substituted(told["ExecStart"]))
+    settings = unit(path)
+    program, *words = shlex.split(substituted(settings["ExecStart"]))
     name, options = options_of(["sccvfl", *words], monkeypatch)
     assert name == MODULES[path.stem.removeprefix("sccvfl-")] and PurePosixPath(program).name == "sccvfl"
-    home = PurePosixPath("/var/lib", told["StateDirectory"])
-    assert PurePosixPath(told["WorkingDirectory"]) == home, "ledgers lie beside the description: it must be writable"
-    assert not options.config.is_absolute() and not options.certs.is_absolute() and told["ProtectSystem"] == "strict"
+    home = PurePosixPath("/var/lib", settings["StateDirectory"])
+    assert PurePosixPath(settings["WorkingDirectory"]) == home, (
+        "ledgers are next to the description: it must be writable"
+    )
+    assert (
+        not options.config.is_absolute() and not options.certs.is_absolute() and settings["ProtectSystem"] == "strict"
+    )
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")

@@ -10,9 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/**/*.md")])
-ROOMS = ("accounting", "launch", "protocols", "secure_sccvfl", "tests")
-FOLDERS = (*ROOMS, "docs", "results", "locks")
-SOURCES = {path.relative_to(ROOT).as_posix(): path for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+PACKAGES = ("accounting", "launch", "protocols", "secure_sccvfl", "tests")
+FOLDERS = (*PACKAGES, "docs", "results", "locks")
+SOURCES = {path.relative_to(ROOT).as_posix(): path for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
 _CODE = re.compile(r"`([^`]+)`")
 _TEST = re.compile(r"(?<![\w/])(test_\w+)(\.\.\.|\.py)?")
 _TEST_OF_FILE = re.compile(r"`(test_\w+)(\.\.\.)?`\s+(?:in\s+|\()`([\w/]+\.py)`")
@@ -54,8 +54,8 @@ def wrong_names(text: str) -> list[str]:
         for word in re.findall(r"[\w./-]+", code):
             name = word.rstrip(".")
             inside = "/" in name and name.partition("/")[0] in FOLDERS
-            known = found_source(name) is not None if name.endswith(".py") else (ROOT / name).exists() or not inside
-            if not known:
+            exists = found_source(name) is not None if name.endswith(".py") else (ROOT / name).exists() or not inside
+            if not exists:
                 wrong.append(name)
         for name, end in _TEST.findall(code):
             if end != ".py" and not is_test(name, every, elided=bool(end)):
@@ -80,18 +80,18 @@ def broken_links(text: str, folder: Path) -> list[str]:
         if re.match(r"[a-z]+:", link):
             continue
         page = folder / target
-        known = page.exists()
-        if anchor and known:
-            known = anchor in anchors(page.read_text(encoding="utf-8") if target else text)
-        if not known:
+        exists = page.exists()
+        if anchor and exists:
+            exists = anchor in anchors(page.read_text(encoding="utf-8") if target else text)
+        if not exists:
             wrong.append(link)
     return wrong
 
 
 def test_everything_that_a_document_names_exists() -> None:
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
-    found = {page: [*wrong_names(text), *broken_links(text, page.parent)] for page, text in texts.items()}
-    assert {page.relative_to(ROOT).as_posix(): wrong for page, wrong in found.items() if wrong} == {}
+    problems = {page: [*wrong_names(text), *broken_links(text, page.parent)] for page, text in texts.items()}
+    assert {page.relative_to(ROOT).as_posix(): wrong for page, wrong in problems.items() if wrong} == {}
 
 
 def test_documents_are_found() -> None:

@@ -30,9 +30,9 @@ def contents(file: str) -> Any:
     return json.loads((ROOT / file).read_text(encoding="utf-8"))
 
 
-def selected(file: str, found: re.Match[str]) -> str:
+def selected(file: str, match: re.Match[str]) -> str:
     """The value of a path: name[index].key, name[key=value,...].key, or `mean` and a path with several entries."""
-    averaged, name, chosen, key = found.groups()
+    averaged, name, chosen, key = match.groups()
     entries = contents(file)[name]
     if chosen.isdigit():
         return repr(entries[int(chosen)][key])
@@ -53,7 +53,7 @@ def value_of(file: str, expression: str) -> float:
         assert isinstance(node, ast.Constant) and isinstance(node.value, int | float), ast.dump(node)
         return float(node.value)
 
-    return evaluated(ast.parse(_PATH.sub(lambda found: selected(file, found), expression), mode="eval").body)
+    return evaluated(ast.parse(_PATH.sub(lambda match: selected(file, match), expression), mode="eval").body)
 
 
 def fault(figure: str) -> str:
@@ -73,7 +73,7 @@ def faults(page: dict[str, Any], text: str) -> list[str]:
         if said not in rest:
             wrong.append(f"not on the page: {said}")
         rest = rest.replace(said, " ")
-        wrong += [found for figure in check["figures"] if (found := fault(figure))]
+        wrong += [error for figure in check["figures"] if (error := fault(figure))]
         shown = [number.lstrip("+") for number in re.findall(NUMBER, said)]
         if shown != [figure.split(" ", 1)[0] for figure in check["figures"]]:
             wrong.append(f"{shown} in: {said}")

@@ -19,9 +19,9 @@ def locked(name: str) -> dict[str, tuple[str, int]]:
     """Version and number of hashes of each package of a lock file."""
     text = re.sub(r"(?m)^#.*$", "", (ROOT / "locks" / name).read_text()).replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip()]
-    found = [(re.match(r"([\w.-]+)==([^\s;]+)", line), line.count("--hash=sha256:")) for line in lines]
-    assert all(pin is not None for pin, _ in found), f"{name} has a line without a version"
-    return {canonicalize_name(pin[1]): (pin[2], hashes) for pin, hashes in found if pin is not None}
+    pins = [(re.match(r"([\w.-]+)==([^\s;]+)", line), line.count("--hash=sha256:")) for line in lines]
+    assert all(pin is not None for pin, _ in pins), f"{name} has a line without a version"
+    return {canonicalize_name(pin[1]): (pin[2], hashes) for pin, hashes in pins if pin is not None}
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -34,8 +34,10 @@ def test_what_the_project_asks_for_is_locked() -> None:
     """pyproject.toml changed and `make lock` did not run, if this fails."""
     project = PROJECT["project"]
     versions = {**locked("torch.txt"), **locked("requirements.txt")}
-    told = [text for known in PROJECT["tool"]["uv"]["dependency-metadata"] for text in known["requires-dist"]]
-    for text in [*project["dependencies"], *project["optional-dependencies"]["test"], *told]:
+    overrides = [
+        text for package in PROJECT["tool"]["uv"]["dependency-metadata"] for text in package["requires-dist"]
+    ]
+    for text in [*project["dependencies"], *project["optional-dependencies"]["test"], *overrides]:
         wanted = Requirement(text)
         version, _ = versions[canonicalize_name(wanted.name)]
         assert wanted.specifier.contains(version), f"{text} is locked to {version}"
@@ -49,8 +51,8 @@ def test_torch_is_one_version_and_cuda_comes_with_the_other_build_only() -> None
     cpu, registry, rest = locked("torch-cpu.txt"), locked("torch.txt"), locked("requirements.txt")
     version = registry["torch"][0]
     assert f"torch=={version}" in PROJECT["project"]["dependencies"] and cpu["torch"][0] == f"{version}+cpu"
-    told = {known["name"]: known["version"] for known in PROJECT["tool"]["uv"]["dependency-metadata"]}
-    assert told["torch"] == version
+    versions = {package["name"]: package["version"] for package in PROJECT["tool"]["uv"]["dependency-metadata"]}
+    assert versions["torch"] == version
     assert list(cpu) == ["torch"] and "torch" not in rest
     assert not [name for name in rest if name.startswith(("nvidia", "cuda", "triton"))]
     for name in registry.keys() & rest:

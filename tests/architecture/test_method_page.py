@@ -29,9 +29,9 @@ Entry = dict[str, Any]
 
 def evidence(reason: str) -> list[str]:
     """What a reason rests on that exists: files of results, tests, files of tests."""
-    known = set().union(*TESTS.values()) | {Path(name).stem for name in TESTS}
+    test_names = set().union(*TESTS.values()) | {Path(name).stem for name in TESTS}
     files = [path for path in _RESULTS.findall(reason) if (ROOT / path).exists()]
-    return files + [name for name in _TEST.findall(reason) if name in known]
+    return files + [name for name in _TEST.findall(reason) if name in test_names]
 
 
 def value_of(file: str, where: str) -> float:
@@ -45,8 +45,8 @@ def value_of(file: str, where: str) -> float:
         for key in where.split("/"):
             value = value[int(key) if key.isdigit() else key]
         return float(value)
-    split, method, metric, judge = (*words, None)[:4]
-    wanted = {"split": split, "method": method, "metric": metric, "judge": judge}
+    split, method, metric, model = (*words, None)[:4]
+    wanted = {"split": split, "method": method, "metric": metric, "judge": model}
     (row,) = [row for row in value["rows"] if all(row[k] == v for k, v in wanted.items())]
     return float(row["mean"])
 
@@ -70,8 +70,10 @@ def wrong_figures(entry: Entry, text: str, files: set[str]) -> list[str]:
     named = {str(Path(path).with_suffix("")) for path in files}
     wrong += [f"{e['file']} is not named" for e in sources if str(Path(e["file"]).with_suffix("")) not in named]
     shown = set(_FIGURE.findall(re.sub(r"`[^`]*`", "", text))) if named else set()
-    known = {figure.partition(" ")[0] for each in sources for figure in each["figures"]} | set(entry.get("other", ()))
-    return wrong + [f"{figure} is of no file" for figure in sorted(shown - known)]
+    sourced = {figure.partition(" ")[0] for each in sources for figure in each["figures"]} | set(
+        entry.get("other", ())
+    )
+    return wrong + [f"{figure} is of no file" for figure in sorted(shown - sourced)]
 
 
 def faults(element: Entry) -> list[str]:
@@ -106,15 +108,15 @@ def wrong_claim(claim: Entry) -> list[str]:
 
 
 def test_every_element_and_claim_is_sound() -> None:
-    found = {element["id"]: faults(element) for element in LISTED["elements"]}
-    found |= {claim["claim"]: wrong_claim(claim) for claim in CLAIMS}
-    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+    errors = {element["id"]: faults(element) for element in LISTED["elements"]}
+    errors |= {claim["claim"]: wrong_claim(claim) for claim in CLAIMS}
+    assert {name: wrong for name, wrong in errors.items() if wrong} == {}
 
 
 def uncovered(listed: dict[str, Any]) -> list[str]:
     """Labels of the paper without an element."""
-    known = {element["id"] for element in listed["elements"]}
-    return [entry["label"] for entry in listed["labels"] if entry.get("of", entry["label"]) not in known]
+    covered = {element["id"] for element in listed["elements"]}
+    return [entry["label"] for entry in listed["labels"] if entry.get("of", entry["label"]) not in covered]
 
 
 def test_every_label_of_the_paper_is_covered_once() -> None:

@@ -48,7 +48,7 @@ def test_a_misfit_is_noticed():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("nowhere to be found", "x", "0 times"),
         ("def ", "x", "times in"),
@@ -57,8 +57,8 @@ def test_a_misfit_is_noticed():
         ("def unused_name(", "def unused_name(", "changes nothing"),
     ],
 )
-def test_a_change_that_cannot_be_made_is_an_error(old, new, told):
-    with pytest.raises(MutationError, match=told):
+def test_a_change_that_cannot_be_made_is_an_error(old, new, message):
+    with pytest.raises(MutationError, match=message):
         Mutation("test", "protocols/records/chain.py", old, new, TESTS, "test").applied(ROOT)
 
 
@@ -94,7 +94,7 @@ def workshop(tmp_path_factory):
 )
 def test_a_verdict_says_what_happened_and_the_copy_is_as_it_was(workshop, old, new, word):
     mutation = Mutation("test", "protocols/records/chain.py", old, new, CHAIN, "test")
-    verdict = workshop.judge(mutation, usual=1.0)
+    verdict = workshop.evaluate(mutation, usual=1.0)
     assert verdict.word == word
     assert (workshop.root / mutation.file).read_text() == (ROOT / mutation.file).read_text()
 

@@ -76,6 +76,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
     ran = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    made = {page.relative_to(tmp_path / "site").as_posix(): page for page in (tmp_path / "site").rglob("*.html")}
-    assert {"index.html", "SECURITY.html", "docs/operating.html", "results/index.html"} <= made.keys()
-    assert [name for name, page in made.items() if is_remote(page.read_text(encoding="utf-8"))] == []
+    pages = {page.relative_to(tmp_path / "site").as_posix(): page for page in (tmp_path / "site").rglob("*.html")}
+    assert {"index.html", "SECURITY.html", "docs/operating.html", "results/index.html"} <= pages.keys()
+    assert [name for name, page in pages.items() if is_remote(page.read_text(encoding="utf-8"))] == []

@@ -2,7 +2,7 @@
 
 A mutation is one small change of the code that would break a promise, and the tests that must notice it. It is
 found by its exact text, not by its line, so that it survives edits elsewhere; a text that is not there exactly
-once is an error, since a change that was never made would be killed by nobody and missed by nobody.
+once is an error, since a change that was never made could neither be killed nor survive.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Mutation:
         """The file as the mutation leaves it; it still compiles, so that a test must notice what it does."""
         path = root / self.file
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
-        found = text.count(self.old)
-        if found != 1:
-            raise MutationError(f"{self.name}: its text is {found} times in {self.file}, not once")
+        count = text.count(self.old)
+        if count != 1:
+            raise MutationError(f"{self.name}: its text is {count} times in {self.file}, not once")
         changed = text.replace(self.old, self.new)
         try:
             compile(changed, self.file, "exec")
@@ -64,13 +64,13 @@ def read_list(path: Path = LIST) -> list[Mutation]:
     """All mutations in order; an entry with another field, or a name twice, raises."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]
     try:
-        made = [
+        mutations = [
             Mutation(tests=Selection(tuple(entry.pop("tests")), entry.pop("chosen", "")), **entry)
             for entry in entries
         ]
     except (KeyError, TypeError) as error:
         raise MutationError(f"{path.name}: an entry has other fields than a mutation: {error}") from None
-    names = [mutation.name for mutation in made]
+    names = [mutation.name for mutation in mutations]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise MutationError(f"{path.name}: named twice: {', '.join(twice)}")
-    return made
+    return mutations

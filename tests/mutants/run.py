@@ -60,7 +60,7 @@ class Verdict:
     mutation: Mutation
     word: str
     seconds: float
-    told: str
+    detail: str
 
 
 def left_behind(folder: str, names: list[str]) -> set[str]:
@@ -74,7 +74,7 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
         shutil.copytree(ROOT, self.root, ignore=left_behind)
-        # No byte code: it is told from its source by whole seconds and length, and a mutation may change neither.
+        # No byte code: Python checks it by whole seconds and length of the source, and a mutation may change neither.
         self._environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         self._check_imports(folder)
         self._process: subprocess.Popen[str] | None = None
@@ -87,9 +87,9 @@ class Workshop:
         ran = subprocess.run(
             [sys.executable, "-c", program], cwd=elsewhere, env=self._environment, capture_output=True, text=True
         )
-        places = ran.stdout.split()
-        if len(places) != len(PACKAGES) or any(not Path(p).is_relative_to(self.root) for p in places):
-            raise MutationError(f"the copy is not what is imported: {places or ran.stderr}")
+        paths = ran.stdout.split()
+        if len(paths) != len(PACKAGES) or any(not Path(p).is_relative_to(self.root) for p in paths):
+            raise MutationError(f"the copy is not what is imported: {paths or ran.stderr}")
 
     def run(self, tests: Selection, limit: float | None = None) -> Ran:
         """Run these tests until the first failure, for so many seconds at most."""
@@ -139,7 +139,7 @@ class Workshop:
         finally:
             path.write_bytes(before)
 
-    def judge(self, mutation: Mutation, usual: float) -> Verdict:
+    def evaluate(self, mutation: Mutation, usual: float) -> Verdict:
         limit = max(LEAST_SECONDS, PATIENCE * usual)
         with self.changed(mutation):
             ran = self.run(mutation.tests, limit)
@@ -162,25 +162,25 @@ def usual_times(workshop: Workshop, wanted: Iterable[Selection]) -> dict[Selecti
         files = sorted({name.partition("::")[0] for name in selection.files})
         groups.setdefault((*files, selection.chosen), []).append(selection)
     times: dict[Selection, float] = {}
-    for number, alike in enumerate(groups.values(), start=1):
-        names = tuple(dict.fromkeys(name for selection in alike for name in selection.files))
-        together = Selection(names, alike[0].chosen)
+    for number, same_files in enumerate(groups.values(), start=1):
+        names = tuple(dict.fromkeys(name for selection in same_files for name in selection.files))
+        together = Selection(names, same_files[0].chosen)
         ran = workshop.run(together)
         print(f"as it is {number}/{len(groups)}  {ran.seconds:5.1f} s  {' '.join(together.arguments())}", flush=True)
         if ran.code != 0:
             raise MutationError(f"tests fail, or are not there, without any mutation:\n{ran.output[-2000:]}")
-        times.update(dict.fromkeys(alike, ran.seconds))
+        times.update(dict.fromkeys(same_files, ran.seconds))
     return times
 
 
-def judge_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
+def evaluate_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
     """Every mutation in one of `jobs` copies of the tree, with a line for each as it ends."""
     verdicts: list[Verdict] = []
     with tempfile.TemporaryDirectory(prefix="sccvfl-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
-        places = [Path(folder) / str(number) for number in range(jobs)]
-        for place in places:
-            place.mkdir()
-        workshops = [Workshop(place) for place in places]
+        folders = [Path(folder) / str(number) for number in range(jobs)]
+        for path in folders:
+            path.mkdir()
+        workshops = [Workshop(path) for path in folders]
         times = usual_times(workshops[0], [mutation.tests for mutation in mutations])
         free: queue.Queue[Workshop] = queue.Queue()
         for workshop in workshops:
@@ -189,7 +189,7 @@ def judge_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
         def work(mutation: Mutation) -> Verdict:
             workshop = free.get()
             try:
-                return workshop.judge(mutation, times[mutation.tests])
+                return workshop.evaluate(mutation, times[mutation.tests])
             finally:
                 free.put(workshop)
 
@@ -198,7 +198,7 @@ def judge_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
                 line = (
                     f"{number}/{len(mutations)}  {verdict.word:8}  {verdict.seconds:5.1f} s  {verdict.mutation.name}"
                 )
-                print(f"{line}  ({verdict.told})", flush=True)
+                print(f"{line}  ({verdict.detail})", flush=True)
                 verdicts.append(verdict)
         finally:  # when the user ends this program, what still runs goes with it
             pool.shutdown(wait=False, cancel_futures=True)
@@ -218,19 +218,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listed = read_list()
         for mutation in listed:
             mutation.applied(ROOT)
-        known = {mutation.name: mutation for mutation in listed}
-        if unknown := set(options.only or ()) - known.keys():
+        by_name = {mutation.name: mutation for mutation in listed}
+        if unknown := set(options.only or ()) - by_name.keys():
             raise MutationError(f"no such mutation: {', '.join(sorted(unknown))}")
         if options.jobs < 1:
             raise MutationError(f"at least one job is needed, not {options.jobs}")
-        verdicts = judge_all([known[name] for name in options.only or known], options.jobs)
+        verdicts = evaluate_all([by_name[name] for name in options.only or by_name], options.jobs)
     except MutationError as error:
         print(error, file=sys.stderr)
         return 2
     words = [verdict.word for verdict in verdicts]
     minutes = (time.monotonic() - began) / 60
     print(f"{words.count('killed')} of {len(words)} killed, {words.count('SURVIVED')} survived, ", end="")
-    print(f"{words.count('ERROR')} could not be judged; {minutes:.1f} minutes")
+    print(f"{words.count('ERROR')} could not be run; {minutes:.1f} minutes")
     for verdict in verdicts:
         if verdict.word != "killed":
             print(f"  {verdict.word}: {verdict.mutation.name}: {verdict.mutation.why}")

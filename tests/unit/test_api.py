@@ -22,7 +22,7 @@ from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.discovery import Study
-from tests.unit.test_frames import made
+from tests.unit.test_frames import make_data
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "pandas", "numpy", "sklearn", "scipy", "crypten")
@@ -50,9 +50,9 @@ def test_the_version_is_that_of_the_project():
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_hold(name):
     module = importlib.import_module(f"secure_sccvfl.api.{name}")
-    found = doctest.testmod(module)
-    assert found.failed == 0
-    assert found.attempted > 0
+    results = doctest.testmod(module)
+    assert results.failed == 0
+    assert results.attempted > 0
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def heart():
     return scc.train(scc.load("heart"), seed=3)
 
 
-def test_training_is_that_of_the_harness(heart):
+def test_training_is_that_of_the_pooled_evaluation(heart):
     data = scc.load("heart")
     with one_thread():
         config = RunOptions.of({"dataset": "heart"}).train_config().as_alternatives()
@@ -102,17 +102,17 @@ def test_the_interval_of_a_gap_is_newcombes():
 
 def test_discovery_is_that_of_the_library():
     data = scc.load("heart")
-    found = scc.discover(data, epsilon=4, seed=2, rule="fractions", score="paper")
+    discovery = scc.discover(data, epsilon=4, seed=2, rule="fractions", score="paper")
     noise = GaussianNoise(SpendingPlan(4.0, releases=2), 2)
     expected = Study("heart").scores(PlainStatistics(noise), releases=2)
-    assert dict(found.scores["score"]) == pytest.approx(expected, abs=1e-4)
-    assert found.scores["score"].is_monotonic_decreasing and 0 < found.epsilon <= 4
-    assert set(found.roles) == {f.name for f in data.dataset.features}
+    assert dict(discovery.scores["score"]) == pytest.approx(expected, abs=1e-4)
+    assert discovery.scores["score"].is_monotonic_decreasing and 0 < discovery.epsilon <= 4
+    assert set(discovery.roles) == {f.name for f in data.dataset.features}
 
 
 def test_conditional_scores_are_found_too():
-    found = scc.discover("heart", seed=2, conditional=True, refreshes=1)
-    assert dict(found.scores["score"]) != dict(scc.discover("heart", seed=2, refreshes=1).scores["score"])
+    discovery = scc.discover("heart", seed=2, conditional=True, refreshes=1)
+    assert dict(discovery.scores["score"]) != dict(scc.discover("heart", seed=2, refreshes=1).scores["score"])
 
 
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
@@ -152,7 +152,7 @@ def test_a_policy_card_fixes_roles():
 
 
 def test_a_run_is_refused_before_anything_is_written(tmp_path):
-    data = made(label=("bank", "late"), features=None)
+    data = make_data(label=("bank", "late"), features=None)
     with pytest.raises(DataError, match="late, amount, job were read off the records"):
         scc.run_local(data, folder=tmp_path / "run")
     with pytest.raises(ConfigError, match="writes shares to disk"):

@@ -16,7 +16,7 @@ SKIPPED = {"check_array_api_input"}
 
 
 class Grouped(SCCClassifier):
-    """With an s of its own making, so that scikit-learn's checks reach the consistency term too."""
+    """With an artificial s, so that scikit-learn's checks reach the consistency term too."""
 
     def fit(self, X, y):
         rows = (X if hasattr(X, "shape") else np.asarray(X)).shape[0]
@@ -28,10 +28,10 @@ class Grouped(SCCClassifier):
     "estimator", [SCCClassifier(), Grouped(lambdas=(1.0, 8.0), refreshes=0)], ids=["without s", "with s"]
 )
 def test_the_checks_of_scikit_learn_pass(estimator):
-    found = check_estimator(estimator, on_fail=None, on_skip=None)
-    ended = {row["check_name"]: row["status"] for row in found if row["status"] != "passed"}
+    results = check_estimator(estimator, on_fail=None, on_skip=None)
+    ended = {row["check_name"]: row["status"] for row in results if row["status"] != "passed"}
     assert ended == dict.fromkeys(SKIPPED, "skipped")
-    assert len(found) > 40
+    assert len(results) > 40
 
 
 def records(n=800, seed=0):

@@ -21,7 +21,7 @@ FEATURES = {
 LABEL, PROTECTED = ("bank", "late", [0, 1]), ("firm", "old", ["no", "yes"])
 
 
-def made(bank: dict = BANK, firm: dict = FIRM, **changes: object) -> Data:
+def make_data(bank: dict = BANK, firm: dict = FIRM, **changes: object) -> Data:
     frames = {"bank": pd.DataFrame(bank), "firm": pd.DataFrame(firm)}
     given = {"label": LABEL, "protected": PROTECTED, "features": FEATURES, **changes}
     return load(frames=frames, **given)
@@ -48,41 +48,41 @@ def test_a_written_data_set_reads_as_it_was(name, tmp_path):
 
 
 def test_a_regression_reads_as_it_was(tmp_path):
-    data = made({**BANK, "late": [0.25 * k for k in range(40)]}, label=("bank", "late"), features=None)
+    data = make_data({**BANK, "late": [0.25 * k for k in range(40)]}, label=("bank", "late"), features=None)
     assert data.dataset.task == "regression" and data.dataset.label.values.max() == 1.0
     read = load_toml(data.write(tmp_path))
     assert np.array_equal(read.label.values, data.dataset.label.values)
 
 
-def test_rows_are_aligned_by_id_and_not_by_place():
+def test_rows_are_aligned_by_id_and_not_by_row_number():
     shuffled = pd.DataFrame(FIRM).sample(frac=1, random_state=1)
     frames = {"bank": pd.DataFrame(BANK), "firm": shuffled}
-    same(load(frames=frames, label=LABEL, protected=PROTECTED, features=FEATURES), made())
+    same(load(frames=frames, label=LABEL, protected=PROTECTED, features=FEATURES), make_data())
 
 
 def test_an_index_named_as_the_id_serves():
     frames = {"bank": pd.DataFrame(BANK).set_index("id"), "firm": pd.DataFrame(FIRM)}
-    same(load(frames=frames, label=LABEL, protected=PROTECTED, features=FEATURES), made())
+    same(load(frames=frames, label=LABEL, protected=PROTECTED, features=FEATURES), make_data())
 
 
 def test_what_is_read_off_the_records_is_named():
-    data = made(label=("bank", "late"), protected=("firm", "old"), features=None)
+    data = make_data(label=("bank", "late"), protected=("firm", "old"), features=None)
     assert data.read_off == ("late", "old", "amount", "job")
     assert data.dataset.features[0].edges[0] == 0 and data.dataset.features[0].edges[-1] == 409.5
     assert data.dataset.features[1].categories == ("a", "b", "c", "d")
-    assert made().read_off == ()
+    assert make_data().read_off == ()
 
 
 def test_a_column_that_the_dictionary_does_not_name_is_left_out():
-    data = made({**BANK, "note": ["free text"] * 40})
+    data = make_data({**BANK, "note": ["free text"] * 40})
     assert [f.name for f in data.dataset.features] == ["amount", "job"]
 
 
 def test_gaps_are_declared_or_refused():
     gap = {**FIRM, "job": [None, *FIRM["job"][1:]]}
     with pytest.raises(DataError, match="1 value missing"):
-        made(firm=gap)
-    data = made(firm=gap, features=None)
+        make_data(firm=gap)
+    data = make_data(firm=gap, features=None)
     assert data.dataset.features[1].missing and np.isnan(data.dataset.values[:, 1]).sum() == 1
 
 
@@ -105,7 +105,7 @@ def test_gaps_are_declared_or_refused():
 )
 def test_what_cannot_work_is_refused_with_its_reason(changes, message):
     with pytest.raises(DataError, match=message):
-        made(**changes)
+        make_data(**changes)
 
 
 def test_free_text_is_no_category():
@@ -126,4 +126,4 @@ def test_names_from_outside_stay_what_they_are(name):
 
 
 def test_what_is_shown_of_data_holds_no_record():
-    assert repr(made()) == "<Data frames: 40 records, binary; bank (1 columns), firm (1 columns)>"
+    assert repr(make_data()) == "<Data frames: 40 records, binary; bank (1 columns), firm (1 columns)>"

@@ -32,9 +32,9 @@ from secure_sccvfl.data.randomness import stream, torch_seed
 BATCH = 32
 
 
-def _guess(known: np.ndarray, codes: np.ndarray, unknown: np.ndarray) -> np.ndarray:
-    mean, scale = known.mean(axis=0), np.maximum(known.std(axis=0), 1e-9)
-    model = RidgeClassifier(class_weight="balanced").fit((known - mean) / scale, codes)
+def _guess(training: np.ndarray, codes: np.ndarray, unknown: np.ndarray) -> np.ndarray:
+    mean, scale = training.mean(axis=0), np.maximum(training.std(axis=0), 1e-9)
+    model = RidgeClassifier(class_weight="balanced").fit((training - mean) / scale, codes)
     return np.asarray(model.predict((unknown - mean) / scale))
 
 
@@ -52,19 +52,19 @@ def feature_inference(view: Columns, seed: int) -> list[Rate]:
 
 def shown_columns(view: Columns, seed: int) -> list[Rate]:
     """Positive control: the view shows the first of the others' columns, one indicator for each value."""
-    name, (known, unknown) = next(iter(view.targets.items()))
-    values = int(max(known.max(), unknown.max())) + 1
-    shown = (np.eye(values)[known], np.eye(values)[unknown])
-    return feature_inference(Columns(view.holder, view.own_columns, shown, {name: (known, unknown)}), seed)
+    name, (training, unknown) = next(iter(view.targets.items()))
+    values = int(max(training.max(), unknown.max())) + 1
+    shown = (np.eye(values)[training], np.eye(values)[unknown])
+    return feature_inference(Columns(view.holder, view.own_columns, shown, {name: (training, unknown)}), seed)
 
 
 def halves_of(view: Shown, seed: int) -> tuple[Columns, Columns]:
     """The view with the others' columns of either half known."""
     half = folds(np.zeros(len(view.own_columns), int), 2, seed)
     halves = []
-    for known in (half == 0, half == 1):
-        targets = {name: (codes[known], codes[~known]) for name, codes in view.targets.items()}
-        own_columns, shown = ((part[known], part[~known]) for part in (view.own_columns, view.signals))
+    for given in (half == 0, half == 1):
+        targets = {name: (codes[given], codes[~given]) for name, codes in view.targets.items()}
+        own_columns, shown = ((part[given], part[~given]) for part in (view.own_columns, view.signals))
         halves.append(Columns(view.holder, own_columns, shown, targets))
     return halves[0], halves[1]
 
@@ -157,19 +157,19 @@ def by_generator(view: Answers, seed: int, epochs: int = EPOCHS) -> np.ndarray:
         net = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, len(shares)))
         optimiser = torch.optim.Adam(net.parameters(), lr=1e-2)
 
-        def made() -> torch.Tensor:
+        def generated() -> torch.Tensor:
             logits = net(x) + torch.log(shares + 1e-3)
             return torch.cat([piece.softmax(dim=1) for piece in logits.split(list(view.bins), dim=1)], dim=1)
 
         for _ in range(epochs):
             optimiser.zero_grad()
-            guess = made()
+            guess = generated()
             apart = ((guess @ weight - wanted) ** 2).mean()
             unlike = ((guess.mean(dim=0) - shares) ** 2).sum()
             (apart + 10 * unlike).backward()
             optimiser.step()
         with torch.no_grad():
-            return _decide(view, made().double().numpy())
+            return _decide(view, generated().double().numpy())
 
 
 def _rate(name: str, view: Answers, guess: np.ndarray) -> Rate:

@@ -168,18 +168,18 @@ class Completion:
 
 def known_labels(view: Completion, seed: int) -> np.ndarray:
     """Which records' labels the party knows: as many of each class."""
-    rng, known = stream(seed, "completion labels"), np.zeros(len(view.label), bool)
+    rng, labelled = stream(seed, "completion labels"), np.zeros(len(view.label), bool)
     classes = np.unique(view.label)
     for k in classes:
-        known[rng.permutation(np.flatnonzero(view.label == k))[: max(1, view.labelled // len(classes))]] = True
-    return known
+        labelled[rng.permutation(np.flatnonzero(view.label == k))[: max(1, view.labelled // len(classes))]] = True
+    return labelled
 
 
-def complete(columns: np.ndarray, label: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
+def complete(columns: np.ndarray, label: np.ndarray, labelled: np.ndarray, seed: int) -> np.ndarray:
     """Labels guessed for all records, by the way that does best on the known ones (cross-validated)."""
     scale = np.maximum(columns.std(axis=0), 1e-9)
     x = np.clip((columns - columns.mean(axis=0)) / scale, -5, 5)
-    rows, part = np.flatnonzero(known), folds(label[known], FOLDS, seed)
+    rows, part = np.flatnonzero(labelled), folds(label[labelled], FOLDS, seed)
     ways = [(strength, rounds) for strength in (0.003, 0.03, 0.3) for rounds in (0, ROUNDS)]
     rates = np.zeros(len(ways))
     for k in range(FOLDS):
@@ -188,29 +188,29 @@ def complete(columns: np.ndarray, label: np.ndarray, known: np.ndarray, seed: in
         look = rows[part == k]
         for number, way in enumerate(ways):
             rates[number] += balanced(_self_trained(x, label, fit, *way)[look][None], label[look])[0]
-    return _self_trained(x, label, known, *ways[int(np.argmax(rates))])
+    return _self_trained(x, label, labelled, *ways[int(np.argmax(rates))])
 
 
-def _self_trained(x: np.ndarray, label: np.ndarray, known: np.ndarray, strength: float, rounds: int) -> np.ndarray:
+def _self_trained(x: np.ndarray, label: np.ndarray, labelled: np.ndarray, strength: float, rounds: int) -> np.ndarray:
     """Logistic regression on known labels, then in every round also on its most certain guesses of each class."""
-    used, target = known, label
+    used, target = labelled, label
     for number in range(rounds + 1):
         model = LogisticRegression(C=strength, max_iter=500, class_weight="balanced").fit(x[used], target[used])
         chance = model.predict_proba(x)
-        used, target = known.copy(), np.where(known, label, -1)
+        used, target = labelled.copy(), np.where(labelled, label, -1)
         for column, k in enumerate(model.classes_):
-            most = np.argsort(-np.where(known, -1.0, chance[:, column]))
+            most = np.argsort(-np.where(labelled, -1.0, chance[:, column]))
             sure = most[: int(0.1 * (number + 1) * len(x) / len(model.classes_))]
             used[sure], target[sure] = True, k
-        target[known] = label[known]
+        target[labelled] = label[labelled]
     return np.asarray(model.predict(x))
 
 
 def completed(view: Completion, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Guesses from encodings, guesses from own columns alone, and the truth, of the records not known before."""
-    known = known_labels(view, seed)
-    guess, control = (complete(columns, view.label, known, seed) for columns in (view.encodings, view.own_columns))
-    return guess[~known], control[~known], view.label[~known]
+    labelled = known_labels(view, seed)
+    guess, control = (complete(columns, view.label, labelled, seed) for columns in (view.encodings, view.own_columns))
+    return guess[~labelled], control[~labelled], view.label[~labelled]
 
 
 def model_completion(view: Completion, seed: int) -> list[Rate]:

@@ -212,8 +212,8 @@ class Retraining:
     heads: Callable[[int], np.ndarray] | None = None
     gram_noise: float = 0.0
 
-    def head(self, edits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        gram = record_gram(edits, self.groups) if self.tables is None else self.tables
+    def head(self, counterfactuals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        gram = record_gram(counterfactuals, self.groups) if self.tables is None else self.tables
         if self.gram_noise > 0:
             moving = np.diag(gram) > 0
             root = released_root(gram + np.outer(moving, moving) * rng.normal(0, self.gram_noise, gram.shape))
@@ -235,9 +235,9 @@ class Retraining:
         return np.asarray(self.ridge * np.eye(self.rows.shape[1]) + self.fixed_penalty)
 
 
-def record_gram(edits: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
+def record_gram(counterfactuals: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The Gram matrix of the counterfactuals of every record's own group: a secret of all records."""
-    changes = [np.array(by_group)[groups, np.arange(len(groups))] for by_group in edits]
+    changes = [np.array(by_group)[groups, np.arange(len(groups))] for by_group in counterfactuals]
     return np.asarray(sum(d.T @ d for d in changes) / (len(changes) * len(groups)))
 
 
@@ -261,22 +261,24 @@ def _equations(view: Retraining, seed: int) -> _Equations:
     groups = int(view.groups.max()) + 1
     share = np.bincount(view.groups, minlength=groups) / n
     for k in range(view.trainings):
-        edits: np.ndarray = np.array(view.counterfactuals(k))  # draws x groups x records x columns
-        head = view.head(edits, rng) if view.heads is None else view.heads(k)
-        weight_of = view.lam / (n * len(edits))
-        moving = np.flatnonzero(np.abs(edits).sum(axis=(0, 1, 2)) > 0)
-        shifts = edits @ head[:-1]
-        pulls = weight_of * np.einsum("dgnc,dgn->gnc", edits[..., moving], shifts)
+        counterfactuals: np.ndarray = np.array(view.counterfactuals(k))  # draws x groups x records x columns
+        head = view.head(counterfactuals, rng) if view.heads is None else view.heads(k)
+        weight_of = view.lam / (n * len(counterfactuals))
+        moving = np.flatnonzero(np.abs(counterfactuals).sum(axis=(0, 1, 2)) > 0)
+        shifts = counterfactuals @ head[:-1]
+        pulls = weight_of * np.einsum("dgnc,dgn->gnc", counterfactuals[..., moving], shifts)
         slope, steep = view.slopes(x @ head)
         rest = view.rows.T @ slope / n + view.fixed @ head[:-1]
         left.append(np.hstack([(pull - pulls[0]).T for pull in pulls[1:]]))
         right.append(-rest[moving] - pulls[0].sum(axis=0))
         if view.sigma > 0:
-            gram = weight_of * np.einsum("g,dgnc,dgne->ce", share, edits, edits, optimize=True)
+            gram = weight_of * np.einsum("g,dgnc,dgne->ce", share, counterfactuals, counterfactuals, optimize=True)
             curve = (x * (steep / n)[:, None]).T @ x + np.pad(view.fixed + gram, ((0, 1), (0, 1)))
             curve[-1, -1] += view.bias_ridge
             inverse = np.linalg.pinv(curve, hermitian=True)[:-1, :-1]
-            sizes = weight_of * np.einsum("dgnc,ce,dgne->gn", edits, inverse, edits, optimize=True)
+            sizes = weight_of * np.einsum(
+                "dgnc,ce,dgne->gn", counterfactuals, inverse, counterfactuals, optimize=True
+            )
             slopes.append(np.concatenate([size - sizes[0] for size in sizes[1:]]))
     flat = np.sum(slopes, axis=0) if slopes else np.zeros(left[0].shape[1])
     return _Equations(np.vstack(left), np.concatenate(right), flat)

@@ -52,20 +52,20 @@ def _settings(run: Path, dataset: str) -> tuple[int, dict[str, Any]]:
     """Number of parties and options of the session: those of the run, on another data set, with the same ledgers."""
     folder = RunFolder.of(run)
     folder.must_hold_all("run the job discovery at every host, then review with --discovery")
-    known = folder.session()
-    settings = {k: v for k, v in known.options.items() if k not in NOT_OURS} | {"dataset": dataset}
-    before = str(known.options["dataset"])
+    session = folder.session()
+    settings = {k: v for k, v in session.options.items() if k not in NOT_OURS} | {"dataset": dataset}
+    before = str(session.options["dataset"])
     if not is_benchmark(before) and "ledger" not in settings:
         settings["ledger"] = str(Path(before).parent / "sccvfl-ledgers")
-    return len(known.parties) if is_benchmark(dataset) else natural_parties(dataset), settings
+    return len(session.parties) if is_benchmark(dataset) else natural_parties(dataset), settings
 
 
 def discovered(folder: Path) -> Proposals:
     """The proposals of a discovery session in a folder: on this machine, or at this party of a session by hand."""
-    for place in (folder / "result.json", folder / "party-0" / "result.json"):
-        if place.exists():
+    for path in (folder / "result.json", folder / "party-0" / "result.json"):
+        if path.exists():
             try:
-                return Proposals.of(json.loads(place.read_text(encoding="utf-8")), str(folder))
+                return Proposals.of(json.loads(path.read_text(encoding="utf-8")), str(folder))
             except ValueError:
                 break
     raise ConfigError(f"{folder} is not the folder of a finished discovery session")
@@ -79,35 +79,35 @@ def due_by_card(card: PolicyCard, today: datetime.date) -> list[str]:
 def changed_schema(run: Path, card: PolicyCard, dataset: str) -> list[str]:
     """How the public description of a data set differs from that of the run. No record is read."""
     folder = RunFolder.of(run)
-    known = folder.session()
-    options = {k: v for k, v in known.options.items() if k == "pooled"}
+    session = folder.session()
+    options = {k: v for k, v in session.options.items() if k == "pooled"}
     if is_benchmark(dataset):
-        schema = RunOptions.of({**options, "dataset": dataset}).schema(len(known.parties))
+        schema = RunOptions.of({**options, "dataset": dataset}).schema(len(session.parties))
     else:
         schema = own_schema(Path(dataset))
-    models = [folder.part(rank) / "model" / "model.json" for rank in folder.ranks(len(known.parties))]
+    models = [folder.part(rank) / "model" / "model.json" for rank in folder.ranks(len(session.parties))]
     trained = {json.loads(path.read_text(encoding="utf-8")).get("scheme") for path in models if path.exists()}
     if not trained:
         raise ConfigError(f"{run} holds no part of a model, so its description of the data is not known")
     if trained == {schema.digest()}:
         return []
-    names = {f.name for own in schema.features for f in own}
-    told = [f"new column {name}" for name in sorted(names - set(card.decisions))]
-    told += [f"column {name} is gone" for name in sorted(set(card.decisions) - names)]
-    return [f"schema: {line}" for line in told or ["same columns, but another description of the data"]]
+    names = {f.name for party_features in schema.features for f in party_features}
+    changes = [f"new column {name}" for name in sorted(names - set(card.decisions))]
+    changes += [f"column {name} is gone" for name in sorted(set(card.decisions) - names)]
+    return [f"schema: {line}" for line in changes or ["same columns, but another description of the data"]]
 
 
 def own_shift(run: Path, dataset: str, party: int) -> tuple[str, list[Shift]]:
     """A party's own columns in the records of the run and in new ones; it reads that party's files alone."""
     folder = RunFolder.of(run)
-    known = folder.session()
-    seed, before = int(known.options.get("seed", 0)), str(known.options["dataset"])
-    if not 0 <= party < len(known.parties):
-        raise ConfigError(f"--party must be from 0 to {len(known.parties) - 1}, not {party}")
-    if party not in folder.ranks(len(known.parties)):
+    session = folder.session()
+    seed, before = int(session.options.get("seed", 0)), str(session.options["dataset"])
+    if not 0 <= party < len(session.parties):
+        raise ConfigError(f"--party must be from 0 to {len(session.parties) - 1}, not {party}")
+    if party not in folder.ranks(len(session.parties)):
         folder.must_hold_all(f"party {party} looks at its own columns itself")
-    old, old_ids = _own_table(before, party, len(known.parties))
-    new, new_ids = _own_table(dataset, party, len(known.parties))
+    old, old_ids = _own_table(before, party, len(session.parties))
+    new, new_ids = _own_table(dataset, party, len(session.parties))
     fresh = new_records(old, new, old_ids, new_ids)
     return old.name, shifts(old.features, old.values, fresh, stream(seed, "shift", party))
 

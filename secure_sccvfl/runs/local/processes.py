@@ -163,14 +163,14 @@ class LocalSession:
             make_certificates(certs, parties, days=1)
         self._launch(DealerProcess(session_file, certs, self._transcript_of("dealer"), self._debug))
         for rank in range(parties):
-            place = f"party-{rank}"
+            name = f"party-{rank}"
             party = PartyProcess(
                 rank=rank,
                 config=session_file,
-                out=self.folder / place,
+                out=self.folder / name,
                 certs=certs,
                 threads=self._threads,
-                transcript=self._transcript_of(place),
+                transcript=self._transcript_of(name),
                 progress=rank == 0,
                 debug=self._debug,
             )
@@ -178,8 +178,8 @@ class LocalSession:
         self._close_listeners()
         threading.Thread(target=self._follow, args=(self.children[1].process.output,), daemon=True).start()
 
-    def _transcript_of(self, place: str) -> Path | None:
-        return self.folder / place / "transcript" if self._transcript else None
+    def _transcript_of(self, name: str) -> Path | None:
+        return self.folder / name / "transcript" if self._transcript else None
 
     def _launch(self, work: SessionProcess, listener: socket.socket | None = None, *, follow: bool = False) -> None:
         log = self.folder / "logs" / f"{work.name.replace(' ', '-')}.log"
@@ -273,7 +273,7 @@ def new_folder() -> Path:
     """A folder of `runs` that is not there yet: time, this process, and a number if that is not enough."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     names = (f"{now}-{os.getpid()}{f'-{number}' if number else ''}" for number in itertools.count())
-    return next(place for name in names if not (place := Path("runs") / name).exists())
+    return next(folder for name in names if not (folder := Path("runs") / name).exists())
 
 
 def session_config(folder: Path, job: str, parties: int, options: dict[str, Any], **settings: Any) -> SessionConfig:
@@ -358,8 +358,8 @@ def prepare(threads: dict[str, str]) -> None:
 
 def same_imports() -> dict[str, str]:
     """What makes a new Python import from the same places as this process, and not from the working folder."""
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": places}
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": paths}
 
 
 @contextlib.contextmanager

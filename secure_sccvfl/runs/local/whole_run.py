@@ -52,7 +52,7 @@ class WholeRun:
         """The first session; a folder with checkpoints is resumed if the options say so."""
         return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
 
-    def finish(self, harness: bool = True, seeds: int | None = None) -> Report:
+    def finish(self, pooled_evaluation: bool = True, seeds: int | None = None) -> Report:
         """Evaluate, compare with baselines, score examples, and write the report's files; returns the report.
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
@@ -67,7 +67,7 @@ class WholeRun:
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
         # Baselines, counterfactual models and further seeds read records exactly: with noisy evaluation nothing may.
-        pooled = self.options.data.pooled and harness and self.options.evaluation.kind == "exact"
+        pooled = self.options.data.pooled and pooled_evaluation and self.options.evaluation.kind == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
         with plaintext_seeds(self.options, self.parties, further) as waiting:
             if pooled:

@@ -106,8 +106,8 @@ class Member(SessionProcess):
         if code == OK and (folder / "predictions.csv").exists():
             say(f"the predictions: {folder / 'predictions.csv'}")
         if code == OK and finished:
-            made = [path for path in contents(out) if path.is_relative_to(folder)]
-            say(f"seal, to be kept by every party: {record(out, PREDICT, {}, made)}")
+            written = [path for path in contents(out) if path.is_relative_to(folder)]
+            say(f"seal, to be kept by every party: {record(out, PREDICT, {}, written)}")
         return code
 
     def _open_folder(self, config: SessionConfig) -> None:
@@ -204,7 +204,7 @@ def finish(out: Path) -> int:
 def keep_stopped(out: Path) -> None:
     """Put predictions that were stopped on record in the run's log."""
     on_record = recorded(read_log(out))
-    places = attempts(out, PREDICT)
-    left = [p for p in contents(out) if any(p.is_relative_to(folder) for folder in places)]
+    folders = attempts(out, PREDICT)
+    left = [p for p in contents(out) if any(p.is_relative_to(folder) for folder in folders)]
     if new := [p for p in left if p.relative_to(out).as_posix() not in on_record]:
         record(out, STOPPED, {}, new)

@@ -130,7 +130,7 @@ def estimate(
     usual = options.training.mode == "sealed" and options.evaluation.kind == "noisy"
     if not (job in COSTS and usual and schema.task == "binary" and len(schema.protected) == 1):
         return None
-    bins, parties = sum(sum(own.values()) for own in schema.bins.values()), len(schema.parties)
+    bins, parties = sum(sum(columns.values()) for columns in schema.bins.values()), len(schema.parties)
     sizes = (1.0, rows, rows * bins, bins**2)
     scale = {"rounds": 1.0, "bytes": parties - 1, "dealer_bytes": 1 / parties, "seconds": parties - 1}
     terms = {figure: (1.0, math.log2(rows)) if figure == "rounds" else sizes for figure in scale}

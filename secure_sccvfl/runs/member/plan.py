@@ -193,15 +193,15 @@ def _session(config: SessionConfig) -> dict[str, Any]:
     for shown_apart in ("parties", "names", "certificates", "job", "jobs"):
         del settings[shown_apart]
     settings["options"] = {k: v for k, v in config.options.items() if k != "resume"}
-    places = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
+    folders = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
     people = [
         {
-            "place": place,
+            "place": folder,
             "name": config.names[node] if config.names and node < config.dealer else "",
             "address": config.parties[node] if node < config.dealer else "",
-            "certificate": config.certificates.get(place, ""),
+            "certificate": config.certificates.get(folder, ""),
         }
-        for node, place in enumerate(places)
+        for node, folder in enumerate(folders)
     ]
     return {"people": people, "jobs": list(jobs_of(config)), **settings}
 
@@ -216,7 +216,9 @@ def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] |
         "id": schema.id_rule.words,
         "label": schema.parties[schema.label_holder],
         "protected": [[a.name, list(a.groups), a.holder] for a in schema.protected],
-        "columns": {party: [f.name for f in own] for party, own in zip(schema.parties, schema.features, strict=True)},
+        "columns": {
+            party: [f.name for f in features] for party, features in zip(schema.parties, schema.features, strict=True)
+        },
         "pooled": options.data.pooled,
         "align": options.data.align,
         "tables": list(options.tabled(schema)) or "all columns",
@@ -328,9 +330,9 @@ def approvals_folder(session: Path) -> Path:
 def approve(config: SessionConfig, plan: Plan, credentials: Credentials, rank: int, folder: Path) -> Path:
     """Sign the plan with this party's key; returns the file for the others."""
     check_own(config, credentials, rank)
-    place, certificate = node_folder(rank, config.dealer), credentials.certificate.read_bytes()
+    node, certificate = node_folder(rank, config.dealer), credentials.certificate.read_bytes()
     approval: dict[str, Any] = {
-        "place": place,
+        "place": node,
         "digest": plan.digest,
         "fingerprint": fingerprint(certificate),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -340,7 +342,7 @@ def approve(config: SessionConfig, plan: Plan, credentials: Credentials, rank: i
     }
     approval["signature"] = sign(credentials, PURPOSE, _covered(approval))
     folder.mkdir(exist_ok=True)
-    path = folder / f"{place}.json"
+    path = folder / f"{node}.json"
     path.write_text(json.dumps(approval, indent=1) + "\n", encoding="utf-8")
     return path
 
@@ -383,25 +385,25 @@ def check_approvals(config: SessionConfig, folder: Path, required: bool = False)
 
 def approval_problem(config: SessionConfig, plan: Plan, folder: Path, rank: int) -> tuple[str, dict[str, Any]]:
     """What is wrong with a party's approval of this plan (empty if nothing), and the approval."""
-    place = node_folder(rank, config.dealer)
-    path = folder / f"{place}.json"
+    node = node_folder(rank, config.dealer)
+    path = folder / f"{node}.json"
     if not path.exists():
         return f"no approval of the plan is in {APPROVALS}/", {}
-    known = _read(path)
-    if known is None:
+    approval = _read(path)
+    if approval is None:
         return "what is there is no approval, or was damaged", {}
-    shown, pin = fingerprint(known["certificate"].encode()), config.certificates[place]
-    if known["place"] != place or known["fingerprint"] != shown:
+    shown, pin = fingerprint(approval["certificate"].encode()), config.certificates[node]
+    if approval["place"] != node or approval["fingerprint"] != shown:
         return "what is there is the approval of somebody else", {}
     if shown != pin:
         return f"approved with certificate {shown[:SHOWN]}, but the session file pins {pin[:SHOWN]}", {}
-    if not is_signed(known["certificate"].encode(), PURPOSE, _covered(known), known["signature"]):
+    if not is_signed(approval["certificate"].encode(), PURPOSE, _covered(approval), approval["signature"]):
         return "the signature does not fit: it is forged, or the approval was changed", {}
-    if known["digest"] == plan.digest:  # of what is not signed the plan has the truth
-        return "", {**known, "name": config.names[rank] if config.names else "", "digests": plan.digests}
-    if digest_of(known["digests"]) != known["digest"]:
+    if approval["digest"] == plan.digest:  # of what is not signed the plan has the truth
+        return "", {**approval, "name": config.names[rank] if config.names else "", "digests": plan.digests}
+    if digest_of(approval["digests"]) != approval["digest"]:
         return "approved another plan, and what differs cannot be told", {}
-    return f"the plan changed since the approval: {_changed(plan, known['digests'])}", {}
+    return f"the plan changed since the approval: {_changed(plan, approval['digests'])}", {}
 
 
 def _read(path: Path) -> dict[str, Any] | None:

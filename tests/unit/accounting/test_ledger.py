@@ -162,7 +162,7 @@ def test_a_head_that_is_missing_or_damaged_is_refused(ledger, content):
         open_budget(ledger)
 
 
-def test_a_missing_ledger_beside_its_head_is_no_fresh_start(ledger):
+def test_a_missing_ledger_with_its_head_present_is_no_fresh_start(ledger):
     ledger.unlink()
     with pytest.raises(LedgerError, match="4 lines are missing at the end"):
         open_budget(ledger)
@@ -197,7 +197,7 @@ def test_a_link_leads_to_the_same_ledger_not_to_a_second_one(ledger, tmp_path):
     assert link.is_symlink() and len(open_budget(ledger).events) == 4
 
 
-def test_a_place_that_cannot_be_written_is_said_in_one_line(ledger):
+def test_a_path_that_cannot_be_written_is_reported_in_one_line(ledger):
     for path in (ledger / "ledger.jsonl", ledger.parent):
         with pytest.raises(LedgerError, match="release nothing until it can be read and written"):
             open_budget(path)
@@ -211,14 +211,14 @@ def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        with pytest.raises(LedgerFull, match=r"disk is full.*release nothing") as told:
+        with pytest.raises(LedgerFull, match=r"disk is full.*release nothing") as caught:
             budget.charge(event(3), "run/3", RECORDS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
-    assert Path(told.value.reason.filename) == ledger.resolve()
+    assert Path(caught.value.reason.filename) == ledger.resolve()
     assert ledger.read_bytes() == before
-    assert budget.charge(event(3), "run/3", RECORDS).allowed, "and it goes on when there is room"
+    assert budget.charge(event(3), "run/3", RECORDS).allowed, "and it continues when there is space"
 
 
 def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
@@ -226,8 +226,8 @@ def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
     calls, fsync, replace = [], os.fsync, os.replace
 
     def seen_fsync(handle):
-        place = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        calls.append("folder" if place.is_dir() else f"content of {place.name}")
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        calls.append("folder" if path.is_dir() else f"content of {path.name}")
         fsync(handle)
 
     def seen_replace(source, target):
@@ -287,22 +287,22 @@ def test_no_sequence_of_requests_spends_more_than_the_cap(requests, cap, data):
     for number, (multiplier, count, sampling) in enumerate(requests):
         key = f"k{data.draw(st.integers(0, number))}"
         asked = Event("x", 1.0, multiplier, RECORDS.digest, count=count, sampling=sampling, added=0.5)
-        known = key in [c.key for c in budget.charges]
+        repeated = key in [c.key for c in budget.charges]
         try:
             quote = budget.charge(asked, key, RECORDS)
             assert quote.allowed
-            paid += [] if known else [asked]
+            paid += [] if repeated else [asked]
         except BudgetError:
-            assert known or epsilon_of([*paid, asked], DELTA) > cap, "only what does not fit is refused"
+            assert repeated or epsilon_of([*paid, asked], DELTA) > cap, "only what does not fit is refused"
     assert list(budget.events) == paid
     assert epsilon_of(paid, DELTA) <= cap
 
 
-def numbered(*tags):
-    return RecordSet(np.array(tags, np.uint64))
+def numbered(*pseudonyms):
+    return RecordSet(np.array(pseudonyms, np.uint64))
 
 
-def test_a_set_of_records_is_its_tags_whatever_their_order_and_shows_none():
+def test_a_set_of_records_ignores_the_order_of_pseudonyms_and_shows_none():
     assert numbered(3, 1, 2) == numbered(1, 2, 2, 3) and len(numbered(1, 2, 2)) == 2
     assert numbered(3, 1, 2).digest == numbered(1, 2, 3).digest != numbered(1, 2, 4).digest
     assert repr(numbered(12345)) == "<1 records>" and RecordSet.from_bytes(RECORDS.to_bytes()) == RECORDS
@@ -337,14 +337,14 @@ def test_one_record_more_or_less_resets_nothing(ledger):
 def test_what_a_set_has_spent_is_what_its_dearest_record_has(charged, asked):
     """Against a loop over records, each composed from the releases it was part of."""
     budget = Budget.in_memory(1e6, DELTA)
-    for number, (tags, multiplier, copies) in enumerate(charged):
-        records = numbered(*tags)
-        made = Event("x", 1.0, multiplier, records.digest, copies=copies, dealer_copies=2 - copies, added=0.6)
-        budget.charge(made, f"k{number}", records)
+    for number, (pseudonyms, multiplier, copies) in enumerate(charged):
+        records = numbered(*pseudonyms)
+        release = Event("x", 1.0, multiplier, records.digest, copies=copies, dealer_copies=2 - copies, added=0.6)
+        budget.charge(release, f"k{number}", records)
     events = budget.events
 
-    def dearest(tags, reading, more=()):
-        lists = [[e for e, (t, *_) in zip(events, charged, strict=True) if tag in t] for tag in tags]
+    def dearest(pseudonyms, reading, more=()):
+        lists = [[e for e, (t, *_) in zip(events, charged, strict=True) if one in t] for one in pseudonyms]
         return max(reading([*each, *more], DELTA) for each in lists)
 
     records = numbered(*asked)
@@ -352,7 +352,7 @@ def test_what_a_set_has_spent_is_what_its_dearest_record_has(charged, asked):
     quote = budget.ask(new, records)
     assert quote.before == dearest(asked, epsilon_of) and quote.after == dearest(asked, epsilon_of, [new])
     assert epsilon_of(budget.account.dearest(records), DELTA) == quote.before
-    everyone = set().union(*(tags for tags, *_ in charged)) or {0}
+    everyone = set().union(*(pseudonyms for pseudonyms, *_ in charged)) or {0}
     for reading in (epsilon_of, epsilon_added, epsilon_against_dealer):
         assert budget.account.most(reading) == dearest(everyone, reading)
 
@@ -369,10 +369,10 @@ DAMAGED_SET = {
 
 @pytest.mark.parametrize("kind", DAMAGED_SET)
 def test_a_set_that_is_missing_or_altered_is_refused_until_it_is_mended(ledger, kind):
-    budget, place = open_budget(ledger), ledger.parent / SETS / RECORDS.digest
-    good = place.read_bytes()
+    budget, path = open_budget(ledger), ledger.parent / SETS / RECORDS.digest
+    good = path.read_bytes()
     assert RecordSet.from_bytes(good) == RECORDS
-    DAMAGED_SET[kind](place)
+    DAMAGED_SET[kind](path)
     for use in (
         lambda: open_budget(ledger),
         lambda: budget.charge(event(3), "run/3", RECORDS),
@@ -381,8 +381,8 @@ def test_a_set_that_is_missing_or_altered_is_refused_until_it_is_mended(ledger, 
     ):
         with pytest.raises(LedgerError, match=f"{SETS}/{RECORDS.digest[:12]}: .*nothing was charged"):
             use()
-    place.rmdir() if place.is_dir() else None
-    place.write_bytes(good)
+    path.rmdir() if path.is_dir() else None
+    path.write_bytes(good)
     assert len(open_budget(ledger).charges) == 3 and budget.charge(event(3), "run/3", RECORDS).allowed
 
 

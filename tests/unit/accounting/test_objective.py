@@ -1,4 +1,4 @@
-"""Private heads: events, prices beside independent implementations, and the plan of one budget.
+"""Private heads: events, prices compared with independent implementations, and the plan of one budget.
 
 The implementations here share no code with `accounting`: maxima over slopes are taken by brute force, Gaussian
 expectations by integration on a grid, and the corners of several heads by listing all of them.
@@ -51,7 +51,7 @@ def largest(s, kappa):
 
 def integrated_curve(orders, mu, kappa, kind):
     """The Rényi bound with its two expectations integrated on a grid, over both signs of X and Y at once."""
-    found = []
+    curve = []
     for t in np.asarray(orders) - 1:
         x, step = np.linspace(0, 6 * mu + t * mu**2 / 2, 8001, retstep=True)
         x = x[1:] - step / 2
@@ -64,8 +64,8 @@ def integrated_curve(orders, mu, kappa, kind):
         else:
             above = np.interp(x, knots, largest(2 * knots, kappa))
             ours, other = (math.log(2) + logsumexp(2 * t * y + weight) for y in (x + above, x))
-        found.append(mu**2 / 2 + (ours + other) / (2 * t))
-    return np.array(found)
+        curve.append(mu**2 / 2 + (ours + other) / (2 * t))
+    return np.array(curve)
 
 
 def to_epsilon(orders, curve, delta):
@@ -107,9 +107,9 @@ def listed_delta(epsilon, heads, other):
 @pytest.mark.parametrize("kappa", [1e-3, 0.3, 2.0, 50.0])
 def test_excess_is_the_largest_value_over_the_slopes(kappa):
     s = np.array([0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 1.0, 1.9, 10.0, 60.0])
-    found, tried = excess(s, kappa), largest(s, kappa)
-    assert np.all(found >= tried - 1e-12), "never below what a slope reaches"
-    assert found == pytest.approx(tried, abs=1e-5)
+    values, tried = excess(s, kappa), largest(s, kappa)
+    assert np.all(values >= tried - 1e-12), "never below what a slope reaches"
+    assert values == pytest.approx(tried, abs=1e-5)
 
 
 @KINDS
@@ -125,10 +125,10 @@ def test_the_curve_is_the_integral(kind, mu, kappa):
 @pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.3, 3.0, 60.0])
 @pytest.mark.parametrize("kappa", [1e-6, 0.3, 300.0])
 def test_the_curve_lies_between_a_gaussian_and_the_crude_bound(kind, mu, kappa):
-    found, gaussian = divergences(kind, mu, kappa, ORDERS), ORDERS * mu**2 / 2
+    curve, gaussian = divergences(kind, mu, kappa, ORDERS), ORDERS * mu**2 / 2
     crude = math.log1p(kappa / 4) + math.log(4) / (ORDERS - 1) + gaussian
-    assert np.all(np.isfinite(found)) and np.all(found <= crude * (1 + 1e-9))
-    assert np.all(found >= gaussian * (1 - 1e-9)), "a record that moves the gradient by all it can is a Gaussian"
+    assert np.all(np.isfinite(curve)) and np.all(curve <= crude * (1 + 1e-9))
+    assert np.all(curve >= gaussian * (1 - 1e-9)), "a record that moves the gradient by all it can is a Gaussian"
 
 
 @KINDS
@@ -136,13 +136,13 @@ def test_the_curve_lies_between_a_gaussian_and_the_crude_bound(kind, mu, kappa):
 def test_two_implementations_agree_to_three_digits(kind, count, other):
     mu, kappa = 0.6, 0.4
     events = [head(mu, kappa, kind, count)] + ([Event("t", 1.0, 1 / other, RECORDS.digest)] if other else [])
-    found = epsilons(events, DELTA)
+    spent = epsilons(events, DELTA)
     curve = count * integrated_curve(ORDERS, mu, kappa, kind) + ORDERS * other**2 / 2
-    assert found.renyi == pytest.approx(to_epsilon(ORDERS, curve, DELTA), rel=1e-3)
-    assert found.opacus == pytest.approx(found.renyi, rel=1e-3) and found.agree
+    assert spent.renyi == pytest.approx(to_epsilon(ORDERS, curve, DELTA), rel=1e-3)
+    assert spent.opacus == pytest.approx(spent.renyi, rel=1e-3) and spent.agree
     heads = [(kind, mu, kappa)] * count
     closed = brentq(lambda epsilon: listed_delta(epsilon, heads, other) - DELTA, 0.1, 30, xtol=1e-5)
-    assert found.pld == pytest.approx(min(closed, found.renyi), rel=1e-3)
+    assert spent.pld == pytest.approx(min(closed, spent.renyi), rel=1e-3)
 
 
 def test_unequal_heads_are_listed_one_by_one():
@@ -151,8 +151,8 @@ def test_unequal_heads_are_listed_one_by_one():
     for epsilon in (1.0, 2.5):
         listed = listed_delta(epsilon, heads, 0.3)
         assert closed_delta(ours, 0.3, epsilon) == pytest.approx(listed, rel=0.02)
-    found = epsilons([head(mu, kappa, kind) for kind, mu, kappa in heads], DELTA)
-    assert 0 < found.pld <= found.renyi and found.agree
+    spent = epsilons([head(mu, kappa, kind) for kind, mu, kappa in heads], DELTA)
+    assert 0 < spent.pld <= spent.renyi and spent.agree
 
 
 def test_many_heads_and_sampled_releases_are_read_by_renyi():
@@ -249,12 +249,12 @@ def test_curvature_and_mechanism_tell_histories_apart():
 def planned(budget, releases, heads, coarse=(), kind="objective"):
     moved = 2 * 3.0
     sigma = moved * budget.head_multiplier
-    found = [Event("head", moved, sigma, "r", count=heads, mechanism=kind, curvature=budget.curvature)]
+    events = [Event("head", moved, sigma, "r", count=heads, mechanism=kind, curvature=budget.curvature)]
     if math.isfinite(budget.output_multiplier):
-        found.append(Event("head output", 1.0, budget.output_multiplier, "r", count=heads))
+        events.append(Event("head output", 1.0, budget.output_multiplier, "r", count=heads))
     if releases:
-        found.append(Event("sketch", 1.0, budget.table_multiplier, "r", count=releases))
-    return found + [Event("first count", 1.0, times * budget.table_multiplier, "r") for times in coarse]
+        events.append(Event("sketch", 1.0, budget.table_multiplier, "r", count=releases))
+    return events + [Event("first count", 1.0, times * budget.table_multiplier, "r") for times in coarse]
 
 
 @settings(max_examples=15, deadline=None)
@@ -314,8 +314,8 @@ def test_a_plan_takes_what_was_spent_into_account():
 def test_sampled_releases_are_planned_with_heads():
     budget = split_budget(4, DELTA, SHAPE, releases=2, sampled=((0.25, 10), (1.0, 1)))
     step = Event("step", 2.0, 2 * budget.table_multiplier, "r", count=10, sampling=0.25, added=1.0)
-    found = epsilon_of([*planned(budget, 3, 1), step], DELTA)
-    assert 3.99 < found <= 4
+    epsilon = epsilon_of([*planned(budget, 3, 1), step], DELTA)
+    assert 3.99 < epsilon <= 4
 
 
 BAD_SPLITS = (

@@ -1,4 +1,4 @@
-"""Events, prices beside the analytic value and the paper's, calibration, and replay by dp_accounting alone."""
+"""Events, prices compared with the analytic value and the paper's, calibration, and replay by dp_accounting alone."""
 
 import json
 import math
@@ -36,9 +36,9 @@ COUNTED = Sensitivity.of_counts
     ("sigma", "stated", "too_small"), [(0.2, 24.2, 1), (0.5, 9.69, 1), (1, 4.84, 0), (2, 2.42, 0)]
 )
 def test_the_papers_formula_is_marked_where_it_is_too_small(sigma, stated, too_small):
-    found = claim(sigma, DELTA, tables=1, releases=1)
-    assert found.stated == pytest.approx(stated, rel=0.01)
-    assert found.too_small == bool(too_small) == (stated < analytic_epsilon(sigma, DELTA))
+    figures = claim(sigma, DELTA, tables=1, releases=1)
+    assert figures.stated == pytest.approx(stated, rel=0.01)
+    assert figures.too_small == bool(too_small) == (stated < analytic_epsilon(sigma, DELTA))
 
 
 def test_nineteen_features_and_five_refreshes_cost_88_not_5():
@@ -46,9 +46,9 @@ def test_nineteen_features_and_five_refreshes_cost_88_not_5():
     events = [paper_event("sketch", 19, 1.0, "records", refresh=i) for i in range(5)]
     assert claim(1.0, DELTA, tables=19, releases=5).everything == pytest.approx(88, rel=0.02)
     assert epsilon_added(events, DELTA) == pytest.approx(92, rel=0.02)
-    found = epsilons(events, DELTA)
-    assert found.opacus == pytest.approx(found.renyi, rel=1e-6)
-    assert found.pld == pytest.approx(analytic_epsilon(1 / math.sqrt(2 * 19 * 5), DELTA), rel=1e-3)
+    spent = epsilons(events, DELTA)
+    assert spent.opacus == pytest.approx(spent.renyi, rel=1e-6)
+    assert spent.pld == pytest.approx(analytic_epsilon(1 / math.sqrt(2 * 19 * 5), DELTA), rel=1e-3)
     assert proposition_1(1.0, DELTA) < 5
 
 
@@ -113,7 +113,7 @@ def test_planned_releases_fit_exactly_and_no_other(epsilon, delta, releases, sen
     steps=st.integers(1, 60),
     chance=st.integers(1, 2**15),
 )
-def test_sketches_and_sampled_steps_fit_one_cap_together(epsilon, releases, steps, chance):
+def test_tables_and_sampled_steps_share_one_budget(epsilon, releases, steps, chance):
     sampling = chance / 2**16
     multiplier = noise_multiplier(epsilon, DELTA, releases, ((sampling, steps),))
     planned = [Event(f"sketch-{i}", 4.0, multiplier * 4.0, "records") for i in range(releases)]
@@ -181,13 +181,13 @@ def test_the_bound_holds_for_tables_with_two_protected_attributes(records, scale
 
 
 def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():
-    made = noise.GaussianNoise(noise.SpendingPlan(releases=2), 0)
+    gaussian = noise.GaussianNoise(noise.SpendingPlan(releases=2), 0)
     for _ in range(2):
-        made.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
-    assert len(made.account.events) == 2
+        gaussian.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
+    assert len(gaussian.account.events) == 2
     with pytest.raises(BudgetError, match="the cap is 8"):
-        made.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
-    assert [asdict(c)["name"] for c in made.charges] == ["same", "same"]
+        gaussian.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
+    assert [asdict(c)["name"] for c in gaussian.charges] == ["same", "same"]
 
 
 def test_the_package_needs_no_torch():
@@ -215,11 +215,11 @@ def replayed_with_heads(heads, others):
 
     assert all(event.sampling == 1 for event in others)
     other = math.fsum(e.count * (e.sensitivity / e.sigma) ** 2 / e.copies for e in others)
-    known = [(h.mechanism, h.sensitivity / h.sigma / math.sqrt(h.copies), h.curvature) for h in heads]
+    parameters = [(h.mechanism, h.sensitivity / h.sigma / math.sqrt(h.copies), h.curvature) for h in heads]
     curve = ORDERS * other / 2
-    for (kind, mu, kappa), head in zip(known, heads, strict=True):
+    for (kind, mu, kappa), head in zip(parameters, heads, strict=True):
         curve = curve + head.count * integrated_curve(ORDERS, mu, kappa, kind)
-    listed = [one for one, head in zip(known, heads, strict=True) for _ in range(head.count)]
+    listed = [one for one, head in zip(parameters, heads, strict=True) for _ in range(head.count)]
     closed = brentq(lambda epsilon: listed_delta(epsilon, listed, math.sqrt(other)) - DELTA, 0.05, 60, xtol=1e-5)
     return to_epsilon(ORDERS, curve, DELTA), closed
 
@@ -230,9 +230,9 @@ def test_a_ledger_replayed_by_dp_accounting_alone_costs_the_same(tmp_path):
     multiplier = noise_multiplier(6, DELTA, 5)
     level = NoiseLevel(multiplier, "dealer+holder", 3)
     for i in range(5):
-        sketch = noised_event(f"sketch-{i}", COUNTED(19**0.5), level, RECORDS.digest, i)
-        assert sketch.copies == 2 and sketch.sigma == pytest.approx(multiplier * 19**0.5), "as one copy was before"
-        budget.charge(sketch, f"run/{i}", RECORDS)
+        event = noised_event(f"sketch-{i}", COUNTED(19**0.5), level, RECORDS.digest, i)
+        assert event.copies == 2 and event.sigma == pytest.approx(multiplier * 19**0.5), "as one copy was before"
+        budget.charge(event, f"run/{i}", RECORDS)
     steps = Event("training", 1.0, 4.0, RECORDS.digest, count=30, sampling=0.05, added=0.5)
     budget.charge(steps, "run/training", RECORDS)
     renyi, pld = replay(path.read_text())

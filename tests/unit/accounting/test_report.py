@@ -30,7 +30,7 @@ MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
 RECORDS, OTHERS = (RecordSet(np.arange(low, low + 8, dtype=np.uint64)) for low in (0, 100))
 
 
-def sketch(i, kind="dealer+holder", records=RECORDS):
+def table_event(i, kind="dealer+holder", records=RECORDS):
     level = NoiseLevel(MULTIPLIER, kind, 3)
     return noised_event(f"sketch-{i}", Sensitivity.of_counts(math.sqrt(19)), level, records.digest, refresh=i)
 
@@ -38,12 +38,12 @@ def sketch(i, kind="dealer+holder", records=RECORDS):
 def fill(path, releases=4):
     budget = Budget.open(path, CAP, DELTA)
     for i in range(releases):
-        budget.charge(sketch(i), f"run/{i}", RECORDS)
+        budget.charge(table_event(i), f"run/{i}", RECORDS)
     return budget
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def finished_run(tmp_path_factory):
     """A run of three parties with notes, and its report."""
     run = tmp_path_factory.mktemp("runs") / "run"
     for k in range(3):
@@ -54,15 +54,15 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def run(made, tmp_path):
+def run(finished_run, tmp_path):
     """A copy to damage."""
-    shutil.copytree(made, tmp_path / "run")
+    shutil.copytree(finished_run, tmp_path / "run")
     return tmp_path / "run"
 
 
-def test_the_figures_are_those_of_the_ledger(made):
-    report = json.loads((made / "privacy_budget.json").read_text())
-    spent = Budget.open(made / "party-0" / "ledger.jsonl", CAP, DELTA).spent
+def test_the_figures_are_those_of_the_ledger(finished_run):
+    report = json.loads((finished_run / "privacy_budget.json").read_text())
+    spent = Budget.open(finished_run / "party-0" / "ledger.jsonl", CAP, DELTA).spent
     assert (report["epsilon_rdp"], report["epsilon_pld"]) == (spent.renyi, spent.pld)
     assert (report["cap"], report["delta"]) == (CAP, DELTA)
     assert report["remaining"] == pytest.approx(CAP - spent.renyi)
@@ -98,13 +98,13 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_stands_alone_and_says_what_is_covered_and_what_not(made):
-    page = (made / "privacy_budget.html").read_text()
+def test_the_page_stands_alone_and_says_what_is_covered_and_what_not(finished_run):
+    page = (finished_run / "privacy_budget.html").read_text()
     reader = Balance()
     reader.feed(page)
     assert not reader.open and not reader.links and "<script" not in page and "@import" not in page
     assert page.count("<svg") == 1 and "prefers-color-scheme: dark" in page and "width=device-width" in page
-    for words in (page, (made / "privacy_budget.md").read_text()):
+    for words in (page, (finished_run / "privacy_budget.md").read_text()):
         for said in (
             "What it does not cover",
             "its predictions",
@@ -170,7 +170,7 @@ def test_accountants_that_disagree_fail_the_report(run, monkeypatch, capsys):
 
 
 def test_reading_writes_nothing(run, capsys):
-    """Neither into a run nor beside a ledger: what a check of the run would then condemn."""
+    """Neither into a run nor next to a ledger: a check of the run would then fail."""
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     assert main([str(run)]) == 0 and main([str(run / "party-0" / "ledger.jsonl"), "--json"]) == 0
     assert "wrote" not in capsys.readouterr().out
@@ -191,7 +191,7 @@ def test_sampled_steps_are_one_line_and_what_the_dealer_knows_is_said(tmp_path):
     for i in range(6):
         step = noised_event(f"dp gradient-{i}", moved, level, RECORDS.digest, i, 0.25)
         budget.charge(step, f"run/{i}", RECORDS)
-    budget.charge(replace(sketch(0), sigma=15.0), "run/sketch", RECORDS)
+    budget.charge(replace(table_event(0), sigma=15.0), "run/sketch", RECORDS)
     report = build_report(budget.account, Notes("dealer+holder"))
     assert [(r["name"], r["count"]) for r in report["releases"]] == [("dp gradient", 6), ("sketch-0", 1)]
     assert report["epsilon_rdp"] == budget.spent.renyi < report["epsilon_batches_known"] < report["epsilon_dealer"]
@@ -204,10 +204,10 @@ def test_sampled_steps_are_one_line_and_what_the_dealer_knows_is_said(tmp_path):
     assert "sample" not in to_markdown(plain)
 
 
-def test_what_holds_beside_the_deciding_figure_is_said(made):
+def test_other_epsilons_are_reported_next_to_the_deciding_one(finished_run):
     """The cap of 8 is for a replaced record against parties without s. One copy alone would be 12.18."""
-    report = json.loads((made / "privacy_budget.json").read_text())
-    whole = build_report(fill(made.parent / "whole" / "ledger.jsonl", 5).account)
+    report = json.loads((finished_run / "privacy_budget.json").read_text())
+    whole = build_report(fill(finished_run.parent / "whole" / "ledger.jsonl", 5).account)
     assert report["neighbours"] == "one record replaced by another"
     assert report["epsilon_added"] < report["epsilon_rdp"] < report["epsilon_dealer"]
     assert whole["epsilon_rdp"] == pytest.approx(8, abs=1e-4)
@@ -218,7 +218,7 @@ def test_what_holds_beside_the_deciding_figure_is_said(made):
     assert first["sensitivity"] == pytest.approx(math.sqrt(38)) and first["added"] == pytest.approx(math.sqrt(19))
     assert report["sets"] == [{"records": RECORDS.digest, "size": 8}]
     budget = Budget.in_memory(CAP, DELTA)
-    budget.charge(sketch(0, "dealer"), "k", RECORDS)
+    budget.charge(table_event(0, "dealer"), "k", RECORDS)
     alone = build_report(budget.account, Notes("dealer"))
     assert alone["epsilon_dealer"] is None
     for text in (to_markdown(alone), to_html(alone)):
@@ -228,7 +228,7 @@ def test_what_holds_beside_the_deciding_figure_is_said(made):
 def test_releases_about_other_records_add_nothing_to_those_who_were_in_none():
     budget = Budget.in_memory(CAP, DELTA)
     for i, records in enumerate((RECORDS, OTHERS, RecordSet.union([RECORDS, OTHERS]))):
-        budget.charge(sketch(i, records=records), f"run/{i}", records)
+        budget.charge(table_event(i, records=records), f"run/{i}", records)
     report = build_report(budget.account)
     costs = [r["cost"] for r in report["releases"]]
     assert costs[0] > 0 and costs[1] == 0 and costs[2] > 0
@@ -240,7 +240,7 @@ def charged_with_heads(budget):
     plan = split_budget(CAP, DELTA, HeadShape(3.0, 40, 2), releases=2)
     moved = 6.0
     for i in range(2):
-        table = replace(sketch(i), sigma=plan.table_multiplier * math.sqrt(38 / 2))
+        table = replace(table_event(i), sigma=plan.table_multiplier * math.sqrt(38 / 2))
         budget.charge(table, f"run/sketch-{i}", RECORDS)
     for name in ("head", "head-1"):
         given = {"mechanism": "objective", "curvature": plan.curvature}
@@ -280,16 +280,16 @@ def test_evaluations_are_the_part_of_held_out_records(tmp_path):
     path = tmp_path / EVALUATIONS
     budget = Budget.open(path, 4.0, DELTA)
     budget.charge(Event("heading", 1.0, 3.0, RECORDS.digest, copies=2, dealer_copies=1), "k", RECORDS)
-    (made,) = budget_reports(path)
-    assert made.name == "evaluation_budget" and made.report["about"] == "held-out records"
-    assert [p["part"] for p in made.report["parts"]] == ["evaluation"]
-    assert "held-out records" in to_markdown(made.report) and made.report["head"] is None
+    (budget_report,) = budget_reports(path)
+    assert budget_report.name == "evaluation_budget" and budget_report.report["about"] == "held-out records"
+    assert [p["part"] for p in budget_report.report["parts"]] == ["evaluation"]
+    assert "held-out records" in to_markdown(budget_report.report) and budget_report.report["head"] is None
 
 
 def test_a_jobs_result_has_the_parts_too(tmp_path):
     budget = charged_with_heads(Budget.in_memory(CAP, DELTA))
-    told = spent_figures(budget.account, "dealer+holder", ["run"])
-    assert told["parts"] == {
+    figures = spent_figures(budget.account, "dealer+holder", ["run"])
+    assert figures["parts"] == {
         "tables": epsilon_of(budget.events[:2], DELTA),
         "head": epsilon_of(budget.events[2:], DELTA),
     }

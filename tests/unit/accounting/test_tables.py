@@ -26,9 +26,9 @@ def test_cells_are_scaled_formatted_and_escaped() -> None:
 
 def test_a_table_on_the_terminal_has_every_cell_and_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     Table(("name", "ms"), [("bad \x1b[31m name", 1.5), ("plain", 2)]).show("title", 60, ("name",), "plain")
-    told = capsys.readouterr().out
-    assert "title" in told and "1.5" in told and "plain" in told
-    assert "\x1b" not in told and r"\x1b[31m name" in told
+    output = capsys.readouterr().out
+    assert "title" in output and "1.5" in output and "plain" in output
+    assert "\x1b" not in output and r"\x1b[31m name" in output
 
 
 def test_a_page_leaves_out_what_is_none() -> None:

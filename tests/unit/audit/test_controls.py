@@ -80,9 +80,9 @@ def attacked(monkeypatch: pytest.MonkeyPatch, consistency: str, **changed: Any) 
 
 def few_trainings(model: LinearModel) -> dict[str, dict[str, Any]]:
     """The views of a model, with as many trainings as German takes."""
-    made = model_views(model)
-    made["retrained heads"] = {name: replace(v, trainings=16) for name, v in made["retrained heads"].items()}
-    return made
+    views = model_views(model)
+    views["retrained heads"] = {name: replace(v, trainings=16) for name, v in views["retrained heads"].items()}
+    return views
 
 
 def on_models() -> list[str]:
@@ -90,9 +90,9 @@ def on_models() -> list[str]:
 
 
 def broken_promises(attacks: ViewAttacks) -> list[str]:
-    made = assemble(attacks.run, attacks.rows, {}, 1.0)
-    assert made["ok"] is all(c["holds"] for c in made["checks"])
-    return [f"{c['kind']} {c['check'].split(':')[0]}" for c in made["checks"] if not c["holds"]]
+    report = assemble(attacks.run, attacks.rows, {}, 1.0)
+    assert report["ok"] is all(c["holds"] for c in report["checks"])
+    return [f"{c['kind']} {c['check'].split(':')[0]}" for c in report["checks"] if not c["holds"]]
 
 
 def test_a_model_that_keeps_its_promises_passes_and_one_trained_on_records_does_not(
@@ -115,9 +115,9 @@ def test_a_broken_attacker_fails_a_sound_model(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(training_data, "_solve", lambda *given: np.random.default_rng(0).permutation(solved(*given)))
     attacks, _ = attacked(monkeypatch, "records")
     assert broken_promises(attacks) == ["control retraining"]
-    made = assemble(attacks.run, attacks.rows, {}, 1.0)
-    assert "**the attacker is broken**: retraining" in markdown(made)
-    assert any(line.startswith("The attacker is broken") for line in missed(made))
+    report = assemble(attacks.run, attacks.rows, {}, 1.0)
+    assert "**the attacker is broken**: retraining" in markdown(report)
+    assert any(line.startswith("The attacker is broken") for line in missed(report))
 
 
 def test_tables_with_half_of_the_noise_are_above_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,18 +134,18 @@ def test_an_encoder_that_learnt_from_labels_is_called_a_leak(monkeypatch: pytest
     label = DATA.label.values.astype(float)
     model = fitted_linear(plain, plain.model)
 
-    class Told:
+    class LeakingEncoder:
         """The party's own encodings and, where they are of training records, their labels."""
 
         columns = model.encoders[1].columns
 
         def __call__(self, inputs: np.ndarray) -> np.ndarray:
-            found = model.encoders[1](inputs)
-            if len(found) == len(plain.split.train):
-                found[:, 0] = 3 * label[plain.split.train]
-            return found
+            encodings = model.encoders[1](inputs)
+            if len(encodings) == len(plain.split.train):
+                encodings[:, 0] = 3 * label[plain.split.train]
+            return encodings
 
-    attacks, _ = attacked(monkeypatch, "tables", encoders={**model.encoders, 1: Told()}, lam=None)
+    attacks, _ = attacked(monkeypatch, "tables", encoders={**model.encoders, 1: LeakingEncoder()}, lam=None)
     assert "promise completion" in broken_promises(attacks)
 
 
@@ -161,8 +161,8 @@ def test_a_planted_column_is_found_and_attackers_that_guess_are_noticed(monkeypa
     assert sound.rows[0].promise == CONTROL and sound.rows[0].succeeds and broken_promises(sound) == []
 
     def coin(view: Any, seed: int, *rest: Any) -> dict[str, np.ndarray]:
-        made = attributes.guesses(view, seed, *rest)
-        return {name: np.random.default_rng(seed).permutation(guess) for name, guess in made.items()}
+        guesses = attributes.guesses(view, seed, *rest)
+        return {name: np.random.default_rng(seed).permutation(guess) for name, guess in guesses.items()}
 
     monkeypatch.setattr(inference, "guesses", coin)
     broken = ViewAttacks(german_run())
@@ -187,8 +187,8 @@ def test_a_missed_target_makes_the_result_not_ok() -> None:
         return [*rows, Row("pgd", PLAIN, 0.2, 0.4, 0.35, 0.45, 0.0)]
 
     assert assemble(german_run(), pgd(0.2), {}, 1.0)["ok"] is True
-    made = assemble(german_run(), pgd(0.41), {}, 1.0)
-    assert made["ok"] is False and "target not met" in markdown(made)
+    report = assemble(german_run(), pgd(0.41), {}, 1.0)
+    assert report["ok"] is False and "target not met" in markdown(report)
     member = Row("membership", "answers", None, 0.7, 0.65, 0.75, 0.5, 0.5, promise=TARGET, limit=0.6)
     assert assemble(german_run(), [member], {}, 1.0)["ok"] is False
     assert assemble(german_run(), [replace(member, rate=0.55)], {}, 1.0)["ok"] is True
@@ -202,8 +202,10 @@ def rough(low: float) -> Row:
 def test_a_rate_that_is_not_precise_misses_its_target_only_with_its_whole_interval() -> None:
     """The rate of .59 over 300 test records of one run says little of a limit of .55."""
     assert assemble(german_run(), [rough(0.51)], {}, 1.0)["ok"] is True
-    made = assemble(german_run(), [rough(0.56)], {}, 1.0)
-    assert made["ok"] is False and "target not met" in markdown(made) and "**above** its target" in markdown(made)
+    report = assemble(german_run(), [rough(0.56)], {}, 1.0)
+    assert (
+        report["ok"] is False and "target not met" in markdown(report) and "**above** its target" in markdown(report)
+    )
 
 
 @pytest.mark.parametrize(("rate", "ok"), [(0.525, True), (0.575, False)])
@@ -276,19 +278,19 @@ def test_controls_and_bounds_are_no_part_of_the_family() -> None:
         Row("aia", "x", None, 0.9, 0.8, 1.0, 0.5, 0.5, 0.4, 0.3, 0.5, promise=CONTROL, limit=0.3),
         Row("aia", "y", None, 0.9, 0.8, 1.0, 0.5, 0.5, 0.4, 0.3, 0.5, promise=SHOWN),
     ]
-    made = assemble(german_run(), rows, {}, 1.0)
-    assert made["family"]["comparisons"] == 1 and made["ok"] is True
-    assert attack_panels(made) and attack_story(made)
-    assert "found, as it must be" in markdown(made)
+    report = assemble(german_run(), rows, {}, 1.0)
+    assert report["family"]["comparisons"] == 1 and report["ok"] is True
+    assert attack_panels(report) and attack_story(report)
+    assert "found, as it must be" in markdown(report)
 
 
 def test_the_strongest_attacker_is_chosen_for_a_view_of_many_weak_columns() -> None:
     """Four or thirty-two of them tell less than all together."""
     rng, truth = np.random.default_rng(0), np.arange(600) % 2
     seen = rng.normal(size=(600, 120)) + 0.17 * truth[:, None]
-    found = infer(None, seen, truth, 0)
+    all_columns = infer(None, seen, truth, 0)
     few = infer(None, seen[:, :4], truth, 0)
-    rates = [float(balanced(f.chosen[None], f.truth)[0]) for f in (few, found)]
+    rates = [float(balanced(f.chosen[None], f.truth)[0]) for f in (few, all_columns)]
     assert rates[1] > 0.7 > rates[0]
 
 
@@ -308,9 +310,9 @@ def test_the_white_box_is_the_model_and_another_one_is_refused(kind: str, monkey
     box = white_box_of(weight, bias, encoders, run.parties)
     wanted = np.hstack([encoders[p.rank](p.inputs[rows]) for p in run.parties]) @ weight + bias
     x = torch.tensor(np.hstack([p.inputs[rows] for p in run.parties]), requires_grad=True)
-    found = box(x)
-    assert np.allclose(found.detach().numpy(), wanted, atol=1e-4)
-    (slope,) = torch.autograd.grad(found.sum(), x)
+    logits = box(x)
+    assert np.allclose(logits.detach().numpy(), wanted, atol=1e-4)
+    (slope,) = torch.autograd.grad(logits.sum(), x)
     assert slope.abs().max() > 0
     monkeypatch.setattr(FinishedRun, "white_box", lambda self: box)
     run.check_white_box(wanted)

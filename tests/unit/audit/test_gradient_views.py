@@ -43,22 +43,22 @@ def shown(groups: np.ndarray) -> tuple[Seen, ...]:
 
     Residuals are far larger than shifts, so that no single step tells s.
     """
-    rng, made = np.random.default_rng(0), []
+    rng, views = np.random.default_rng(0), []
     residual, drift = rng.normal(size=(2, len(groups)))
     for number in range(STEPS):
         moved = 0.15 * (groups - 0.5) * (number >= WARMUP) + rng.normal(0, 0.05, len(groups))
         signal = residual + 0.01 * number * drift - moved
-        made.append(Seen.of(np.arange(len(groups)), np.outer(signal, rng.normal(size=WIDTH)), 1))
-    return tuple(made)
+        views.append(Seen.of(np.arange(len(groups)), np.outer(signal, rng.normal(size=WIDTH)), 1))
+    return tuple(views)
 
 
 @cache
-def verdict(told: str) -> Row:
+def verdict(source: str) -> Row:
     """On the view of a party that was shown gradients of s, of s of other records, or of the warm-up alone."""
     run = german_run(Path())
     codes = run.data.protected[0].codes[run.split.train]
-    groups = np.random.default_rng(1).permutation(codes) if told == "shuffled" else codes
-    seen = shown(groups)[: WARMUP if told == "warm-up" else STEPS]
+    groups = np.random.default_rng(1).permutation(codes) if source == "shuffled" else codes
+    seen = shown(groups)[: WARMUP if source == "warm-up" else STEPS]
     noise = np.random.default_rng(2).normal(size=(len(run.rows), 8)).astype(np.float32)
     attacks = ViewAttacks(run)
     signals = signals_of(seen, run.records)[run.rows]
@@ -73,9 +73,9 @@ def test_gradients_of_all_steps_that_tell_s_are_called_a_leak() -> None:
     assert row.related is not None and row.related > 0.05, "no single step tells it: only all of them together do"
 
 
-@pytest.mark.parametrize("told", ["shuffled", "warm-up"])
-def test_gradients_that_do_not_tell_s_are_not_called_a_leak(told: str) -> None:
-    row = verdict(told)
+@pytest.mark.parametrize("source", ["shuffled", "warm-up"])
+def test_gradients_that_do_not_tell_s_are_not_called_a_leak(source: str) -> None:
+    row = verdict(source)
     assert row.leak is False and row.rate < 0.6
 
 
@@ -90,29 +90,29 @@ def test_the_control_is_the_better_of_two_attackers_without_the_view() -> None:
     assert Inference(truth, well, {}).against(None) is None
 
 
-def test_a_declared_leak_is_told_first_and_breaks_no_promise() -> None:
+def test_a_declared_leak_is_reported_first_and_breaks_no_promise() -> None:
     noise = np.random.default_rng(0).normal(0, 2.0, (2, 50))
     sound = {"sketch": audit(noise[0], noise[1] + 1, 2.0, 1e-5)}
-    made = assemble(german_run(Path()), [verdict("s")], sound, 1.0)
-    assert made["ok"] is True and [c["holds"] for c in made["checks"]] == [True, True]
-    told = markdown(made)
-    assert told.index("**leaks, as this mode declares**: s of a record") < told.index("All promises")
-    assert "| leaks, as declared |" in told
-    assert attack_story(made)[0].startswith("The protected attribute leaks, as this mode declares")
+    report = assemble(german_run(Path()), [verdict("s")], sound, 1.0)
+    assert report["ok"] is True and [c["holds"] for c in report["checks"]] == [True, True]
+    text = markdown(report)
+    assert text.index("**leaks, as this mode declares**: s of a record") < text.index("All promises")
+    assert "| leaks, as declared |" in text
+    assert attack_story(report)[0].startswith("The protected attribute leaks, as this mode declares")
     quiet = assemble(german_run(Path()), [verdict("shuffled")], {}, 1.0)
-    assert quiet["ok"] is False, "the sketch was charged and not audited"
+    assert quiet["ok"] is False, "the tables were charged and not audited"
     assert "leaks, as" not in markdown(quiet) and "| no leak |" in markdown(quiet)
     assert attack_story(quiet) == [NOT_AUDITED]
 
 
 def recorded(folder: Path, kept: tuple[Seen, ...], opened: int) -> FinishedRun:
     """A run's folder with what a party kept, and with a transcript of what was opened to it."""
-    place = folder / f"party-{PARTY}"
-    transcript = Transcript(place / "transcript")
+    party_folder = folder / f"party-{PARTY}"
+    transcript = Transcript(party_folder / "transcript")
     for _ in range(opened):
         transcript.release(f"gradient {PARTY}", np.zeros(3, np.int64))
     transcript.close()
-    keep_gradients(place, kept)
+    keep_gradients(party_folder, kept)
     return german_run(folder)
 
 
@@ -124,7 +124,7 @@ def test_what_a_party_kept_is_read_back_for_the_attacked_records(tmp_path: Path)
     assert np.array_equal(read, signals_of(seen, run.records)[run.rows]) and read.shape[1] == STEPS
 
 
-def test_a_run_that_kept_the_first_pass_alone_is_not_judged(tmp_path: Path) -> None:
+def test_a_run_that_kept_only_the_first_pass_is_not_evaluated(tmp_path: Path) -> None:
     """As runs did before: it would look as if s did not leak."""
     whole = german_run(tmp_path)
     seen = shown(whole.data.protected[0].codes[whole.split.train])
@@ -137,9 +137,11 @@ def test_a_run_that_kept_the_first_pass_alone_is_not_judged(tmp_path: Path) -> N
 
 
 def test_gradients_of_own_data_are_not_kept() -> None:
-    """They tell labels and s, and on data that may not be pooled nobody knows the truth to judge an attack by."""
-    own = RunOptions.of({"mode": "split"}).changed(dataset="loans.toml", pooled=False)  # refused by `RunOptions.of`
-    assert not split_config(own).keep_shown
+    """They reveal labels and s, and on data that may not be pooled no truth is available to evaluate an attack."""
+    options = RunOptions.of({"mode": "split"}).changed(
+        dataset="loans.toml", pooled=False
+    )  # refused by `RunOptions.of`
+    assert not split_config(options).keep_shown
     assert split_config(RunOptions.of({"dataset": "german", "mode": "split"})).keep_shown
 
 
@@ -165,22 +167,22 @@ def test_batches_are_put_together_to_passes(monkeypatch: pytest.MonkeyPatch) -> 
     value = np.arange(1.0, 11.0)
     seen = [Seen(rows, value[rows, None] * (-1) ** n, np.array([[(-1.0) ** n]])) for n, rows in enumerate(batches)]
     assert [len(steps) for steps in passes_of(seen)] == [2, 2, 2]
-    made = signals_of(seen, 10)
-    for number, column in enumerate(made.T):
+    signals = signals_of(seen, 10)
+    for number, column in enumerate(signals.T):
         inside = np.concatenate(batches[2 * number : 2 * number + 2])
         outside = np.setdiff1d(np.arange(10), inside)
         assert np.array_equal(column[inside], value[inside])
         assert np.allclose(column[outside], value[inside].mean())
     monkeypatch.setattr(labels, "MOST_PASSES", 2)
-    assert np.array_equal(signals_of(seen, 10), made[:, [0, 2]]), "spread over all"
+    assert np.array_equal(signals_of(seen, 10), signals[:, [0, 2]]), "spread over all"
 
 
-def test_releases_do_not_give_way_to_masked_words() -> None:
+def test_releases_do_not_give_way_to_masked_openings() -> None:
     """There are far more masked words than columns; what was opened last is a column all the same."""
     rng, rows = np.random.default_rng(5), np.arange(20)
     masked = [Words(("data", str(n)), rng.integers(-(2**62), 2**62, (20, 10))) for n in range(MOST_WORDS // 5)]
     opened = [Words(("release", "gradient 0"), rng.integers(0, 100, (20, 1))) for _ in range(60)]
-    made = as_columns([*masked, *opened], rows)
+    columns = as_columns([*masked, *opened], rows)
     for item in opened:
         scaled = (item.words[:, 0] / item.words.max()).astype(np.float32)
-        assert (made == scaled[:, None]).all(axis=0).any()
+        assert (columns == scaled[:, None]).all(axis=0).any()

@@ -73,12 +73,12 @@ def test_the_heads_are_minima() -> None:
     given, noise = problem(columns=4), drawn(heads=2, columns=4)
     heads = train(given.records, given.penalty, RIDGE, noise, LOGISTIC)
     rows, labels = given.records.rows, given.records.labels
-    for head, own in zip(heads, noise, strict=True):
-        found = np.zeros(4)
+    for head, contribution in zip(heads, noise, strict=True):
+        weights = np.zeros(4)
         for _ in range(5000):
-            slope = (1 / (1 + np.exp(-rows @ found)) - labels) @ rows
-            found = found - 0.005 * (slope + given.penalty @ found + RIDGE * found + own)
-        assert head == pytest.approx(found, abs=1e-6)
+            slope = (1 / (1 + np.exp(-rows @ weights)) - labels) @ rows
+            weights = weights - 0.005 * (slope + given.penalty @ weights + RIDGE * weights + contribution)
+        assert head == pytest.approx(weights, abs=1e-6)
 
 
 def test_a_test_of_noise_refuses_right_noise_as_often_as_said_and_needs_noise() -> None:
@@ -114,10 +114,10 @@ def normal(seed: int, sigma: float):
 @pytest.mark.parametrize("accounted", SIGMAS)
 def test_the_canary_of_a_head_stays_below_its_epsilon_and_comes_near(accounted: float, loss: Loss) -> None:
     one = canary(accounted, loss)
-    found = one.audit(10_000, CONFIDENCE, normal(0, one.sigma))
-    assert found.ok and found.epsilon_high == accounted
-    assert found.reach == pytest.approx(1.0, abs=2e-3) and found.reach < 1
-    assert found.epsilon_low > (0.85 if accounted > 2 else 0.4) * accounted
+    report = one.audit(10_000, CONFIDENCE, normal(0, one.sigma))
+    assert report.ok and report.epsilon_high == accounted
+    assert report.reach == pytest.approx(1.0, abs=2e-3) and report.reach < 1
+    assert report.epsilon_low > (0.85 if accounted > 2 else 0.4) * accounted
 
 
 def test_both_records_are_misclassified_by_every_head() -> None:
@@ -134,6 +134,6 @@ def test_both_records_are_misclassified_by_every_head() -> None:
 @pytest.mark.parametrize("accounted", SIGMAS)
 def test_half_the_noise_of_a_head_is_caught(accounted: float) -> None:
     one = canary(accounted)
-    found = one.audit(2000, CONFIDENCE, normal(2, one.sigma / 2))
-    assert not found.ok and not found.noise_holds
-    assert accounted < 2 or not found.holds, "by the lower bound too, unless epsilon is small"
+    report = one.audit(2000, CONFIDENCE, normal(2, one.sigma / 2))
+    assert not report.ok and not report.noise_holds
+    assert accounted < 2 or not report.holds, "by the lower bound too, unless epsilon is small"

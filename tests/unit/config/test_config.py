@@ -41,15 +41,15 @@ def test_help_lists_at_most_twenty_options_and_every_field_is_a_flag() -> None:
 def test_a_new_option_is_one_field() -> None:
     """A field that nothing else names is parsed, listed, in the schema, in session files and in the flat form."""
     section = make_dataclass("Section", [("colour", int, option(3, "how blue", wire="hue"))], frozen=True)
-    made = make_dataclass("Made", [("paint", section)], frozen=True)
+    options_class = make_dataclass("Made", [("paint", section)], frozen=True)
     globals().update(Section=section)
-    (entry,) = options_of(made)
+    (entry,) = options_of(options_class)
     parser = argparse.ArgumentParser()
     entry.add_to(parser)
     assert parser.parse_args(["--hue", "5"]).hue == entry.check(5) == 5
     assert list(listing((entry,))) == ["[paint]", "  colour (int; default: 3)", "      how blue"]
-    known = json_schema((entry,), {})["properties"]["paint"]["properties"]
-    assert known == {"colour": {"description": "how blue", "type": "integer", "default": 3}}
+    properties = json_schema((entry,), {})["properties"]["paint"]["properties"]
+    assert properties == {"colour": {"description": "how blue", "type": "integer", "default": 3}}
 
 
 def test_set_reaches_every_option_and_says_what_is_misspelt() -> None:

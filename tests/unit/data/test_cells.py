@@ -101,7 +101,7 @@ def test_dates_are_numbers_since_the_public_low_and_come_back(day: datetime.date
     assert value == pytest.approx((day - DATE["low"]).days / {"days": 1, "months": 30.436875}[unit])
 
 
-def test_a_date_is_a_number_for_every_other_room() -> None:
+def test_a_date_is_a_number_for_every_other_package() -> None:
     feature = Feature.of({**DATE, "unit": "years", "edges": ["1950-01-01", "1980-01-01", "2030-01-01"]})
     assert (feature.kind, feature.low, feature.bins, feature.unit) == ("number", 0, 2, "years since 1950-01-01")
     assert feature.high == pytest.approx(80, abs=0.01) and feature.edges[1] == pytest.approx(30, abs=0.01)
@@ -131,7 +131,7 @@ def test_values_that_are_not_listed_can_be_one_category_by_declaration() -> None
 
 
 @pytest.mark.parametrize(
-    ("art", "more", "told"),
+    ("art", "more", "message"),
     [
         ("number", {"decimal": ";"}, "feature 'x': decimal must be one of"),
         ("number", {"thousands": "."}, "and not the decimal mark"),
@@ -150,10 +150,10 @@ def test_values_that_are_not_listed_can_be_one_category_by_declaration() -> None
         ("date", {"high": "1940-01-01"}, "needs a public range low < high"),
     ],
 )
-def test_declarations_that_cannot_work(art: str, more: dict[str, Any], told: str) -> None:
+def test_declarations_that_cannot_work(art: str, more: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError) as error:
         Feature.of({**ARTS[art], **more})
-    assert told in str(error.value) and len(str(error.value)) < 300
+    assert message in str(error.value) and len(str(error.value)) < 300
 
 
 DESCRIPTION = """
@@ -191,8 +191,8 @@ def write(folder: Path, **columns: list[str]) -> Path:
         "old": ["yes" if i % 4 else "no" for i in rows],
     }
     for name, table in (("bank", bank), ("office", office)):
-        known = {key: columns.get(key, cells) for key, cells in table.items()}
-        pd.DataFrame(known).to_csv(folder / f"{name}.csv", index=False, sep=";" if name == "bank" else ",")
+        data = {key: columns.get(key, cells) for key, cells in table.items()}
+        pd.DataFrame(data).to_csv(folder / f"{name}.csv", index=False, sep=";" if name == "bank" else ",")
     path = folder / "loans.toml"
     path.write_text(DESCRIPTION)
     return path
@@ -206,7 +206,7 @@ def test_a_party_declares_for_all_its_columns_and_a_feature_for_itself(tmp_path:
     assert np.array_equal(part.party.inputs, part.party.layout.encode(data.parties[0].values))
 
 
-def test_every_problem_of_a_party_is_told_in_one_line(tmp_path: Path) -> None:
+def test_every_problem_of_a_party_is_reported_in_one_line(tmp_path: Path) -> None:
     amount = ["5"] * 197 + ["2.5", "x" * 10_000_000, "101"]
     late = ["0", "1"] * 99 + ["2", ""]
     since = ["2001-01-01"] * 198 + ["1999-01-01", "soon"]
@@ -217,7 +217,7 @@ def test_every_problem_of_a_party_is_told_in_one_line(tmp_path: Path) -> None:
             refused()
         line = str(error.value)
         assert "\n" not in line and len(line) < 2000
-        for told in (
+        for message in (
             "bank: 6 problems: (1) amount: 2 values not a number: '2.5', 'xxx",
             "... (10000000 characters) (at 'p197', 'p198')",
             "amount: 1 value outside the public range 0..100: 101 (at 'p199')",
@@ -226,32 +226,36 @@ def test_every_problem_of_a_party_is_told_in_one_line(tmp_path: Path) -> None:
             "since: 1 value outside the public range 2000-01-01..2030-01-01: 1999-01-01",
             "late: 2 values not among ['0', '1'] of the label: '', '2'",
         ):
-            assert told in line, line
+            assert message in line, line
     assert own_part(path, 1, 0).ids[0] == "p000", "another party is not stopped by it when it reads its own file"
 
 
 def test_a_long_id_gives_a_short_line_and_no_large_array(tmp_path: Path) -> None:
-    """An array of texts has room for the longest in every place."""
+    """An array of texts reserves space for the longest in every element."""
     path = write(tmp_path, id=["p" * 10_000_000] * 2 + [f"p{i}" for i in range(198)])
-    told = r"bank: 2 problems: \(1\) id: 2 values longer than 1000 characters .* \(2\) id: 1 value repeated .* 'ppp"
+    pattern = (
+        r"bank: 2 problems: \(1\) id: 2 values longer than 1000 characters .* \(2\) id: 1 value repeated .* 'ppp"
+    )
     for read_it in (lambda: own_part(path, 0, 0), lambda: refused(path)):
-        with pytest.raises(DataError, match=told) as error:
+        with pytest.raises(DataError, match=pattern) as error:
             read_it()
         assert len(str(error.value)) < 700
 
 
 def refused(path: Path) -> None:
     """The problems that `check` lists, as one error."""
-    found = [f"({k}) {p.column}: {p.what} {p.ids}" for k, p in enumerate(check(path, "bank").problems, 1)]
-    raise DataError(f"bank: {len(found)} problems: {'; '.join(found)}")
+    problems = [f"({k}) {p.column}: {p.what} {p.ids}" for k, p in enumerate(check(path, "bank").problems, 1)]
+    raise DataError(f"bank: {len(problems)} problems: {'; '.join(problems)}")
 
 
 def test_the_digest_covers_how_cells_are_written_and_is_unchanged_where_nothing_is_declared(tmp_path: Path) -> None:
-    known = {
+    expected = {
         "german": "83d3ed2ba115db4e29811a48c66257ee9a3583d5228a0171dca2c6bd7a679e76",
         "heart": "dbf3fe6ee5b518471e081bc6465b621e7abaf0c489010c8adcec06bcc5155c0a",
     }
-    assert {name: benchmark_schema(load(name)).digest() for name in known} == known, "old models would be refused"
+    assert {name: benchmark_schema(load(name)).digest() for name in expected} == expected, (
+        "old models would be refused"
+    )
     path = write(tmp_path)
     digests = {own_schema(path).digest()}
     for old, new in (('["?"]', '["?", "-"]'), ('decimal = ","\n', ""), ('"years"', '"days"'), ('["?"]', "[]")):

@@ -298,7 +298,7 @@ def test_only_a_description_of_ones_own_may_not_be_pooled() -> None:
     assert [name for name, loader in LOADERS.items() if not is_benchmark(loader.example)] == ["own"]
 
 
-def test_a_name_that_nobody_takes_is_told_with_what_there_is() -> None:
+def test_an_unknown_data_set_is_reported_with_the_available_ones() -> None:
     for use in (load, is_benchmark):
         with pytest.raises(DataError, match="no data set 'moon': use one of german, heart"):
             use("moon")

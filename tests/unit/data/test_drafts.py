@@ -45,8 +45,14 @@ def write_parties(name: str, folder: Path) -> dict[str, list[str]]:
     commands = {}
     for party, frame in to_frames(data).items():
         frame.to_csv(folder / f"{party}.csv", index=False)
-        own = [a.name for a in data.protected if a.holder == party]
-        commands[party] = ["init", f"{party}.csv", "--party", party, *(w for n in own for w in ("--protected", n))]
+        protected = [a.name for a in data.protected if a.holder == party]
+        commands[party] = [
+            "init",
+            f"{party}.csv",
+            "--party",
+            party,
+            *(w for n in protected for w in ("--protected", n)),
+        ]
         commands[party] += ["--label", "y"] if party == data.label.holder else []
     return commands
 
@@ -60,7 +66,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", REAL)
 @pytest.mark.filterwarnings("ignore::secure_sccvfl.data.dataset.DataWarning")
-def test_drafts_of_real_tables_are_a_description_that_needs_no_edit(
+def test_drafts_of_real_tables_are_a_description_that_needs_no_change(
     here: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     parties = write_parties(name, here)
@@ -74,7 +80,7 @@ def test_drafts_of_real_tables_are_a_description_that_needs_no_edit(
         assert main(["check", f"{name}.toml", "--party", party]) == 0
     assert "problem:" not in capsys.readouterr().err
     schema, data = own_schema(here / f"{name}.toml"), load(name)
-    used = {f.name for own in schema.features for f in own}
+    used = {f.name for columns in schema.features for f in columns}
     assert used <= {f.name for f in data.features} and len(used) >= len(data.features) - 1
     assert [len(own_part(here / f"{name}.toml", rank, 0).ids) for rank in range(len(parties))] == [data.n] * len(
         parties
@@ -84,7 +90,7 @@ def test_drafts_of_real_tables_are_a_description_that_needs_no_edit(
 
 
 def told_nothing_exact(features: tuple[Feature, ...], table: pd.DataFrame) -> None:
-    """No bound is the least or largest value (but for 0), and no category is rare."""
+    """No bound is the least or largest value (except 0), and no category is rare."""
     for feature in features:
         text = table[feature.name].str.strip().str.removesuffix(".0")
         if feature.kind == "category":
@@ -148,30 +154,30 @@ COLUMNS: dict[str, tuple[list[str], dict[str, Any] | None]] = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_what_a_column_is_taken_for(name: str) -> None:
     cells, wanted = COLUMNS[name]
-    found = guess("x", pd.Series(cells, dtype="string"))
+    guessed = guess("x", pd.Series(cells, dtype="string"))
     if wanted is None:
-        assert found.entry is None and len(found.notes) == 1
+        assert guessed.entry is None and len(guessed.notes) == 1
         return
-    assert found.entry is not None
-    told = {**found.entry, "decimal": found.cells.decimal, "thousands": found.cells.thousands}
-    assert {key: told.get(key) for key in wanted} == wanted
-    assert "pope" not in str(found.entry)
+    assert guessed.entry is not None
+    described = {**guessed.entry, "decimal": guessed.cells.decimal, "thousands": guessed.cells.thousands}
+    assert {key: described.get(key) for key in wanted} == wanted
+    assert "pope" not in str(guessed.entry)
 
 
 def test_a_lone_value_below_zero_is_asked_about() -> None:
-    found = guess("x", pd.Series(["-1", *(str(i * 3) for i in range(N))], dtype="string"))
-    assert found.notes == ("-1 is the only value below 0: is it a mark of gaps? Then declare it in `na`",)
+    guessed = guess("x", pd.Series(["-1", *(str(i * 3) for i in range(N))], dtype="string"))
+    assert guessed.notes == ("-1 is the only value below 0: is it a mark of gaps? Then declare it in `na`",)
 
 
-def test_a_value_far_above_the_others_is_asked_about_and_a_crowded_bin_is_told() -> None:
+def test_an_outlier_and_a_crowded_bin_are_noted() -> None:
     usual = [str(i * 3) for i in range(N)]
     assert guess("x", pd.Series(usual, dtype="string")).notes == ()
-    found = guess("x", pd.Series(["999999.375", *usual], dtype="string"))
-    assert found.notes == (
+    guessed = guess("x", pd.Series(["999999.375", *usual], dtype="string"))
+    assert guessed.notes == (
         "999999.375 is far above all else: is it a mark of gaps? Then declare it in `na`",
         "nearly all values lie in its lowest bin: write edges that part them",
     )
-    assert "999999" not in str(found.entry)
+    assert "999999" not in str(guessed.entry)
 
 
 def test_a_draft_says_who_must_approve_it_and_holds_nothing_rare(here: Path) -> None:
@@ -183,15 +189,15 @@ def test_a_draft_says_who_must_approve_it_and_holds_nothing_rare(here: Path) -> 
         "late": ["yes" if i % 3 else "no" for i in rows],
     }
     pd.DataFrame(cells).to_csv("bank.csv", index=False, sep=";")
-    made = draft_of(Path("bank.csv"), "bank", label="late")
-    text = made.text()
+    draft = draft_of(Path("bank.csv"), "bank", label="late")
+    text = draft.text()
     assert "EVERYTHING IN THIS FILE BECOMES PUBLIC" in text and "approve" in text
     for secret in ("astronaut", "pope", "1089", "c17"):
         assert secret not in text
-    told = tomllib.loads(text)
-    assert (told["id"], told["decimal"], told["task"]) == ("Customer_ID", ",", "binary")
-    assert told["label"] == {"column": "late", "classes": ["no", "yes"], "meaning": ""}
-    ((column, note),) = made.notes
+    parsed = tomllib.loads(text)
+    assert (parsed["id"], parsed["decimal"], parsed["task"]) == ("Customer_ID", ",", "binary")
+    assert parsed["label"] == {"column": "late", "classes": ["no", "yes"], "meaning": ""}
+    ((column, note),) = draft.notes
     assert column == "job" and note.startswith("2 values in fewer than 5 records each (2 in all) read as 'other'")
     assert draft_of(Path("bank.csv"), "bank", label="income").task == "regression"
 
@@ -202,17 +208,17 @@ def drafts(folder: Path) -> list[dict[str, Any]]:
         "bank": {"id": [f"c{i}" for i in rows], "late": ["0", "1"] * 20, "amount": [i * 7 for i in rows]},
         "office": {"id": [f"c{i}" for i in rows], "old": ["no", "no", "yes", "yes"] * 10, "job": ["a", "b"] * 20},
     }
-    found = []
+    parsed = []
     for party, table in tables.items():
         pd.DataFrame(table).to_csv(folder / f"{party}.csv", index=False)
         options: dict[str, Any] = {"label": "late"} if party == "bank" else {"protected": ["old"]}
         (folder / f"draft-{party}.toml").write_text(draft_of(folder / f"{party}.csv", party, **options).text())
-        found.append(read_draft(folder / f"draft-{party}.toml"))
-    return found
+        parsed.append(read_draft(folder / f"draft-{party}.toml"))
+    return parsed
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda bank, office: office.update(party="bank"), "two parties or more, each once, not of bank, bank"),
         (
@@ -230,13 +236,13 @@ def drafts(folder: Path) -> list[dict[str, Any]]:
         (lambda bank, office: office["features"][0].update(kind="text"), "office: job: unknown kind 'text'"),
     ],
 )
-def test_drafts_that_do_not_fit_together(tmp_path: Path, change: Any, told: str) -> None:
+def test_drafts_that_do_not_fit_together(tmp_path: Path, change: Any, message: str) -> None:
     both = drafts(tmp_path)
     assert own_schema(written(tmp_path, merged(both, "loans"))).parties == ("bank", "office")
     change(*both)
     with pytest.raises(DataError) as error:
         merged(both, "loans")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def written(folder: Path, spec: dict[str, Any]) -> Path:
@@ -246,7 +252,7 @@ def written(folder: Path, spec: dict[str, Any]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("init", "name your file, or the drafts to --merge"),
         ("init gone.csv", "gone: no file 'gone.csv'"),
@@ -267,11 +273,11 @@ def written(folder: Path, spec: dict[str, Any]) -> Path:
         ("check gone.toml --party bank", "cannot read the description gone.toml"),
     ],
 )
-def test_mistakes_in_one_line(here: Path, capsys: pytest.CaptureFixture[str], line: str, told: str) -> None:
+def test_mistakes_in_one_line(here: Path, capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
     written(here, merged(drafts(here), "loans"))
     assert main(line.split()) == 2
     shown = capsys.readouterr().err
-    assert told in shown and len(shown.splitlines()) == 1
+    assert message in shown and len(shown.splitlines()) == 1
 
 
 DESCRIPTION = """
@@ -320,8 +326,8 @@ def test_check_lists_every_kind_of_problem_at_once_and_what_to_write(here: Path)
     table.loc[8, "id"] = ""
     table.to_csv("bank.csv", index=False)
     Path("loans.toml").write_text(DESCRIPTION)
-    found = check(Path("loans.toml"), "bank")
-    seen = {(p.column, p.what.split(":")[0]): p for p in found.problems}
+    report = check(Path("loans.toml"), "bank")
+    seen = {(p.column, p.what.split(":")[0]): p for p in report.problems}
     lines = {
         ("id", "1 value missing in 'bank.csv'"): ((9,), "give every record its own id"),
         ("id", "1 value repeated in 'bank.csv'"): ((8,), "keep one record of each id"),
@@ -345,8 +351,8 @@ def test_check_lists_every_kind_of_problem_at_once_and_what_to_write(here: Path)
     assert seen["amount", "1 value missing"].place == "loans.toml:10" and seen["amount", "1 value missing"].ids == (
         "p99",
     )
-    assert max(len(line) for p in found.problems for line in p.lines()) < 400
-    assert found.warnings == (
+    assert max(len(line) for p in report.problems for line in p.lines()) < 400
+    assert report.warnings == (
         "still: all records have one value; the column carries nothing",
         "number: every record has its own value; is it an identifier? Then leave it out",
         "age: nearly a copy of 'old', which is protected (AUC 1.000); leave it out?",

@@ -1,4 +1,4 @@
-"""A data set that nobody here prepared, from a TOML file and CSVs alone, through the pooled plaintext evaluation."""
+"""A data set that is not built in, from a TOML file and CSVs alone, through the pooled plaintext evaluation."""
 
 import json
 

@@ -24,13 +24,13 @@ class Wrong(Exception):
 SMALL: Registry[object] = Registry("shape", {"ring": 1, "path": "pathlib:Path"}, Wrong)
 
 
-def test_names_keep_their_order_and_stand_for_objects_or_for_places() -> None:
+def test_names_keep_their_order_and_stand_for_objects_or_for_import_paths() -> None:
     assert SMALL.names == tuple(SMALL) == ("ring", "path")
     assert SMALL.get("ring") == 1 and SMALL.get("path") is imported("pathlib:Path")
     assert dict(SMALL.items())["ring"] == 1 and len(SMALL) == 2 and "ring" in SMALL and "cube" not in SMALL
 
 
-def test_an_unknown_name_is_told_with_those_there_are() -> None:
+def test_an_unknown_name_is_reported_with_the_available_ones() -> None:
     with pytest.raises(Wrong, match=r"^no shape 'cube'; available: ring, path$"):
         SMALL.get("cube")
 
@@ -38,8 +38,8 @@ def test_an_unknown_name_is_told_with_those_there_are() -> None:
 @pytest.mark.parametrize("module", TABLES)
 def test_a_table_is_imported_without_what_is_slow(module: str) -> None:
     code = f"import sys, {module}; print(sorted(set({SLOW}) & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(("module", "name"), TABLES.items())

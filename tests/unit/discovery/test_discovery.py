@@ -61,19 +61,19 @@ def test_scores_of_tables_whose_answer_is_known():
     assert table_hsic(np.zeros((2, 2))) == 0.0
 
 
-def roles_of(sketches, config, seed=0, conditional=(), **more):
-    made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
-    own = weigh(sketches, config, seed, [sorted(sketches[0].tables)])
-    evidence = made._evidence(sketches)[0] if config.score == "hsic" else own
+def roles_of(releases, config, seed=0, conditional=(), **more):
+    run = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
+    table_evidence = weigh(releases, config, seed, [sorted(releases[0].tables)])
+    evidence = run._evidence(releases)[0] if config.score == "hsic" else table_evidence
     return decide(evidence, config, conditional=conditional, **more)
 
 
-def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
-    sketch = release_tables(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", FEATURES)[0]
+def test_tables_without_noise_equal_a_cross_table():
+    release = release_tables(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", FEATURES)[0]
     codes, values = DATA.protected[0].codes, DATA.parties[1].values[:, 3]
     for category in range(3):
         for group in range(2):
-            assert sketch.tables["housing"][category, group] == ((values == category) & (codes == group)).sum()
+            assert release.tables["housing"][category, group] == ((values == category) & (codes == group)).sum()
 
 
 def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
@@ -118,10 +118,10 @@ def test_a_bad_budget_is_refused(bad):
 
 
 def test_fdr_finds_what_is_there():
-    sketches = release_tables(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", FEATURES)
-    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", rho_p=0.5, fdr=0.05, simulations=200), 0)
-    assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
-    assert finding.roles.of["foreign_worker"] == "N"
+    releases = release_tables(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", FEATURES)
+    assignment = roles_of(releases, DiscoveryConfig(rule="fdr", rho_p=0.5, fdr=0.05, simulations=200), 0)
+    assert {"housing", "personal_status_sex", "employment_since"} <= set(assignment.roles.named("P"))
+    assert assignment.roles.of["foreign_worker"] == "N"
 
 
 def test_benjamini_hochberg_on_a_worked_example():
@@ -130,44 +130,44 @@ def test_benjamini_hochberg_on_a_worked_example():
     assert benjamini_hochberg({"a": 0.9}, 0.05) == set()
 
 
-def sketch(**scores):
+def tables_with_scores(**scores):
     tables = {k: 100 * np.array([[0.5 + v / 2, 0.5 - v / 2], [0.5 - v / 2, 0.5 + v / 2]]) for k, v in scores.items()}
     return (NoisyTables("s", tables, 1.0),)
 
 
 def test_fractions_take_the_top_scores():
     config = DiscoveryConfig("fractions", rho_m=0.5, rho_p=0.5)
-    roles = roles_of(sketch(a=0.9, b=0.5, c=0.2, d=0.1), config, 0).roles
+    roles = roles_of(tables_with_scores(a=0.9, b=0.5, c=0.2, d=0.1), config, 0).roles
     assert roles.of == {"a": "P", "b": "M", "c": "N", "d": "N"}
 
 
 def test_hysteresis_keeps_a_role_until_the_score_clears_the_boundary():
     config = DiscoveryConfig("fractions", "paper", rho_m=0.5, rho_p=0.5, hysteresis=0.2)
     before = {"a": "P", "b": "M", "c": "N", "d": "N"}
-    close = roles_of(sketch(a=0.9, b=0.40, c=0.41, d=0.1), config, previous=before)
+    close = roles_of(tables_with_scores(a=0.9, b=0.40, c=0.41, d=0.1), config, previous=before)
     assert close.roles.of["b"] == "M" and not close.log
-    clear = roles_of(sketch(a=0.9, b=0.30, c=0.5, d=0.1), config, previous=before)
+    clear = roles_of(tables_with_scores(a=0.9, b=0.30, c=0.5, d=0.1), config, previous=before)
     assert clear.roles.of["c"] == "M" and clear.log
 
 
 def test_a_card_has_the_last_word_and_is_logged():
     card = PolicyCard("toy", "1", ("board",), {"a": Decision("N", "given by law")})
-    finding = roles_of(sketch(a=0.9, b=0.1), DiscoveryConfig(), card=card)
-    assert finding.roles.of["a"] == "N" and "given by law" in finding.log[0]
+    assignment = roles_of(tables_with_scores(a=0.9, b=0.1), DiscoveryConfig(), card=card)
+    assert assignment.roles.of["a"] == "N" and "given by law" in assignment.log[0]
 
 
 def test_the_interventional_check_demotes_an_idle_mediator_and_refuses_a_changed_n():
     """The function alone; that a run acts on its answer is in test_method_training.py."""
-    finding = RoleAssignment(Roles({"a": "M", "b": "N", "c": "M", "d": "P"}), {"a": 0.4}, {"a": 0.01}, ("before",))
-    kept = interventional_check(finding, {"b": 0.0, "d": 0.0}, {"a": 1e-9, "c": 0.3})
-    assert kept == finding
-    checked = interventional_check(finding, {"b": 0.0, "d": 0.0}, {"a": 0.0, "c": 0.3})
+    assignment = RoleAssignment(Roles({"a": "M", "b": "N", "c": "M", "d": "P"}), {"a": 0.4}, {"a": 0.01}, ("before",))
+    kept = interventional_check(assignment, {"b": 0.0, "d": 0.0}, {"a": 1e-9, "c": 0.3})
+    assert kept == assignment
+    checked = interventional_check(assignment, {"b": 0.0, "d": 0.0}, {"a": 0.0, "c": 0.3})
     assert checked.roles.of == {"a": "N", "b": "N", "c": "M", "d": "P"}
     assert checked.log == ("before", "a: M -> N, does not respond to a change of s")
-    assert (checked.scores, checked.p_values) == (finding.scores, finding.p_values)
+    assert (checked.scores, checked.p_values) == (assignment.scores, assignment.p_values)
     for moved in ("b", "d"):
         with pytest.raises(RuntimeError, match=rf"must stay fixed: \['{moved}'\]"):
-            interventional_check(finding, {"b": 0.0, "d": 0.0, moved: -1e-9}, {"a": 0.3, "c": 0.3})
+            interventional_check(assignment, {"b": 0.0, "d": 0.0, moved: -1e-9}, {"a": 0.3, "c": 0.3})
 
 
 def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
@@ -186,13 +186,13 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
         Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(DATA.protected[0].codes)),
     )
     assert scores["employment_since"] > 5 * np.median(list(dependence(shuffled).values()))
-    finding = roles_of(
+    assignment = roles_of(
         release_tables(PlainStatistics(NoNoise()), PARTIES, DATA.protected, "s", FEATURES),
         DiscoveryConfig("fractions", rho_p=0.5),
         0,
         conditional=[Conditional(scores, {})],
     )
-    assert finding.roles.of["employment_since"] == "P"
+    assert assignment.roles.of["employment_since"] == "P"
 
 
 @pytest.mark.parametrize("bad", [{"rule": "x"}, {"score": "x"}, {"rho_m": 2}, {"fdr": -1}, {"simulations": 1}])
@@ -212,7 +212,7 @@ CONFIG = replace(
 
 def discovery(noise, **settings):
     seen: list[tuple[str, dict]] = []
-    made = Discovery(
+    run = Discovery(
         PlainStatistics(noise),
         PARTIES,
         DATA.protected,
@@ -221,7 +221,7 @@ def discovery(noise, **settings):
         0,
         audit=lambda event, numbers: seen.append((event, dict(numbers))),
     )
-    return made, seen
+    return run, seen
 
 
 # refused before anything is charged
@@ -244,25 +244,25 @@ def test_a_record_outside_the_public_range_never_reaches_a_bin(value):
         make_parties(changed)
 
 
-def test_a_first_sketch_without_budget_ends_the_run_and_a_later_one_leaves_the_masks():
+def test_a_first_release_without_budget_ends_the_run_and_a_later_one_leaves_the_roles():
     noise = GaussianNoise(SpendingPlan(releases=2), 0)
-    made, seen = discovery(noise)
-    sketches, finding = made.refresh(0)
-    sketches, finding = made.refresh(1, sketches, finding)
-    kept = made.refresh(2, sketches, finding)
-    assert kept == (sketches, finding) and len(noise.charges) == 2
+    run, seen = discovery(noise)
+    releases, assignment = run.refresh(0)
+    releases, assignment = run.refresh(1, releases, assignment)
+    kept = run.refresh(2, releases, assignment)
+    assert kept == (releases, assignment) and len(noise.charges) == 2
     assert [event for event, _ in seen] == ["roles", "roles", "refresh refused"]
     assert "cap" in seen[2][1]["reason"]
     with pytest.raises(BudgetError):
-        made.refresh(3)
+        run.refresh(3)
 
 
 def test_a_decision_is_logged_with_the_numbers_it_rests_on():
-    made, seen = discovery(GaussianNoise(SpendingPlan(releases=1), 0), rule="fdr", simulations=50)
-    _, finding = made.refresh(0)
+    run, seen = discovery(GaussianNoise(SpendingPlan(releases=1), 0), rule="fdr", simulations=50)
+    _, assignment = run.refresh(0)
     (event, numbers) = seen[0]
-    assert event == "roles" and numbers["roles"] == finding.roles.of
-    assert numbers["scores"] == finding.scores and numbers["p_values"] == finding.p_values
+    assert event == "roles" and numbers["roles"] == assignment.roles.of
+    assert numbers["scores"] == assignment.scores and numbers["p_values"] == assignment.p_values
     assert len(numbers["p_values"]) == FEATURES and numbers["deviation"] > 0 and numbers["settings"]["fdr"] == 0.1
 
 
@@ -286,7 +286,7 @@ def test_the_stated_deviation_of_a_decayed_average_is_the_true_one():
     assert merged.tables["a"].std() == pytest.approx(merged.deviation, rel=0.03)
 
 
-def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
+def test_a_saved_model_makes_the_counterfactuals_of_the_trained_one(tmp_path):
     statistics = PlainStatistics(GaussianNoise(SpendingPlan(releases=3), 0))
     model = train(PlainEngine(), statistics, DATA, make_split(DATA, "iid", 0), CONFIG, 0)
     for party in PARTIES:
@@ -307,20 +307,20 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
 @pytest.mark.parametrize("hysteresis", [0.0, 0.1])
 def test_a_refresh_compares_with_the_roles_before_it_under_the_default_rule(hysteresis, monkeypatch):
     """A p-value just above the level: without a margin the mediator is lost, with it the role is kept."""
-    made, seen = discovery(NoNoise(), hysteresis=hysteresis)
-    level = made.config.fdr
-    told = iter([0.5 * level, 1.05 * level, 1.2 * level])
+    run, seen = discovery(NoNoise(), hysteresis=hysteresis)
+    level = run.config.fdr
+    p_values = iter([0.5 * level, 1.05 * level, 1.2 * level])
 
-    def evidence(self, sketches):
-        return Evidence({"housing": 0.3}, {"housing": next(told)}), ()
+    def evidence(self, releases):
+        return Evidence({"housing": 0.3}, {"housing": next(p_values)}), ()
 
     monkeypatch.setattr(Discovery, "_evidence", evidence)
-    assert made.config == DiscoveryConfig(hysteresis=hysteresis) and DiscoveryConfig().hysteresis == 0.1
-    sketches, finding = made.refresh(0)
-    roles = [finding.roles.of["housing"]]
+    assert run.config == DiscoveryConfig(hysteresis=hysteresis) and DiscoveryConfig().hysteresis == 0.1
+    releases, assignment = run.refresh(0)
+    roles = [assignment.roles.of["housing"]]
     for number in (1, 2):
-        sketches, finding = made.refresh(number, sketches, finding)
-        roles.append(finding.roles.of["housing"])
+        releases, assignment = run.refresh(number, releases, assignment)
+        roles.append(assignment.roles.of["housing"])
     assert roles == (["M", "M", "N"] if hysteresis else ["M", "N", "N"])
     assert [numbers["changes"] for _, numbers in seen][-1] == (["housing: M -> N"] if hysteresis else [])
 
@@ -331,26 +331,28 @@ def everyone(name: str):
     return data, make_parties(data)
 
 
-def found(name: str, seed: int, card: PolicyCard | None = None, epsilon: float = 8.0, **settings) -> RoleAssignment:
+def assignment_of_run(
+    name: str, seed: int, card: PolicyCard | None = None, epsilon: float = 8.0, **settings
+) -> RoleAssignment:
     """Discovery of a run with this seed: its own training part and noise, two releases."""
     data, parties = everyone(name)
     part = part_of(data, make_split(data, "iid", seed).train, parties)
     noise = PlainStatistics(GaussianNoise(SpendingPlan(epsilon=epsilon), seed))
     config = DiscoveryConfig(**settings)
-    made = Discovery(noise, part.parties, part.protected, len(data.features), config, seed, card)
-    sketches, finding = (), None
+    run = Discovery(noise, part.parties, part.protected, len(data.features), config, seed, card)
+    releases, assignment = (), None
     for number in range(2):
-        sketches, finding = made.refresh(number, sketches, finding)
-    assert finding is not None and not finding.confidence
-    return made.with_confidence(sketches, finding)
+        releases, assignment = run.refresh(number, releases, assignment)
+    assert assignment is not None and not assignment.confidence
+    return run.with_confidence(releases, assignment)
 
 
-def agreements(findings: list[RoleAssignment]) -> tuple[np.ndarray, np.ndarray]:
+def agreements(assignments: list[RoleAssignment]) -> tuple[np.ndarray, np.ndarray]:
     """For each role and other run: the confidence of the role, and whether it came again."""
     pairs = [
         (a.confidence[k], a.proposed[k] == b.proposed[k])
-        for a in findings
-        for b in findings
+        for a in assignments
+        for b in assignments
         if a is not b
         for k in a.proposed
     ]
@@ -359,7 +361,7 @@ def agreements(findings: list[RoleAssignment]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_confident_roles_of_german_come_again():
-    sure, again = agreements([found("german", seed) for seed in range(300, 312)])
+    sure, again = agreements([assignment_of_run("german", seed) for seed in range(300, 312)])
     high, low = sure > 0.9, sure < 0.5
     assert high.mean() > 0.25 and again[high].mean() >= 0.8
     assert low.any() and again[low].mean() < again[high].mean() - 0.2, "and others less often"
@@ -367,9 +369,9 @@ def test_confident_roles_of_german_come_again():
 
 def measured_stability(dataset: str) -> tuple[float, float, int]:
     """Agreement of two runs in results/role-stability.json, its standard error, and the number of runs."""
-    told = json.loads((Path(__file__).parents[3] / "results" / "role-stability.json").read_text("utf-8"))
+    results = json.loads((Path(__file__).parents[3] / "results" / "role-stability.json").read_text("utf-8"))
     asked = {"dataset": dataset, "budget": "tables alone", "score": DiscoveryConfig().score}
-    (row,) = [row for row in told["rows"] if all(row[k] == v for k, v in asked.items())]
+    (row,) = [row for row in results["rows"] if all(row[k] == v for k, v in asked.items())]
     runs = len(row["seeds"])
     return row["same"], row["half_width"] / stats.t.ppf(0.975, runs - 1), runs
 
@@ -386,8 +388,8 @@ def test_roles_of_colorado_agree_between_two_runs():
     seeds = range(300, 312)
     mean, error, runs = measured_stability("acs-income")
     limit = mean - 3 * error * np.sqrt(1 + runs / len(seeds))
-    agreed = np.nanmean(same_roles([found(path, seed) for seed in seeds]))
-    worse = np.nanmean(same_roles([found(path, seed, epsilon=1.0) for seed in seeds]))
+    agreed = np.nanmean(same_roles([assignment_of_run(path, seed) for seed in seeds]))
+    worse = np.nanmean(same_roles([assignment_of_run(path, seed, epsilon=1.0) for seed in seeds]))
     assert worse < limit <= agreed
 
 
@@ -423,10 +425,10 @@ def tables(names: str, seed: int = 0) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("rule", ["fdr", "fractions"])
 def test_a_party_redraws_its_own_features_as_if_alone(rule):
     config, both = DiscoveryConfig(rule, "stable"), tables("abc")
-    own = weigh([NoisyTables("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"], redrawn=True)
+    alone = weigh([NoisyTables("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"], redrawn=True)
     joint = weigh([NoisyTables("s", both, 3.0)], config, 7, ["ab", "c"], redrawn=True)
-    assert all(np.array_equal(own.scores[k], joint.scores[k]) for k in "ab")
-    assert own.p_values.keys() == (set("ab") if rule == "fdr" else set())
+    assert all(np.array_equal(alone.scores[k], joint.scores[k]) for k in "ab")
+    assert alone.p_values.keys() == (set("ab") if rule == "fdr" else set())
     assert all(len(v) == REDRAWS for v in joint.scores.values())
 
 
@@ -441,9 +443,9 @@ def test_several_attributes_take_the_strongest_evidence():
     assert np.array_equal(joint.scores["a"], np.maximum(*(d.scores["a"] for d in drawn)))
 
 
-def test_a_card_decides_and_the_proposal_stays_beside_it_with_its_confidence():
+def test_a_card_decides_and_the_proposal_is_kept_with_its_confidence():
     card = PolicyCard("german", "1", ("board",), {"housing": Decision("N", "given by law")})
-    plain, ruled = found("german", 300), found("german", 300, card)
+    plain, ruled = assignment_of_run("german", 300), assignment_of_run("german", 300, card)
     assert ruled.roles.of["housing"] == "N" and ruled.by_card == ("housing",) and plain.by_card == ()
     assert ruled.proposed == plain.proposed and ruled.confidence == plain.confidence
     assert RoleAssignment.of_record(json.loads(json.dumps(ruled.as_record()))) == ruled
@@ -464,6 +466,6 @@ def test_a_role_by_evidence_is_kept_unless_its_p_value_clears_the_level_by_the_m
     """The default rule: near its level a feature stays what it was, found or not; clear of it, it changes."""
     config = DiscoveryConfig(hysteresis=0.1, fdr=0.1)
     was = "N" if p < 0.1 else "M"
-    found = decide(Evidence({"a": 0.3}, {"a": p}), config, {"a": was}).proposed["a"]
-    assert (found == was) == kept
+    role = decide(Evidence({"a": 0.3}, {"a": p}), config, {"a": was}).proposed["a"]
+    assert (role == was) == kept
     assert (decide(Evidence({"a": 0.3}, {"a": p}), config).proposed["a"] == "M") == (p < 0.1)

@@ -49,9 +49,9 @@ NAMES = [block.feature.name for block in PARTY.layout.blocks]
 
 @pytest.mark.parametrize("codes", [[0] * 300, [1] * 300])
 def test_parties_see_the_same_of_an_empty_group_as_of_a_full_one(codes: list[int]) -> None:
-    """Releases, charges and what is told before them; the counts of the group are what noise is added to: 0."""
+    """Releases, charges and what is sent before them; the counts of the group are what noise is added to: 0."""
 
-    def told(group: Consortium, kind: type[SecureStatistics] | None = None) -> list[object]:
+    def observed(group: Consortium, kind: type[SecureStatistics] | None = None) -> list[object]:
         def job(session, statistics, budget):
             tables = group.sketch(session, statistics)
             group.release(session, statistics, ResidualDependence("residuals", WIDTH))
@@ -62,11 +62,11 @@ def test_parties_see_the_same_of_an_empty_group_as_of_a_full_one(codes: list[int
 
     empty = Consortium()
     empty.codes[0] = np.array(codes)
-    for (tables, seen), (_, full) in zip(told(empty), told(Consortium()), strict=True):
+    for (tables, seen), (_, full) in zip(observed(empty), observed(Consortium()), strict=True):
         assert seen == full
         for name, values in tables[0].items():
             assert (values == empty.table(name, 0)).all() and not values[:, 1 - codes[0]].any()
-    for tables, _ in told(empty, SecureStatistics):
+    for tables, _ in observed(empty, SecureStatistics):
         assert all(np.isfinite(values).all() for values in tables[0].values())
 
 
@@ -116,16 +116,16 @@ def test_what_follows_a_release_copes_with_any_counts(
 ) -> None:
     rng = np.random.default_rng(seed)
     finite(*(paper_scores(table) for table in tables.values()))
-    sketch = NoisyTables("s", tables, deviation)
+    release = NoisyTables("s", tables, deviation)
     for config in (
         DiscoveryConfig("fractions", "paper"),
         DiscoveryConfig("fdr", "paper", simulations=20),
         DiscoveryConfig(score="stable", simulations=20),
     ):
-        evidence = weigh([sketch, sketch], config, seed, [NAMES])
+        evidence = weigh([release, release], config, seed, [NAMES])
         decided = decide(evidence, config, conditional=[Conditional(dict.fromkeys(NAMES, 0.0), {})])
         finite(list(evidence.scores.values()), list(decided.scores.values()))
-        drawn = weigh([sketch, sketch], config, seed, [NAMES], redrawn=True)
+        drawn = weigh([release, release], config, seed, [NAMES], redrawn=True)
         finite(*drawn.scores.values(), *drawn.p_values.values(), list(evidence.p_values.values()))
     for opened in PlainStatistics(NoNoise()).projected((tables,), 1, ()):
         one = OpenedSquares("s", opened, {k: len(table) for k, table in tables.items()}, deviation)
@@ -133,9 +133,9 @@ def test_what_follows_a_release_copes_with_any_counts(
     finite(shift_direction(PARTY.layout, tables, NAMES))
     inputs, roles = PARTY.inputs[:50], Roles(dict.fromkeys(NAMES, "M"))
     for kind in ("minimal", "moments"):
-        made = make_generator(PARTY.layout, tables, deviation, roles, GeneratorConfig(kind), seed, inputs)
+        generator = make_generator(PARTY.layout, tables, deviation, roles, GeneratorConfig(kind), seed, inputs)
         for start in range(3):
-            edited = made(inputs, start, rng.integers(0, 3, len(inputs)), 0)
+            edited = generator(inputs, start, rng.integers(0, 3, len(inputs)), 0)
             finite(edited)
             assert edited.min() >= -1e-12 and edited.max() <= 1 + 1e-12
 
@@ -168,14 +168,14 @@ def test_a_whole_training_copes_with_an_empty_group(rule: str) -> None:
 
 
 @pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
-def test_a_judge_without_a_large_enough_group_says_so(kind: str) -> None:
+def test_a_counterfactual_model_without_a_large_enough_group_says_so(kind: str) -> None:
     few = DATA.take(np.flatnonzero(DATA.protected[0].codes == 0)[:4])
     with pytest.raises(CounterfactualError, match="no group has 5"):
         make_counterfactuals(kind, few, np.zeros(0, str), (NAMES[0],), 0, everyone=few)
 
 
-def test_no_name_of_a_group_is_told(tmp_path: Path) -> None:
-    """What the others are told of a refused input has no word of the holder's data in it."""
+def test_no_name_of_a_group_is_revealed(tmp_path: Path) -> None:
+    """What the others learn of a refused input has no word of the holder's data in it."""
     group = Consortium()
     group.codes[0] = group.codes[0] + 7
 

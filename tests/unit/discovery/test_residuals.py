@@ -53,9 +53,9 @@ def climb(rows, count, width, rng, steps=150):
             phi[moved] = rng.normal(size=(moved.sum(), width)) if rng.random() < 0.5 else -phi[moved]
             groups[rng.random(rows) < 0.05] = rng.integers(count)
         phi = phi / np.linalg.norm(phi, axis=1, keepdims=True)
-        found = max(change(phi, groups, count, i, grid) for i in rng.integers(0, rows, 6))
-        if data is None or found > best:
-            best, data = found, (phi, groups)
+        effect = max(change(phi, groups, count, i, grid) for i in rng.integers(0, rows, 6))
+        if data is None or effect > best:
+            best, data = effect, (phi, groups)
     return best / grid.sensitivity(width, count)
 
 
@@ -137,14 +137,14 @@ def exact_gains(train, validation, codes):
 
 def two_predictors(train, codes, folds=5):
     """The paper's figure: ridge with and without one-hot s, squared error on records that neither was fitted on."""
-    found = {}
+    gains = {}
     chosen = one_hot(codes, 2)
     fold = np.random.default_rng(0).permutation(len(codes)) % folds
     for party in train.parties:
         for block in party.layout.blocks:
-            own = party.inputs[:, block.columns]
-            target = own @ (np.arange(block.width) / block.width) if block.one_hot else own[:, 0]
-            rest = np.hstack([np.ones((len(own), 1)), np.delete(party.inputs, block.columns, axis=1)])
+            values = party.inputs[:, block.columns]
+            target = values @ (np.arange(block.width) / block.width) if block.one_hot else values[:, 0]
+            rest = np.hstack([np.ones((len(values), 1)), np.delete(party.inputs, block.columns, axis=1)])
             risks = []
             for columns in (np.hstack([rest, chosen]), rest):
                 off = 0.0
@@ -154,8 +154,8 @@ def two_predictors(train, codes, folds=5):
                     weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
                     off += float(((target - columns @ weights)[~seen] ** 2).sum())
                 risks.append(off / len(codes))
-            found[block.feature.name] = risks[1] - risks[0]
-    return found
+            gains[block.feature.name] = risks[1] - risks[0]
+    return gains
 
 
 def test_gains_order_columns_as_two_predictors_do_and_shuffled_groups_do_not():
@@ -170,9 +170,9 @@ def test_gains_order_columns_as_two_predictors_do_and_shuffled_groups_do_not():
         codes = train.protected[0].codes
         literal = two_predictors(train, codes)
         shuffled = np.random.default_rng(seed).permutation(codes)
-        for group, found in ((codes, agree), (shuffled, chance)):
+        for group, correlations in ((codes, agree), (shuffled, chance)):
             ours = exact_gains(train, validation, group)
-            found.append(spearmanr([literal[k] for k in ours], list(ours.values())).statistic)
+            correlations.append(spearmanr([literal[k] for k in ours], list(ours.values())).statistic)
     assert np.mean(agree) > 0.45 and abs(np.mean(chance)) < 0.3
 
 
@@ -197,7 +197,7 @@ def test_the_gain_is_what_two_predictors_show_times_the_part_of_s_that_the_other
 # noise and price
 
 
-def test_known_noise_is_subtracted_and_a_tiny_group_is_not_taken_for_a_finding():
+def test_known_noise_is_subtracted_and_a_tiny_group_is_no_evidence():
     rng = np.random.default_rng(0)
     sizes, deviation = np.array([300.0, 200.0]), 12.0
     halves = np.stack([sizes * (1 + m) / 2 for m in (0.3, -0.3)])
@@ -238,7 +238,7 @@ def test_only_a_records_own_row_moves_with_it():
 
 def discovery(noise, train, **settings):
     seen = []
-    made = Discovery(
+    run = Discovery(
         PlainStatistics(noise),
         train.parties,
         train.protected,
@@ -248,7 +248,7 @@ def discovery(noise, train, **settings):
         audit=lambda event, numbers: seen.append(json.loads(json.dumps(numbers))),
         owners=DATA.owners,
     )
-    return made, seen
+    return run, seen
 
 
 @pytest.mark.parametrize(
@@ -262,27 +262,27 @@ def discovery(noise, train, **settings):
 def test_every_measure_is_charged_once_and_counts_in_the_score(settings, charges):
     train, validation = parts()
     noise = GaussianNoise(SpendingPlan(releases=3), 0)
-    made, seen = discovery(noise, train, **settings)
-    beyond = made.conditional(validation.parties)
+    run, seen = discovery(noise, train, **settings)
+    beyond = run.conditional(validation.parties)
     assert [charge.name for charge in noise.charges] == charges
     assert all(set(m.values) == set(DATA.owners) for m in beyond)
     assert all(len(v) == REDRAWS for m in beyond for v in m.redrawn.values())
-    _, finding = made.refresh(0, (), None, beyond)
+    _, assignment = run.refresh(0, (), None, beyond)
     assert seen[0]["conditional"] == [dict(m.values) for m in beyond]
     tables = seen[0]["tables"]
     if not charges:
-        assert finding.scores == tables
+        assert assignment.scores == tables
     else:
         unit = max(tables.values())
         wanted = {k: v + sum(unit * m.values[k] / max(m.values.values()) for m in beyond) for k, v in tables.items()}
-        assert finding.scores == pytest.approx(wanted)
+        assert assignment.scores == pytest.approx(wanted)
 
 
 def test_a_gain_beyond_the_budget_is_refused():
     train, validation = parts()
-    made, _ = discovery(GaussianNoise(SpendingPlan(releases=1), 0), train, gain=True, conditional=True)
+    run, _ = discovery(GaussianNoise(SpendingPlan(releases=1), 0), train, gain=True, conditional=True)
     with pytest.raises(BudgetError):
-        made.conditional(validation.parties)
+        run.conditional(validation.parties)
 
 
 # the paper's roles
@@ -291,35 +291,35 @@ def test_a_gain_beyond_the_budget_is_refused():
 def test_the_papers_score_is_gain_and_residual_dependence_alone():
     train, validation = parts()
     settings = {"rule": "fractions", "score": "conditional", "per_party": True, "rho_p": 0.5}
-    made, seen = discovery(NoNoise(), train, gain=True, conditional=True, **settings)
-    beyond = made.conditional(validation.parties)
-    sketches, finding = made.refresh(0, (), None, beyond)
+    run, seen = discovery(NoNoise(), train, gain=True, conditional=True, **settings)
+    beyond = run.conditional(validation.parties)
+    releases, assignment = run.refresh(0, (), None, beyond)
     assert seen[0]["tables"] == {}, "tables are not scored"
     dependence, gain = (m.values for m in beyond)
     unit = max(dependence.values()) / max(gain.values())
-    assert finding.scores == pytest.approx({k: v + unit * gain[k] for k, v in dependence.items()})
-    assert set(made.with_confidence(sketches, finding, beyond).confidence.values()) == {1.0}, "nothing is noisy"
+    assert assignment.scores == pytest.approx({k: v + unit * gain[k] for k, v in dependence.items()})
+    assert set(run.with_confidence(releases, assignment, beyond).confidence.values()) == {1.0}, "nothing is noisy"
 
 
 def test_fractions_are_taken_within_each_party():
     train, validation = parts()
     for per_party in (True, False):
-        made, _ = discovery(NoNoise(), train, rule="fractions", rho_m=0.6, rho_p=0.5, per_party=per_party)
-        _, finding = made.refresh(0, (), None, made.conditional(validation.parties))
+        run, _ = discovery(NoNoise(), train, rule="fractions", rho_m=0.6, rho_p=0.5, per_party=per_party)
+        _, assignment = run.refresh(0, (), None, run.conditional(validation.parties))
         groups = [p.layout.names for p in train.parties] if per_party else [list(DATA.owners)]
-        for own in groups:
-            ranked = sorted(own, key=lambda k: -finding.scores[k])
-            descendants = ranked[: round(0.6 * len(own))]
-            assert {k for k in own if finding.proposed[k] != "N"} == set(descendants)
+        for names in groups:
+            ranked = sorted(names, key=lambda k: -assignment.scores[k])
+            descendants = ranked[: round(0.6 * len(names))]
+            assert {k for k in names if assignment.proposed[k] != "N"} == set(descendants)
             proxies = descendants[: round(0.5 * len(descendants))]
-            assert {k for k in own if finding.proposed[k] == "P"} == set(proxies)
+            assert {k for k in names if assignment.proposed[k] == "P"} == set(proxies)
 
 
 def test_roles_within_parties_need_to_know_the_parties():
     train, _ = parts()
-    made, _ = discovery(NoNoise(), train, rule="fractions", per_party=True)
+    run, _ = discovery(NoNoise(), train, rule="fractions", per_party=True)
     with pytest.raises(ValueError, match="per_party needs the owner of every feature"):
-        replace(made, owners={}).refresh(0)
+        replace(run, owners={}).refresh(0)
 
 
 @pytest.mark.parametrize("settings", [{}, {"rule": "fractions"}, {"rule": "fdr", "gain": True}])

@@ -42,7 +42,7 @@ def test_bins_that_noise_made_negative_add_nothing_to_a_score_of_nothing():
 
 
 def released(rng, bins, sizes, deviation, columns=3, follow=0.0):
-    """Noisy tables of one owner: the first column follows the group as told, the others do not."""
+    """Noisy tables of one owner: the first column follows the group by `follow`, the others do not."""
     tables = {}
     for column in range(columns):
         shares = rng.dirichlet(np.full(bins, 2.0))
@@ -55,12 +55,12 @@ def released(rng, bins, sizes, deviation, columns=3, follow=0.0):
 
 def p_values(kind, bins, sizes, deviation, repeats, claimed=None, follow=0.0, seed=0):
     """P-values of the first column over repetitions. `claimed`: the noise that the test believes in."""
-    rng, found = np.random.default_rng(seed), []
+    rng, values = np.random.default_rng(seed), []
     for _ in range(repeats):
         tables = released(rng, bins, sizes, deviation, follow=follow)
-        own = OwnTables(tables, deviation if claimed is None else claimed, kind)
-        found.append(float(p_value(np.array(own.score("x0")), own.independent_scores("x0", 100, rng))))
-    return np.array(found)
+        own_tables = OwnTables(tables, deviation if claimed is None else claimed, kind)
+        values.append(float(p_value(np.array(own_tables.score("x0")), own_tables.independent_scores("x0", 100, rng))))
+    return np.array(values)
 
 
 @pytest.mark.parametrize(
@@ -69,26 +69,26 @@ def p_values(kind, bins, sizes, deviation, repeats, claimed=None, follow=0.0, se
 )
 def test_p_values_under_independence_are_not_too_small(kind, shape, deviation):
     bins, sizes = SHAPES[shape]
-    found = p_values(kind, bins, sizes, deviation, repeats=400)
+    values = p_values(kind, bins, sizes, deviation, repeats=400)
     for level in LEVELS:
-        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / 400)
+        assert (values <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / 400)
 
 
 @pytest.mark.parametrize("kind", ["stable", "paper"])
 def test_a_test_that_forgets_the_noise_is_caught(kind):
-    found = p_values(kind, 12, (400, 160), 8.0, repeats=200, claimed=0.0)
-    assert (found <= 0.05).mean() > 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+    values = p_values(kind, 12, (400, 160), 8.0, repeats=200, claimed=0.0)
+    assert (values <= 0.05).mean() > 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
 
 
 @pytest.mark.parametrize("kind", ["stable", "paper"])
 def test_a_real_dependence_is_found(kind):
-    found = p_values(kind, 4, (400, 160), 4.0, repeats=40, follow=1.0, seed=1)
-    assert np.median(found) <= 0.05 and (p_values(kind, 4, (400, 160), 4.0, 40, seed=1) > 0.05).mean() > 0.8
+    values = p_values(kind, 4, (400, 160), 4.0, repeats=40, follow=1.0, seed=1)
+    assert np.median(values) <= 0.05 and (p_values(kind, 4, (400, 160), 4.0, 40, seed=1) > 0.05).mean() > 0.8
 
 
 def test_an_empty_table_is_evidence_of_nothing():
-    own = OwnTables({"a": np.zeros((3, 2))}, 1.0, "stable")
-    assert own.independent_scores("a", 50, np.random.default_rng(0)).size == 0
+    own_tables = OwnTables({"a": np.zeros((3, 2))}, 1.0, "stable")
+    assert own_tables.independent_scores("a", 50, np.random.default_rng(0)).size == 0
     assert p_value(np.zeros(1), np.zeros(0)) == 1.0
 
 
@@ -106,38 +106,38 @@ def test_redraws_are_around_what_was_seen_and_as_wide_as_two_runs_differ():
         return OwnTables({"a": counts + rng.normal(0, 4.0, counts.shape)}, 4.0, "stable")
 
     runs = [seen() for _ in range(60)]
-    differences = np.diff([own.score("a") for own in runs])
-    redrawn = np.concatenate([own.redrawn_scores("a", 20, rng) - own.score("a") for own in runs])
+    differences = np.diff([run.score("a") for run in runs])
+    redrawn = np.concatenate([run.redrawn_scores("a", 20, rng) - run.score("a") for run in runs])
     assert abs(redrawn.mean()) < 0.02
     assert redrawn.std() == pytest.approx(differences.std(), rel=0.25)
 
 
 def test_redrawn_numbers_survive_the_announcement():
     values = {"a b": np.array([0.25, 0.5]), "c": np.array([1.0, 0.0])}
-    told = packed(values)
-    assert len(told) == 4 and {k: v.tolist() for k, v in unpacked(told).items()} == {
+    announced = packed(values)
+    assert len(announced) == 4 and {k: v.tolist() for k, v in unpacked(announced).items()} == {
         k: v.tolist() for k, v in values.items()
     }
 
 
 def expected(tables):
     """Squares and sizes from the tables of all parties, for each attribute."""
-    found = []
+    opened = []
     for part in tables:
         sizes = group_sizes(part.values())
-        made = projection(sizes)
-        squares = {k: ((table @ made) ** 2).sum() for k, table in part.items()}
-        found.append(Opened(squares, {k: (table.sum(axis=1) ** 2).sum() for k, table in tables[0].items()}, sizes))
-    return found
+        projector = projection(sizes)
+        squares = {k: ((table @ projector) ** 2).sum() for k, table in part.items()}
+        opened.append(Opened(squares, {k: (table.sum(axis=1) ** 2).sum() for k, table in tables[0].items()}, sizes))
+    return opened
 
 
 def joined(results):
-    """The tables of all parties, from what each was told."""
+    """The tables of all parties, from what each received."""
     return tuple({k: v for tables in parts for k, v in tables.items()} for parts in zip(*results, strict=True))
 
 
-def close(told, wanted):
-    for one, exact in zip(told, wanted, strict=True):
+def close(opened, wanted):
+    for one, exact in zip(opened, wanted, strict=True):
         assert list(one.squares) == list(exact.squares) and np.allclose(one.sizes, exact.sizes, atol=1e-9)
         for mine, its in ((one.squares, exact.squares), (one.marginals, exact.marginals)):
             assert np.allclose(list(mine.values()), list(its.values()), rtol=2e-4, atol=0.5)
@@ -151,15 +151,17 @@ def test_all_parties_learn_the_squares_of_the_mean_noisy_table(releases, hidden)
         held[::7, 1] = False
 
     def job(session, statistics, budget):
-        told = [group.sketch(session, statistics, number) for number in range(releases)]
-        mean = tuple({k: np.mean([one[j][k] for one in told], axis=0) for k in told[0][j]} for j in range(2))
+        noisy_tables = [group.sketch(session, statistics, number) for number in range(releases)]
+        mean = tuple(
+            {k: np.mean([one[j][k] for one in noisy_tables], axis=0) for k in noisy_tables[0][j]} for j in range(2)
+        )
         return mean, statistics.projected(mean, releases, group.counts)
 
     results = group.run(job, SecureStatistics, held=held)
     wanted = expected(joined([mean for mean, _ in results]))
-    for _, told in results:
-        close(told, wanted)
-        assert told[0].squares == results[0][1][0].squares, "the same numbers at every party"
+    for _, opened in results:
+        close(opened, wanted)
+        assert opened[0].squares == results[0][1][0].squares, "the same numbers at every party"
 
 
 class Steered(SecureStatistics):
@@ -181,7 +183,7 @@ def test_what_is_opened_is_a_function_of_the_noisy_tables_alone():
     opened = []
     for seed in (0, 1):
         group = Consortium(seed=seed)
-        names = [name for own in group.columns.values() for name in own]
+        names = [name for party_columns in group.columns.values() for name in party_columns]
         exact = np.vstack([np.hstack([group.table(name, j) for j in range(2)]) for name in names])
         target = np.round(np.random.default_rng(7).normal(60, 25, exact.shape)).astype(np.int64)
         kind = type("Given", (Steered,), {"target": target, "exact": exact.astype(np.int64)})
@@ -202,20 +204,20 @@ def test_tables_of_an_earlier_session_are_brought_by_their_owners():
     first = group.run(lambda s, statistics, budget: group.sketch(s, statistics), SecureStatistics)
 
     def job(session, statistics, budget):
-        told = statistics.projected(first[session.rank], 1, group.counts)
-        return told, len(budget.charges)
+        opened = statistics.projected(first[session.rank], 1, group.counts)
+        return opened, len(budget.charges)
 
     results = group.run(job, SecureStatistics)
-    for told, charges in results:
-        close(told, expected(joined(first)))
+    for opened, charges in results:
+        close(opened, expected(joined(first)))
         assert charges == 0
 
 
-def made(table, deviation, rng, sizes=None):
+def opened_squares(table, deviation, rng, sizes=None):
     """sizes: of groups, where they are known better than one table tells, as from many."""
     noisy = table + rng.normal(0, deviation, table.shape)
     sizes = noisy.sum(axis=0) if sizes is None else sizes
-    square, marginal = (float((found**2).sum()) for found in (noisy @ projection(sizes), noisy.sum(axis=1)))
+    square, marginal = (float((values**2).sum()) for values in (noisy @ projection(sizes), noisy.sum(axis=1)))
     return OpenedSquares("s", Opened({"a": square}, {"a": marginal}, sizes), {"a": len(table)}, deviation)
 
 
@@ -229,23 +231,23 @@ def test_p_values_of_independent_columns_are_not_too_small(deviation, bins):
     shares, groups = np.arange(1, bins + 1) / np.arange(1, bins + 1).sum(), np.array([0.2, 0.8])
     cells = np.outer(shares, groups)
     tables = rng.multinomial(600, cells.ravel(), 2000).reshape(-1, bins, 2)
-    low = np.mean([made(t, deviation, rng).p_values("a", k) <= 0.1 for k, t in enumerate(tables)])
+    low = np.mean([opened_squares(t, deviation, rng).p_values("a", k) <= 0.1 for k, t in enumerate(tables)])
     assert low <= 0.1 + 5 * np.sqrt(0.09 / 2000)
     follows = np.outer(shares, groups) * 600
     follows[0, 0] += 100
-    assert np.mean([made(follows, deviation, rng).p_values("a", k) <= 0.1 for k in range(50)]) > 0.9
+    assert np.mean([opened_squares(follows, deviation, rng).p_values("a", k) <= 0.1 for k in range(50)]) > 0.9
 
 
 def test_scores_are_free_of_the_noise_and_one_for_a_column_that_is_s():
     rng = np.random.default_rng(4)
     same = np.diag([200.0, 400.0])
-    assert made(same, 0.0, rng).score("a") == pytest.approx(1.0)
+    assert opened_squares(same, 0.0, rng).score("a") == pytest.approx(1.0)
     apart = np.array([[100.0, 200.0], [100.0, 200.0]])
-    assert made(apart, 0.0, rng).score("a") == pytest.approx(0.0)
+    assert opened_squares(apart, 0.0, rng).score("a") == pytest.approx(0.0)
     half = np.array([[150.0, 100.0], [50.0, 300.0]])
-    exact = float(made(half, 0.0, rng).score("a"))
+    exact = float(opened_squares(half, 0.0, rng).score("a"))
     many = np.vstack([half, np.zeros((8, 2))])  # noise in ten bins adds a fifth to the square
-    noisy = [float(made(many, 18.0, rng, half.sum(axis=0)).score("a")) ** 2 for _ in range(400)]
+    noisy = [float(opened_squares(many, 18.0, rng, half.sum(axis=0)).score("a")) ** 2 for _ in range(400)]
     assert np.mean(noisy) == pytest.approx(exact**2, abs=0.02) and 5 * np.std(noisy) / 20 < 0.02
     assert exact == pytest.approx(0.5), "the length of the gap .5 in both bins, over sqrt(2)"
 
@@ -254,12 +256,12 @@ def test_redraws_are_spread_like_other_runs():
     rng = np.random.default_rng(5)
     half = np.array([[150.0, 100.0], [50.0, 300.0]])
     cells = (half / half.sum()).ravel()
-    runs = [made(rng.multinomial(600, cells).reshape(2, 2), 6.0, rng) for _ in range(400)]
+    runs = [opened_squares(rng.multinomial(600, cells).reshape(2, 2), 6.0, rng) for _ in range(400)]
     seen = np.array([one.opened.squares["a"] for one in runs])
     drawn = np.concatenate([one.redrawn("a", 32, k) for k, one in enumerate(runs)])
     assert drawn.mean() == pytest.approx(seen.mean(), rel=0.15)
     assert seen.std() < drawn.std() < 2 * seen.std(), "wider by what a run does not know of itself"
-    none = made(np.array([[100.0, 200.0], [100.0, 200.0]]), 6.0, rng)
+    none = opened_squares(np.array([[100.0, 200.0], [100.0, 200.0]]), 6.0, rng)
     assert none.redrawn("a", 200, 0).mean() < seen.mean() / 4
 
 

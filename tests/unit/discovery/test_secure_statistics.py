@@ -29,10 +29,10 @@ def columns_for(parties):
 
 
 @pytest.mark.parametrize(("parties", "holders"), [(2, (0,)), (2, (1, 1)), (3, (1, 0)), (5, (1, 1))])
-def test_the_secret_table_is_the_plain_one_when_there_is_no_noise(parties, holders):
+def test_the_secret_shared_table_without_noise_is_the_plain_one(parties, holders):
     group = Consortium(columns=columns_for(parties), holders=holders, counts=(2, 3)[: len(holders)])
-    found = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
-    for rank, tables in enumerate(found):
+    results = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    for rank, tables in enumerate(results):
         for attribute, table in enumerate(tables):
             assert set(table) == set(group.columns[rank]), "a party sees the tables of its own features only"
             for name, values in table.items():
@@ -43,10 +43,10 @@ def test_the_secret_table_is_the_plain_one_when_there_is_no_noise(parties, holde
 def test_chunks_of_any_size_give_the_same_table(chunk, rows, monkeypatch):
     monkeypatch.setattr(protocol, "CHUNK_BYTES", chunk * 8)
     group = Consortium(rows=rows)
-    found = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
-    for rank, own in group.columns.items():
-        for name in own:
-            assert (found[rank][1][name] == group.table(name, 1)).all()
+    results = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    for rank, names in group.columns.items():
+        for name in names:
+            assert (results[rank][1][name] == group.table(name, 1)).all()
 
 
 @pytest.mark.chance(1e-9)
@@ -62,10 +62,10 @@ def test_two_sessions_with_the_same_seeds_draw_different_noise(kind):
         random.seed(0), np.random.seed(0), torch.manual_seed(0)
         return group.sketch(session, statistics)
 
-    found = [group.run(job, SecureStatistics, noise=kind) for _ in range(2)]
+    results = [group.run(job, SecureStatistics, noise=kind) for _ in range(2)]
     apart = [
         here[name] - there[name]
-        for party in zip(*found, strict=True)
+        for party in zip(*results, strict=True)
         for here, there in zip(*party, strict=True)
         for name in here
     ]
@@ -77,8 +77,8 @@ def test_large_values_use_the_whole_ring():
     big = 1 << 25
 
     def job(session, statistics, budget):
-        own = {k: v * big for k, v in group.own(session.rank).items()}
-        return group.release(session, statistics, GroupSums("sketch-0", big * group.sensitivity), own)
+        scaled = {k: v * big for k, v in group.own(session.rank).items()}
+        return group.release(session, statistics, GroupSums("sketch-0", big * group.sensitivity), scaled)
 
     for rank, tables in enumerate(group.run(job)):
         for name in group.columns[rank]:
@@ -93,15 +93,15 @@ def test_a_refresh_on_the_same_data_multiplies_nothing_and_changed_data_are_noti
         after_first = session.costs["group table"].calls
         group.sketch(session, statistics, 1)
         after_second = session.costs["group table"].calls
-        own = group.own(session.rank)
+        columns = group.own(session.rank)
         if session.rank == 0:
-            own["a"] = np.roll(own["a"], 1, axis=1)
-        changed = group.release(session, statistics, GroupSums("sketch-2", group.sensitivity), own)
+            columns["a"] = np.roll(columns["a"], 1, axis=1)
+        changed = group.release(session, statistics, GroupSums("sketch-2", group.sensitivity), columns)
         return after_first, after_second, session.costs["group table"].calls, changed
 
-    found = group.run(job)
-    assert [outcome[:3] for outcome in found] == [(1, 1, 2)] * 3
-    assert (found[0][3][0]["a"] == np.roll(group.table("a", 0), 1, axis=0)).all()
+    results = group.run(job)
+    assert [outcome[:3] for outcome in results] == [(1, 1, 2)] * 3
+    assert (results[0][3][0]["a"] == np.roll(group.table("a", 0), 1, axis=0)).all()
 
 
 def test_a_release_of_some_features_with_other_columns():
@@ -109,16 +109,16 @@ def test_a_release_of_some_features_with_other_columns():
     widths = {"a": 3, "d": 3}
 
     def job(session, statistics, budget):
-        own = {
+        columns = {
             k: np.tile(np.array([[1024, 7, 3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
         }
         bound = 1100 * np.sqrt(len(widths) * 2)
-        return group.release(session, statistics, GroupSums("moments", bound, widths), own)
+        return group.release(session, statistics, GroupSums("moments", bound, widths), columns)
 
-    found = group.run(job)
+    results = group.run(job)
     sizes = np.bincount(group.codes[1])
-    assert set(found[0][1]) == {"a"} and found[1] == ({}, {})
-    assert (found[2][1]["d"] == np.outer([1024, 7, 3], sizes)).all()
+    assert set(results[0][1]) == {"a"} and results[1] == ({}, {})
+    assert (results[2][1]["d"] == np.outer([1024, 7, 3], sizes)).all()
 
 
 def test_hsic_stays_in_the_ring_up_to_a_million_records_and_beyond():
@@ -209,7 +209,7 @@ def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch
     with pytest.raises(ExceptionGroup) as caught:
         group.run(job)
     assert any("ledger changed" in str(error) for error in caught.value.exceptions)
-    assert len(caught.value.exceptions) >= 3, "nobody got a table"
+    assert len(caught.value.exceptions) >= 3, "no party got a table"
 
 
 def test_a_table_that_no_plan_declares_is_not_opened():
@@ -255,13 +255,13 @@ def test_announced_scores_arrive_exactly_and_only_as_declared():
     values = {"a": 0.1, "b": -3e300, "c": 1e-300, "d": 7.0}
 
     def job(session, statistics, budget):
-        own = {k: values[k] for k in group.columns[session.rank]}
-        found = statistics.publish("scores", own)
+        own_scores = {k: values[k] for k in group.columns[session.rank]}
+        published = statistics.publish("scores", own_scores)
         with pytest.raises(UndeclaredRelease):
-            statistics.publish("scores", {k: v for k, v in own.items() if k != "b"})
+            statistics.publish("scores", {k: v for k, v in own_scores.items() if k != "b"})
         with pytest.raises(UndeclaredRelease):
-            statistics.publish("tables", own)
-        return found
+            statistics.publish("tables", own_scores)
+        return published
 
     assert group.run(job) == [values] * 3
 

@@ -62,7 +62,7 @@ def look(case):
 
 
 @pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
-def test_a_model_refuses_training_records_among_those_to_edit(kind):
+def test_a_model_refuses_training_records_among_those_to_change(kind):
     with pytest.raises(CounterfactualError, match="would see 1 training records"):
         ask(kind, GERMAN.take(np.append(SPLIT.test, SPLIT.train[0])))
     with pytest.raises(CounterfactualError, match="no feature"):
@@ -189,7 +189,7 @@ def test_moves_turn_one_distribution_into_the_other_and_move_no_more_than_they_m
     assert (np.diff(ranked[:, 0]) >= 0).all(), "ranks are kept"
 
 
-def test_a_number_in_bins_keeps_its_place_and_a_gap_stays():
+def test_a_number_in_bins_keeps_its_position_and_a_gap_stays():
     values = np.arange(100) / 100
     move = NumberMove(np.array([[0.5, 0.25], [0.5, 0.75]]), values, np.array([0, 50, 100]))
     columns, middle = np.array([[0.1, 0.0], [0.25, 0.0], [0.5, 0.0], [0.0, 1.0]]), np.full(4, 0.5)
@@ -198,17 +198,17 @@ def test_a_number_in_bins_keeps_its_place_and_a_gap_stays():
     assert np.allclose(move(columns, 0, 0, middle), columns)
 
 
-def test_records_that_share_a_value_inside_a_bin_are_told_apart_at_random():
+def test_records_that_share_a_value_inside_a_bin_are_ordered_at_random():
     """Half of all work 40 hours. Only some of them move when the other group has fewer such weeks."""
     values = np.sort(np.concatenate([np.full(100, 0.4), np.linspace(0.41, 0.9, 100)]))
     move = NumberMove(np.array([[0.6, 0.3], [0.4, 0.7]]), values, np.array([0, 120, 200]))
     weeks, uniform = np.full((1000, 1), 0.4), (np.arange(1000) + 0.5) / 1000
-    assert (move(weeks, 0, 0, uniform) == weeks).all(), "the same distribution moves nobody"
+    assert (move(weeks, 0, 0, uniform) == weeks).all(), "the same distribution moves no record"
     stayed = float((move(weeks, 0, 1, uniform) == 0.4).mean())
     assert stayed == pytest.approx(0.5, abs=0.01), "the bin holds half as much, so half of them leave it"
 
 
-def test_net_flips_cancel_within_a_pair_of_groups_only():
+def test_net_flip_rates_cancel_within_a_pair_of_groups_only():
     def net(before, after, codes, target, task="binary", weight=None, min_group=1):
         rows = np.arange(len(before))
         weight = np.ones(len(before)) if weight is None else np.array(weight)
@@ -270,14 +270,14 @@ def test_the_base_rate_threshold_gives_the_training_share_of_positives():
     assert (logits[:, 0] > cut).mean() == pytest.approx(0.25, abs=0.01) and (logits > 0).mean() == 0.0
     assert base_rate_cut(np.full((9, 1), -2.0), label[:9]) == 0.0, "who always says the same goes on doing so"
     copies = Counterfactuals("x", np.arange(200), logits + 0.5, np.ones(200), 1 - label)
-    found = flat(evaluate(lambda u: u, logits, label, label, "binary", {"x": copies}, {"x": copies}, cut))
-    assert found["fr_x"] == found["fr_null_x"] == 0.0
-    assert found["fr_base_x"] == found["fr_base_null_x"] == pytest.approx(0.25, abs=0.01)
-    assert found["acc"] == 0.75 and found["acc_base"] == pytest.approx(1.0, abs=0.01)
+    metrics = flat(evaluate(lambda u: u, logits, label, label, "binary", {"x": copies}, {"x": copies}, cut))
+    assert metrics["fr_x"] == metrics["fr_null_x"] == 0.0
+    assert metrics["fr_base_x"] == metrics["fr_base_null_x"] == pytest.approx(0.25, abs=0.01)
+    assert metrics["acc"] == 0.75 and metrics["acc_base"] == pytest.approx(1.0, abs=0.01)
     assert not any("base" in name for name in flat(evaluate(lambda u: u, logits, label, label, "binary", {})))
 
 
-def test_real_records_tell_what_a_perfect_edit_would_reach():
+def test_real_records_show_what_a_perfect_counterfactual_would_reach():
     rng = np.random.default_rng(0)
     codes = np.repeat([0, 1], 200)
     inputs = (codes + rng.normal(0, 1, 400))[:, None]
@@ -300,8 +300,8 @@ def worlds(request):
 def flips(kind: str, world: World, seed: int) -> float:
     held_out = world.factual.take(world.split.test)
     given = (kind, held_out, world.used, MEDIATORS, seed)
-    found = make_counterfactuals(*given, everyone=world.factual, fixed=world.fixed)
-    scored = stability(world.predict, world.inputs[world.split.test], found, "binary", kind)
+    counterfactuals = make_counterfactuals(*given, everyone=world.factual, fixed=world.fixed)
+    scored = stability(world.predict, world.inputs[world.split.test], counterfactuals, "binary", kind)
     return next(s.value for s in scored if s.metric == "fr")
 
 
@@ -317,10 +317,10 @@ ERRORS = {
 
 @pytest.mark.parametrize("kind", COUNTERFACTUAL_MODELS)
 def test_a_model_is_near_the_true_flip_rate(kind, worlds):
-    effect, made = worlds
-    truth = np.array([world.flip_rate for world in made])
+    effect, generated = worlds
+    truth = np.array([world.flip_rate for world in generated])
     assert (truth == 0).all() if effect == 0 else (truth > 0.05).all()
-    errors = np.array([flips(kind, world, seed) for seed, world in zip(SEEDS, made, strict=True)]) - truth
+    errors = np.array([flips(kind, world, seed) for seed, world in zip(SEEDS, generated, strict=True)]) - truth
     assert np.sqrt((errors**2).mean()) <= ERRORS[kind][effect]
 
 
@@ -346,7 +346,7 @@ def rates(request):
     if roles is not None:
         decisions = {f.name: Decision(roles.get(f.name, "N"), "fixed for a comparison") for f in data.features}
         card = PolicyCard(data.name, "1", ("tests",), decisions)
-    found = {}
+    rates_by_model = {}
     with patch.context() as patched:
         patched.delitem(COUNTERFACTUAL_MODELS.entries, "cvae")
         at_random = CounterfactualModel(f"{__name__}:edit_at_random", "random", ("x", "cross"), "")
@@ -357,10 +357,10 @@ def rates(request):
             scores = flat(scoring.score(erm(ready).predict))
             for kind in COUNTERFACTUAL_MODELS:
                 pair = [scores[f"{fr}_{kind}"] for fr in ("fr", "fr_null")]
-                found.setdefault(kind, []).append(pair)
+                rates_by_model.setdefault(kind, []).append(pair)
     return {
         kind: dict(zip(("edit_erm", "edit_erm_null"), np.mean(pairs, 0), strict=True))
-        for kind, pairs in found.items()
+        for kind, pairs in rates_by_model.items()
     }
 
 
@@ -397,18 +397,18 @@ def test_each_check_fails_on_its_own():
 
 
 def test_a_failing_model_is_marked_in_the_table():
-    def row(method, judge, metric, mean):
-        return {"dataset": "d", "split": "iid", "method": method, "judge": judge, "metric": metric} | {
+    def row(method, model, metric, mean):
+        return {"dataset": "d", "split": "iid", "method": method, "judge": model, "metric": metric} | {
             "mean": mean, "low": mean, "high": mean, "seeds": 3,
         }  # fmt: skip
 
     rows = []
-    for judge, null in (("ot", 0.09), ("all", 0.003)):
-        rows += [row("erm", judge, "fr", 0.1), row("erm", judge, "fr_null", null), row("erm", judge, "net", 0.02)]
+    for model, null in (("ot", 0.09), ("all", 0.003)):
+        rows += [row("erm", model, "fr", 0.1), row("erm", model, "fr_null", null), row("erm", model, "net", 0.02)]
         figures = {"edit_auc": 0.7, "edit_auc_unedited": 0.3, "edit_auc_real": 0.8}
         figures |= {"edit_mmd_ratio": 0.1, "edit_size": 1.0}
         figures |= {"edit_erm": 0.1, "edit_erm_null": null}
-        rows += [row("(edits)", judge, metric, value) for metric, value in figures.items()]
+        rows += [row("(edits)", model, metric, value) for metric, value in figures.items()]
     text = markdown("main", rows)
     head = next(line for line in text.splitlines() if line.startswith("| method"))
     assert "fr [all] | fr_null [all] | net [all] | fr [ot] **fails** | fr_null [ot] | net [ot] **fails** |" in head

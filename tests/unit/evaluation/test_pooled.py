@@ -62,14 +62,14 @@ def test_every_party_has_its_columns_and_only_the_holder_the_targets(scoring, tm
 
 
 def test_baselines_carry_the_permutation_baseline_and_models_their_checks(scoring):
-    found = compare(DATA, SPLIT, ROLES, scoring, TrainConfig(), SpendingPlan(), 300)
-    plain = found.baselines["erm"]
+    comparison = compare(DATA, SPLIT, ROLES, scoring, TrainConfig(), SpendingPlan(), 300)
+    plain = comparison.baselines["erm"]
     for kind in RUN_MODELS:
-        seen = found.judges[kind]
+        seen = comparison.judges[kind]
         assert seen["edit_erm"] == plain[f"fr_{kind}"] and seen["edit_erm_null"] == plain[f"fr_null_{kind}"]
         assert seen["edit_erm_null"] <= seen["edit_erm"] / 4 and "null" not in seen["failed"]
         assert {"edit_auc", "edit_auc_real", "edit_mmd_ratio"} <= set(seen)
-        assert found.baselines["drop_m"][f"fr_{kind}"] == found.baselines["drop_m"][f"net_{kind}"] == 0.0
+        assert comparison.baselines["drop_m"][f"fr_{kind}"] == comparison.baselines["drop_m"][f"net_{kind}"] == 0.0
     assert {"auc", "bacc", "acc_base", "fr_base_all", "fr_descendants_all", "fr_descendants_null_all"} <= set(plain)
 
 
@@ -120,8 +120,8 @@ def ready():
     return prepare(data, make_split(data, "iid", 300), 300, CONFIG, card=card)
 
 
-def judged(ready, predict):
-    """Net flips under the run's own edits of the test rows."""
+def net_flip_rate(ready, predict):
+    """Net flip rate under the run's own counterfactuals of the test rows."""
     test = ready.split.test
     inputs, target = own_rows(ready)
     edited = Counterfactuals("own", np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
@@ -130,12 +130,12 @@ def judged(ready, predict):
     return net_flips(logits, after, codes, edited, "binary")
 
 
-def test_using_s_lowers_net_flips(ready):
-    plain = judged(ready, erm(ready).predict)
+def test_using_s_lowers_net_flip_rates(ready):
+    plain = net_flip_rate(ready, erm(ready).predict)
     assert plain > 0.15
     for name in ("aware", "pcf"):
-        assert judged(ready, METHODS.get(name)(ready).predict) <= plain / 3, name
-    assert judged(ready, METHODS.get("drop_m")(ready).predict) == 0
+        assert net_flip_rate(ready, METHODS.get(name)(ready).predict) <= plain / 3, name
+    assert net_flip_rate(ready, METHODS.get("drop_m")(ready).predict) == 0
 
 
 def test_it_costs_less_accuracy_than_dropping_the_mediators(ready):
@@ -149,7 +149,7 @@ def test_it_costs_less_accuracy_than_dropping_the_mediators(ready):
 
 
 def test_a_larger_lambda_asks_for_equal_logits(ready):
-    """With s passed along: the root-mean-square gap under the run's own edits falls."""
+    """With s passed along: the root-mean-square gap under the run's own counterfactuals falls."""
     light, heavy = (aware_of(ready, replace(CONFIG, lambdas=(lam,))) for lam in (0.0, 16.0))
     test = ready.split.test
     inputs, target = own_rows(ready)
@@ -177,8 +177,8 @@ def test_parity_leans_on_no_difference_of_group_means(ready):
 def test_the_white_box_is_the_model(ready, name):
     fitted, test = METHODS.get(name)(ready), ready.split.test
     inputs, codes = ready.inputs[test], ready.data.protected[0].codes[test]
-    found = fitted.white_box(torch.tensor(inputs)).numpy()
-    assert np.allclose(found, logits_of(fitted.predict, inputs, codes), atol=1e-9)
+    logits = fitted.white_box(torch.tensor(inputs)).numpy()
+    assert np.allclose(logits, logits_of(fitted.predict, inputs, codes), atol=1e-9)
 
 
 def test_a_model_that_uses_s_gives_no_logit_without_it(ready):
@@ -189,7 +189,7 @@ def test_a_model_that_uses_s_gives_no_logit_without_it(ready):
         logits_of(fitted.predict, ready.inputs, None)
 
 
-def test_edited_records_are_judged_as_members_of_their_target_group():
+def test_counterfactuals_are_scored_as_members_of_their_target_group():
     """s itself flips the decision: it counts, unless it is held."""
     codes, inputs = np.array([0, 1, 0, 1]), np.zeros((4, 1))
     edited = Counterfactuals("x", np.arange(4), inputs, np.ones(4), 1 - codes)
@@ -198,6 +198,6 @@ def test_edited_records_are_judged_as_members_of_their_target_group():
     assert scored["fr"] == 1.0
     held = {s.metric: s.value for s in stability(predict, inputs, with_s_fixed(edited, codes), "binary", "x", codes)}
     assert held["fr"] == 0.0
-    found = flat(evaluate(predict, inputs, codes, codes, "binary", {"x": edited}, {"x": edited}))
-    assert found["acc"] == 1.0 and found["fr_x"] == 1.0
-    assert found["fr_null_x"] == 0.0, "under the null control s itself does not change"
+    metrics = flat(evaluate(predict, inputs, codes, codes, "binary", {"x": edited}, {"x": edited}))
+    assert metrics["acc"] == 1.0 and metrics["fr_x"] == 1.0
+    assert metrics["fr_null_x"] == 0.0, "under the permutation baseline s itself does not change"

@@ -32,19 +32,19 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["hidden", "revealed", "exact"])
-def test_a_party_is_told_its_own_counts_and_what_the_mode_would_reveal(
+def test_a_party_sees_its_own_counts_and_what_the_mode_would_reveal(
     dataset: Path, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = own_part(dataset, 1, 0)
-    parts = {name: len(getattr(own.split, name)) for name in ("train", "validation", "test")}
+    part = own_part(dataset, 1, 0)
+    parts = {name: len(getattr(part.split, name)) for name in ("train", "validation", "test")}
     command = ["align", str(dataset), "--party", "clinic", "--dry-run", "--align", mode]
     assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["records"] == {"all": len(own.ids), **parts} and told["align"] == mode
-    assert told["reveals"] == REVEALS[mode]  # type: ignore[index]
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["records"] == {"all": len(part.ids), **parts} and summary["align"] == mode
+    assert summary["reveals"] == REVEALS[mode]  # type: ignore[index]
     assert main(command) == 0
     lines = capsys.readouterr().out
-    assert f"clinic: {len(own.ids)} records, each with an id of its own" in lines
+    assert f"clinic: {len(part.ids)} records, each with an id of its own" in lines
     assert f"align = {mode} reveals, {REVEALS[mode]}" in " ".join(lines.split())  # type: ignore[index]
 
 
@@ -56,5 +56,9 @@ def test_an_id_twice_and_a_call_without_dry_run_are_one_line(
     table = dataset.parent / "clinic.csv"
     table.write_text(table.read_text() + table.read_text().splitlines()[1] + "\n")
     assert main(["align", str(dataset), "--party", "1", "--dry-run"]) == 2
-    told = capsys.readouterr().err.strip()
-    assert "id: 1 value repeated" in told and "keep one record of each id" in told and len(told.splitlines()) == 1
+    message = capsys.readouterr().err.strip()
+    assert (
+        "id: 1 value repeated" in message
+        and "keep one record of each id" in message
+        and len(message.splitlines()) == 1
+    )

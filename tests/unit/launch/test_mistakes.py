@@ -63,7 +63,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("dance", "no command 'dance'; available: run,"),
         ("run --partys 3", "no option --partys; did you mean --parties?"),
@@ -131,12 +131,12 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("audit log gone", "no folder gone"),
     ],
 )
-def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: str, told: str) -> None:
-    assert told in mistaken(capsys, line)
+def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
+    assert message in mistaken(capsys, line)
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
+    ("file", "old", "new", "message"),
     [
         ("loans.toml", 'task = "binary"', "task = ", "loans.toml is not a valid TOML file"),
         ("loans.toml", 'task = "binary"', "", "loans.toml: no 'task'"),
@@ -190,12 +190,12 @@ def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: st
     ],
 )
 def test_files_that_cannot_be_used(
-    capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
+    capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, message: str
 ) -> None:
     text = Path(file).read_text()
     assert old in text
     Path(file).write_text(text.replace(old, new, 1))
-    assert told in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+    assert message in mistaken(capsys, "party --rank 0 --config session.toml --out out")
 
 
 def test_too_few_rows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +205,7 @@ def test_too_few_rows(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "'bank.csv' is empty"),
         (b"id,amount,late\n", "'bank.csv' has no records, only a header"),
@@ -215,9 +215,9 @@ def test_too_few_rows(capsys: pytest.CaptureFixture[str]) -> None:
         (b"id,amount,late\n" + b"".join(b"%d,%d,%d,1\n" % (i, i, i % 2) for i in range(200)), "more cells than"),
     ],
 )
-def test_tables_that_cannot_be_used(capsys: pytest.CaptureFixture[str], content: bytes, told: str) -> None:
+def test_tables_that_cannot_be_used(capsys: pytest.CaptureFixture[str], content: bytes, message: str) -> None:
     Path("bank.csv").write_bytes(content)
-    assert told in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+    assert message in mistaken(capsys, "party --rank 0 --config session.toml --out out")
 
 
 @pytest.mark.parametrize("name", ["loans.toml", "session.toml"])
@@ -299,7 +299,7 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
     Path("plain.json").write_text(json.dumps(shipped_card("german").to_json()))
     line = mistaken(capsys, "policy appeal plain.json --feature age --who me --text no")
     assert "no feature 'age'; it has" in line
-    for more, told in (
+    for more, message in (
         ("approve plain.json", "approve needs --as, the owner who approves"),
         ("approve plain.json --as me", "'me' is no owner of the card; it has"),
         ("approve plain.json --as compliance --key gone.pem", "cannot read the key gone.pem"),
@@ -310,7 +310,7 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
         ("review plain.json --who me --text x --dataset german", "name the folder of one"),
         ("review plain.json --who me --text x --discovery full", "full is not the folder of a finished discovery"),
     ):
-        assert told in mistaken(capsys, f"policy {more}")
+        assert message in mistaken(capsys, f"policy {more}")
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:

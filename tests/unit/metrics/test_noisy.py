@@ -34,17 +34,17 @@ def people():
 
 def test_without_noise_the_figures_are_the_plain_ones(people):
     codes, label, decision, flipped = people
-    found = figures_of(LAYOUT, exact_sums(*people), {"own": 1 / ROWS}, 1e-9, ROWS, 20)
+    figures = figures_of(LAYOUT, exact_sums(*people), {"own": 1 / ROWS}, 1e-9, ROWS, 20)
     rate = [decision[codes == g].mean() for g in (0, 1)]
     hits = [decision[(codes == g) & (label == 1)].mean() for g in (0, 1)]
     alarms = [decision[(codes == g) & (label == 0)].mean() for g in (0, 1)]
-    assert found["metrics"]["acc"] == pytest.approx((label == decision).mean())
-    assert found["metrics"]["positive_rate"] == pytest.approx(decision.mean())
-    assert found["metrics"]["dp_gap"] == pytest.approx(abs(rate[0] - rate[1]))
-    assert found["metrics"]["eo_gap"] == pytest.approx(max(abs(hits[0] - hits[1]), abs(alarms[0] - alarms[1])))
-    assert found["metrics"]["fr_own"] == pytest.approx(flipped.mean())
-    assert [g["rates"]["tpr"]["value"] for g in found["groups"]] == pytest.approx(hits)
-    assert all(not g["too_few"] for g in found["groups"])
+    assert figures["metrics"]["acc"] == pytest.approx((label == decision).mean())
+    assert figures["metrics"]["positive_rate"] == pytest.approx(decision.mean())
+    assert figures["metrics"]["dp_gap"] == pytest.approx(abs(rate[0] - rate[1]))
+    assert figures["metrics"]["eo_gap"] == pytest.approx(max(abs(hits[0] - hits[1]), abs(alarms[0] - alarms[1])))
+    assert figures["metrics"]["fr_own"] == pytest.approx(flipped.mean())
+    assert [g["rates"]["tpr"]["value"] for g in figures["groups"]] == pytest.approx(hits)
+    assert all(not g["too_few"] for g in figures["groups"])
 
 
 def test_the_stated_intervals_hold_the_exact_figures(people):
@@ -55,11 +55,11 @@ def test_the_stated_intervals_hold_the_exact_figures(people):
     held: dict[str, list[bool]] = {}
     for _ in range(4000):
         noisy = {name: value + rng.normal(0, deviation, value.shape) for name, value in sums.items()}
-        found = figures_of(LAYOUT, noisy, {"own": 1 / ROWS}, deviation, ROWS, 20)
+        figures = figures_of(LAYOUT, noisy, {"own": 1 / ROWS}, deviation, ROWS, 20)
         for name in ("acc", "positive_rate", "fr_own"):
-            inside = abs(found["metrics"][name] - exact["metrics"][name]) <= found["noise"][name]
+            inside = abs(figures["metrics"][name] - exact["metrics"][name]) <= figures["noise"][name]
             held.setdefault(name, []).append(inside)
-        for seen, true in zip(found["groups"], exact["groups"], strict=True):
+        for seen, true in zip(figures["groups"], exact["groups"], strict=True):
             for name, rate in seen["rates"].items():
                 held.setdefault(name, []).append(abs(rate["value"] - true["rates"][name]["value"]) <= rate["noise"])
     for name, inside in held.items():
@@ -80,7 +80,7 @@ def test_no_record_moves_the_sums_by_more_than_the_sensitivity():
     assert LAYOUT.sensitivity.replaced == pytest.approx(moved, rel=1e-12), "the bound is reached"
 
 
-def test_the_group_of_one_record_edits_another_under_the_null_control():
+def test_the_permutation_baseline_uses_the_group_of_another_record():
     """One more person, or another instead: with the same order of shuffled groups two terms of the control move."""
     layout = Sums("binary", 2, ("own", "null_own"), majority=True)
 
@@ -103,14 +103,14 @@ def test_the_group_of_one_record_edits_another_under_the_null_control():
     assert 0.9 * layout.sensitivity.replaced < most["replaced"] <= layout.sensitivity.replaced
 
 
-def test_rates_that_rest_on_too_few_records_are_not_told():
+def test_rates_of_too_few_records_are_not_reported():
     codes = np.array([0] * 500 + [1] * 12)
     label = np.arange(512) % 2
     sums = exact_sums(codes, label, label, np.zeros(512))
-    found = figures_of(LAYOUT, sums, {"own": 1 / 512}, 1.0, 512, 20)
-    assert found["groups"][0]["too_few"] == []
-    assert found["groups"][1]["rates"] == {} and len(found["groups"][1]["too_few"]) == 3
-    assert "dp_gap" not in found["metrics"] and "eo_gap" not in found["metrics"]
+    figures = figures_of(LAYOUT, sums, {"own": 1 / 512}, 1.0, 512, 20)
+    assert figures["groups"][0]["too_few"] == []
+    assert figures["groups"][1]["rates"] == {} and len(figures["groups"][1]["too_few"]) == 3
+    assert "dp_gap" not in figures["metrics"] and "eo_gap" not in figures["metrics"]
 
 
 def test_the_floor_allows_for_the_noise():
@@ -124,7 +124,7 @@ def test_the_floor_allows_for_the_noise():
 def test_regression_and_several_classes_have_their_own_sums():
     assert list(Sums("regression", 2, ("own",)).widths) == ["error", "shift own"]
     assert list(Sums("multiclass", 3, ("own",)).widths) == ["right", "flips own"]
-    found = figures_of(
+    figures = figures_of(
         Sums("regression", 2, ("own",)),
         {"error": np.array([40.0]), "shift own": np.array([10.0])},
         {"own": 0.001},
@@ -132,8 +132,8 @@ def test_regression_and_several_classes_have_their_own_sums():
         1000,
         20,
     )
-    assert found["metrics"] == {"rmse": pytest.approx(0.2), "scg_own": pytest.approx(0.01)}
-    assert found["noise"]["rmse"] == pytest.approx(1.96 * 0.005 / (2 * 0.2), rel=1e-3)
+    assert figures["metrics"] == {"rmse": pytest.approx(0.2), "scg_own": pytest.approx(0.01)}
+    assert figures["noise"]["rmse"] == pytest.approx(1.96 * 0.005 / (2 * 0.2), rel=1e-3)
 
 
 def test_copies_of_a_record_weigh_one_together_at_most():

@@ -18,8 +18,10 @@ FLOOR = 20
 @pytest.fixture(scope="module")
 def schema() -> Schema:
     """Two protected attributes: the second is crossed with the first without being asked for."""
-    made = benchmark_schema(pooled("german", 3))
-    return replace(made, protected=(*made.protected, Attribute("region", made.parties[0], ("north", "south"), None)))
+    german = benchmark_schema(pooled("german", 3))
+    return replace(
+        german, protected=(*german.protected, Attribute("region", german.parties[0], ("north", "south"), None))
+    )
 
 
 @pytest.mark.parametrize("name", ["", "region", "housing"])
@@ -39,7 +41,7 @@ def test_a_slice_below_the_floor_follows_from_the_whole_and_the_others() -> None
     for decision in (0, 1):
         shown = np.ones(200, int)
         shown[alone[0]] = decision
-        told = plain_counts(shown, label, codes, 2, one_hot(column, 3), FLOOR)[0]
+        counts = plain_counts(shown, label, codes, 2, one_hot(column, 3), FLOOR)[0]
         whole = plain_counts(shown, label, codes, 2, np.ones((200, 1)), FLOOR)[0]
-        assert told[:, 5].tolist() == [0, 0], "held back"
-        assert (whole[:, 1] - told[:, 3:5].sum(axis=1)).tolist() == [1, decision], "and found by subtraction"
+        assert counts[:, 5].tolist() == [0, 0], "held back"
+        assert (whole[:, 1] - counts[:, 3:5].sum(axis=1)).tolist() == [1, decision], "and found by subtraction"

@@ -21,10 +21,10 @@ def aware(inputs, codes, roles=ROLES):
 
 def test_mediators_have_the_same_mean_in_every_group():
     inputs, codes = records(np.random.default_rng(0), shift=1)
-    made = aware(inputs, codes)
-    plain = made.plain(inputs)
+    encoder = aware(inputs, codes)
+    plain = encoder.plain(inputs)
     before = np.abs(plain[codes == 0].mean(axis=0) - plain[codes == 1].mean(axis=0))
-    after = made(inputs, codes)[:, :WIDTH]
+    after = encoder(inputs, codes)[:, :WIDTH]
     gap = np.abs(after[codes == 0].mean(axis=0) - after[codes == 1].mean(axis=0))
     assert before.max() > 0.2
     assert gap.max() < 0.05, "bins are taken by their middle, and a little is shrunken"
@@ -33,42 +33,47 @@ def test_mediators_have_the_same_mean_in_every_group():
 def test_weights_may_differ_by_group():
     """The further columns are the mediators times the centred one-hot of s."""
     inputs, codes = records(np.random.default_rng(0), shift=1)
-    made = aware(inputs, codes)
-    found = made(inputs, codes)
-    assert found.shape[1] == made.columns == 2 * WIDTH
-    assert np.allclose(found[:, WIDTH:], found[:, :WIDTH] * (codes - made.shares[1])[:, None])
-    assert np.allclose(found, np.where((codes == 1)[:, None], made(inputs, 1), made(inputs, 0)))
+    encoder = aware(inputs, codes)
+    encodings = encoder(inputs, codes)
+    assert encodings.shape[1] == encoder.columns == 2 * WIDTH
+    assert np.allclose(encodings[:, WIDTH:], encodings[:, :WIDTH] * (codes - encoder.shares[1])[:, None])
+    assert np.allclose(encodings, np.where((codes == 1)[:, None], encoder(inputs, 1), encoder(inputs, 0)))
 
 
-def test_a_party_without_mediators_encodes_every_group_alike():
+def test_a_party_without_mediators_encodes_every_group_equally():
     inputs, codes = records(np.random.default_rng(0), shift=1)
-    made = aware(inputs, codes, Roles({"hours": "N", "job": "P"}))
-    assert made.columns == WIDTH and len(made.mediators) == 0
-    assert np.array_equal(made(inputs, 0), made(inputs, 1)) and np.array_equal(made(inputs, 0), made.plain(inputs))
+    encoder = aware(inputs, codes, Roles({"hours": "N", "job": "P"}))
+    assert encoder.columns == WIDTH and len(encoder.mediators) == 0
+    assert np.array_equal(encoder(inputs, 0), encoder(inputs, 1)) and np.array_equal(
+        encoder(inputs, 0), encoder.plain(inputs)
+    )
 
 
-def test_an_edit_moves_s_along():
+def test_a_counterfactual_changes_s_too():
     inputs, codes = records(np.random.default_rng(0), shift=1)
-    made, edit = aware(inputs, codes), generator(inputs, codes)
+    encoder, edit = aware(inputs, codes), generator(inputs, codes)
     party = Party(0, "a", LAYOUT, inputs)
-    edits = AwareCounterfactuals((party,), 2, {0: edit}, {0: made}, 1, 0)
-    for draw in edits:
+    counterfactuals = AwareCounterfactuals((party,), 2, {0: edit}, {0: encoder}, 1, 0)
+    for draw in counterfactuals:
         for source, blocks in enumerate(draw):
             target = np.full(len(inputs), 1 - source)
-            expected = made(edit(inputs, source, target, 0), 1 - source) - made(inputs, source)
+            expected = encoder(edit(inputs, source, target, 0), 1 - source) - encoder(inputs, source)
             assert np.allclose(blocks[0], expected)
-            own = codes == source
-            plain = made.plain(edit(inputs, source, target, 0)) - made.plain(inputs)
-            shifts = [np.abs(moved[own, :WIDTH].mean(axis=0)).sum() for moved in (blocks[0], plain)]
+            in_source = codes == source
+            plain = encoder.plain(edit(inputs, source, target, 0)) - encoder.plain(inputs)
+            shifts = [np.abs(moved[in_source, :WIDTH].mean(axis=0)).sum() for moved in (blocks[0], plain)]
             assert shifts[0] < shifts[1] / 3, "on average the edit and the change of s cancel"
-    assert edits.energy[0].shape == (2 * WIDTH,) and edits.energy[0].min() >= 0 < edits.energy[0].max()
+    assert (
+        counterfactuals.energy[0].shape == (2 * WIDTH,)
+        and counterfactuals.energy[0].min() >= 0 < counterfactuals.energy[0].max()
+    )
 
 
 def test_hypotheses_are_made_for_every_group():
     inputs, codes = records(np.random.default_rng(0), shift=1)
-    made = aware(inputs, codes)
-    found = list(hypotheses({0: made}, (Party(0, "a", LAYOUT, inputs),)))
-    assert len(found) == 2 and all(np.array_equal(found[g][0], made(inputs, g)) for g in range(2))
+    encoder = aware(inputs, codes)
+    encodings = list(hypotheses({0: encoder}, (Party(0, "a", LAYOUT, inputs),)))
+    assert len(encodings) == 2 and all(np.array_equal(encodings[g][0], encoder(inputs, g)) for g in range(2))
 
 
 def test_only_the_plain_encoder_can_be_centred():

@@ -39,7 +39,9 @@ def roles_from(letters):
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40, deadline=None)
-def test_n_and_p_are_bit_equal_and_edits_stay_in_the_public_range(letters, kind, scale, source, noise, seed):
+def test_n_and_p_are_bit_equal_and_counterfactuals_stay_in_the_public_range(
+    letters, kind, scale, source, noise, seed
+):
     roles = roles_from(letters)
     rng = np.random.default_rng(seed)
     noisy = {k: v + rng.normal(0, noise, v.shape) for k, v in TABLES.items()}
@@ -88,7 +90,7 @@ def test_counterfactuals_reach_the_target_groups_distribution():
         assert np.abs(got - wanted).sum() / 2 < 0.08, block.feature.name
 
 
-def test_the_guard_direction_is_the_difference_of_mean_encodings():
+def test_the_proxy_direction_is_the_difference_of_mean_encodings():
     data = load("german")
     party = make_parties(data)[2]
     tables = release_tables(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
@@ -118,7 +120,7 @@ def test_numbers_and_gaps_in_input_space():
     assert edited[0, 0] > 0.5 and (edited[1] == inputs[1]).all(), "a gap is not filled in"
 
 
-def test_the_cvae_edits_its_columns_only_and_moves_towards_the_target():
+def test_the_cvae_changes_its_columns_only_and_moves_towards_the_target():
     rng = np.random.default_rng(0)
     features = [Feature("m", "category", categories=("a", "b")), Feature("n", "number", 0, 1)]
     layout = Layout.of(features)

@@ -1,4 +1,4 @@
-"""The `minimal` generator: noise is not edited, and a real difference moves as few records as it must."""
+"""The `minimal` generator: noise changes no record, and a real difference moves as few records as it must."""
 
 import numpy as np
 
@@ -41,18 +41,18 @@ def generator(inputs, codes, deviation=0.0, rng=None):
 
 def test_the_shrunken_distribution_is_that_of_the_formula():
     table, sizes, sigma = np.array([[30.0, 90.0], [70.0, 110.0]]), np.array([100.0, 200.0]), 5.0
-    own, pi = table / sizes, sizes / sizes.sum()
-    q = own @ pi
+    shares, pi = table / sizes, sizes / sizes.sum()
+    q = shares @ pi
     expected = []
     for g in range(2):
         noise = sigma**2 * ((1 - pi[g]) ** 2 / sizes[g] ** 2 + 1 / sizes.sum() ** 2)
         v = q * (1 - q) * (1 - pi[g]) / sizes[g] + noise
-        chi = 0.5 * ((own[:, g] - q) ** 2 / v).sum()
-        expected.append(q + max(0.0, 1 - 1 / chi) * (own[:, g] - q))
+        chi = 0.5 * ((shares[:, g] - q) ** 2 / v).sum()
+        expected.append(q + max(0.0, 1 - 1 / chi) * (shares[:, g] - q))
     assert np.allclose(shrunken(table, sizes, sigma), np.array(expected).T)
 
 
-def test_groups_that_do_not_differ_are_hardly_edited():
+def test_groups_that_do_not_differ_hardly_change():
     rng = np.random.default_rng(0)
     inputs, codes = records(rng, shift=0.0)
     target = 1 - codes
@@ -70,27 +70,27 @@ def test_a_real_difference_is_carried_over():
     tables = tables_of(inputs, codes)
     for block in LAYOUT.blocks:
         wanted = tables[block.feature.name][:, 1] / (codes == 1).sum()
-        found = LAYOUT.bin_one_hot(block, edited).mean(axis=0)
-        assert np.abs(found - wanted).max() < 0.03, block.feature.name
+        shares = LAYOUT.bin_one_hot(block, edited).mean(axis=0)
+        assert np.abs(shares - wanted).max() < 0.03, block.feature.name
         before = LAYOUT.bin_one_hot(block, first).mean(axis=0)
         assert np.abs(before - wanted).max() > 0.1, "the groups do differ"
 
 
-def test_who_stays_in_a_bin_is_unchanged_and_who_moves_keeps_its_place_in_it():
+def test_who_stays_in_a_bin_is_unchanged_and_who_moves_keeps_its_rank_in_it():
     inputs, codes = records(np.random.default_rng(3), shift=1.0)
     hours, first = LAYOUT.blocks[0], inputs[codes == 0]
     edited = generator(inputs, codes)(first, 0, np.ones(len(first), int), 0)
-    known = first[:, 1] < 0.5
-    bins = [LAYOUT.bin_one_hot(hours, part[known]).argmax(axis=1) for part in (first, edited)]
+    present = first[:, 1] < 0.5
+    bins = [LAYOUT.bin_one_hot(hours, part[present]).argmax(axis=1) for part in (first, edited)]
     stayed = bins[0] == bins[1]
     assert 0.2 < stayed.mean() < 1.0
-    assert (first[known][stayed, 0] == edited[known][stayed, 0]).all()
+    assert (first[present][stayed, 0] == edited[present][stayed, 0]).all()
     cuts = np.array([0.0, 20.0, 35.0, 45.0, 80.0]) / 80
-    place = [
-        (part[known, 0] - cuts[b]) / (cuts[b + 1] - cuts[b]) for part, b in zip((first, edited), bins, strict=True)
+    position = [
+        (part[present, 0] - cuts[b]) / (cuts[b + 1] - cuts[b]) for part, b in zip((first, edited), bins, strict=True)
     ]
-    assert np.allclose(place[0], place[1])
-    assert (edited[~known] == first[~known])[:, :2].all(), "a gap is not filled in"
+    assert np.allclose(position[0], position[1])
+    assert (edited[~present] == first[~present])[:, :2].all(), "a gap is not filled in"
 
 
 def test_every_draw_moves_others_from_the_same_tables():

@@ -1,4 +1,4 @@
-"""The expected Gram matrix of edits: it is the mean over records drawn from the tables, and no record enters it."""
+"""The expected Gram matrix of counterfactual changes is the mean over records drawn from tables; no record enters."""
 
 import numpy as np
 import pytest
@@ -33,11 +33,11 @@ def tables(groups, seed=0, records=400):
     return {f.name: rng.dirichlet(np.full(f.bins, 2.0), groups).T * records for f in FEATURES}
 
 
-def records_of(layout, made, group, count, seed):
+def records_of(layout, generator, group, count, seed):
     """Records whose features are independent and follow the shares of one group."""
     rng, columns = np.random.default_rng(seed), []
     for block in layout.blocks:
-        shares = made.shares(block)[:, group]
+        shares = generator.shares(block)[:, group]
         bins = rng.choice(len(shares), count, p=shares / shares.sum())
         if block.one_hot:
             columns.append(np.eye(block.width)[bins])
@@ -54,39 +54,41 @@ def records_of(layout, made, group, count, seed):
 @pytest.mark.parametrize("kind", ["minimal", "moments"])
 @pytest.mark.parametrize("groups", [2, 3])
 def test_it_is_the_mean_over_records_that_follow_the_tables(kind, groups):
-    made = make_generator(LAYOUT, tables(groups), 0.5, ROLES, GeneratorConfig(kind), 0, np.zeros((1, LAYOUT.width)))
+    generator = make_generator(
+        LAYOUT, tables(groups), 0.5, ROLES, GeneratorConfig(kind), 0, np.zeros((1, LAYOUT.width))
+    )
     encoder = public_encoder(LAYOUT)
-    found = table_gram(LAYOUT, made, encoder, ROLES.edited, groups)
-    whole = found.vectors.T @ found.vectors + found.within
+    gram = table_gram(LAYOUT, generator, encoder, ROLES.edited, groups)
+    whole = gram.vectors.T @ gram.vectors + gram.within
     sizes = np.mean([table.sum(axis=0) for table in tables(groups).values()], axis=0)
     count, expected = 40_000, np.zeros_like(whole)
     for source in range(groups):
-        rows = records_of(LAYOUT, made, source, count, seed=source)
+        rows = records_of(LAYOUT, generator, source, count, seed=source)
         for target in set(range(groups)) - {source}:
-            moved = encoder(made(rows, source, np.full(count, target), 0)) - encoder(rows)
+            moved = encoder(generator(rows, source, np.full(count, target), 0)) - encoder(rows)
             expected += sizes[source] / sizes.sum() / (groups - 1) * moved.T @ moved / count
     # A mean of 40,000 products of numbers up to 1 has a deviation of at most .005; the grid of values adds .005.
     assert np.abs(whole - expected).max() < 0.03
     assert np.abs(expected).max() > 0.1
     assert np.linalg.eigvalsh(whole).min() > -1e-12
-    assert found.energy == pytest.approx(np.diag(whole))
+    assert gram.energy == pytest.approx(np.diag(whole))
 
 
 def test_a_feature_that_is_not_edited_has_no_part_in_it():
-    made = make_generator(LAYOUT, tables(2), 0.5, ROLES, GeneratorConfig(), 0, np.zeros((1, LAYOUT.width)))
-    found = table_gram(LAYOUT, made, public_encoder(LAYOUT), ROLES.edited, 2)
-    assert not found.within[8:, :].any() and not found.vectors[:, 8:].any()
-    moved = table_movement(LAYOUT, made, ROLES.edited, 2)
+    generator = make_generator(LAYOUT, tables(2), 0.5, ROLES, GeneratorConfig(), 0, np.zeros((1, LAYOUT.width)))
+    gram = table_gram(LAYOUT, generator, public_encoder(LAYOUT), ROLES.edited, 2)
+    assert not gram.within[8:, :].any() and not gram.vectors[:, 8:].any()
+    moved = table_movement(LAYOUT, generator, ROLES.edited, 2)
     assert set(moved) == {"pay", "job"} and min(moved.values()) > 0
 
 
 def test_an_encoder_that_mixes_features_takes_records_drawn_from_the_tables():
-    made = make_generator(LAYOUT, tables(2), 0.5, ROLES, GeneratorConfig(), 0, np.zeros((1, LAYOUT.width)))
+    generator = make_generator(LAYOUT, tables(2), 0.5, ROLES, GeneratorConfig(), 0, np.zeros((1, LAYOUT.width)))
     plain, none = public_encoder(LAYOUT), np.zeros((plain_encoding(LAYOUT, np.zeros((1, LAYOUT.width))).shape[1], 2))
     wide = FeatureEncoder(plain, none, np.zeros(2), np.zeros(2))
     exact, drawn = (
-        table_gram(LAYOUT, made, plain, ROLES.edited, 2),
-        sampled_gram(LAYOUT, made, wide, ROLES.edited, 2, seed=0),
+        table_gram(LAYOUT, generator, plain, ROLES.edited, 2),
+        sampled_gram(LAYOUT, generator, wide, ROLES.edited, 2, seed=0),
     )
     kept = slice(0, plain.columns)
     matrices = [g.vectors.T @ g.vectors + g.within for g in (exact, drawn)]

@@ -48,8 +48,8 @@ def test_an_approval_holds_for_the_card_as_it_is(card: PolicyCard) -> None:
 
 def test_what_discovery_finds_later_and_the_next_date_need_no_new_approval(card: PolicyCard) -> None:
     yes = approved(card, BOARD, TODAY)
-    found = (*yes.decisions["housing"].evidence, Evidence("discovery proposes M", "discovery"))
-    seen = replace(yes.decisions["housing"], evidence=found, proposed="M", confidence=0.5, score=0.1)
+    evidence = (*yes.decisions["housing"].evidence, Evidence("discovery proposes M", "discovery"))
+    seen = replace(yes.decisions["housing"], evidence=evidence, proposed="M", confidence=0.5, score=0.1)
     later = replace(yes, decisions={**yes.decisions, "housing": seen}, review_due="2027-01-31")
     assert later.approved_on == TODAY
 
@@ -94,7 +94,7 @@ def test_a_signature_is_over_the_whole_approval(card: PolicyCard) -> None:
     key = Ed25519PrivateKey.generate()
     yes = approved(with_key(card, BOARD, key), BOARD, TODAY, key)
     assert words(yes) == [f"{BOARD} on {TODAY}: signed with the key that the card names"]
-    (made,) = yes.approvals
+    (approval,) = yes.approvals
     forged = {
         "who": PEOPLE,
         "kind": "affected",
@@ -102,27 +102,27 @@ def test_a_signature_is_over_the_whole_approval(card: PolicyCard) -> None:
         "version": "2",
         "digest": "0" * 64,
         "key": Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex(),
-        "signature": made.signature[:-2] + ("00" if made.signature[-2:] != "00" else "01"),
+        "signature": approval.signature[:-2] + ("00" if approval.signature[-2:] != "00" else "01"),
     }
     for name, value in forged.items():
-        broken = replace(yes, approvals=(replace(made, **{name: value}),))
+        broken = replace(yes, approvals=(replace(approval, **{name: value}),))
         (verdict,) = verdicts(broken)
         assert verdict.problem and not verdict.holds and "forged, or changed" in verdict.words, name
     for lost in ("key", "signature"):
-        (verdict,) = verdicts(replace(yes, approvals=(replace(made, **{lost: ""}),)))
+        (verdict,) = verdicts(replace(yes, approvals=(replace(approval, **{lost: ""}),)))
         assert verdict.problem and not verdict.holds, lost
     other = replace(yes, dataset="other")
     assert verdicts(other)[0].problem
 
 
 def test_a_stranger_cannot_sign_for_an_owner_whose_key_is_on_the_card(card: PolicyCard) -> None:
-    own, stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-    named = with_key(card, BOARD, own)
+    owner_key, stranger = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    named = with_key(card, BOARD, owner_key)
     with pytest.raises(PolicyError, match="the card names a key for"):
         approved(named, BOARD, TODAY, stranger)
     with pytest.raises(PolicyError, match="the card names a key for"):
         approved(named, BOARD, TODAY)
-    # A stranger who edits the file signs the right content with a key of its own, or signs nothing.
+    # A stranger who edits the file signs the right content with another key, or signs nothing.
     public = stranger.public_key().public_bytes_raw().hex()
     bare = Approval(BOARD, "board", TODAY, "1", named.digest())
     loose = replace(bare, key=public)
@@ -142,11 +142,11 @@ def test_only_owners_approve_and_only_what_rests_on_evidence(card: PolicyCard) -
     bare = replace(card, decisions={"housing": Decision("P", "why")})
     with pytest.raises(PolicyError, match="no evidence for 'housing'"):
         approved(bare, BOARD, TODAY)
-    made = approved(card, BOARD, TODAY).approvals[0]
-    raised = replace(card, approvals=(replace(made, kind="affected"),))
+    approval = approved(card, BOARD, TODAY).approvals[0]
+    raised = replace(card, approvals=(replace(approval, kind="affected"),))
     assert verdicts(raised)[0].problem, "a kind that the owner does not have"
     gone = replace(card, owners=(Owner("x"),))
-    assert verdicts(replace(gone, approvals=(replace(made, digest=gone.digest()),)))[0].problem
+    assert verdicts(replace(gone, approvals=(replace(approval, digest=gone.digest()),)))[0].problem
 
 
 def test_a_key_is_its_owners_alone_and_is_shown_nowhere(
@@ -160,13 +160,13 @@ def test_a_key_is_its_owners_alone_and_is_shown_nowhere(
     with pytest.raises(PolicyError, match="not written over"):
         make_key(path)
     secret = read_key(path).private_bytes_raw().hex()
-    place = tmp_path / "card.json"
-    place.write_text(json.dumps(card.to_json()))
-    assert main(["policy", "approve", str(place), "--as", BOARD, "--key", str(path)]) == 0
-    assert main(["policy", "verify", str(place), "--json"]) == 0
+    card_path = tmp_path / "card.json"
+    card_path.write_text(json.dumps(card.to_json()))
+    assert main(["policy", "approve", str(card_path), "--as", BOARD, "--key", str(path)]) == 0
+    assert main(["policy", "verify", str(card_path), "--json"]) == 0
     shown = capsys.readouterr()
     lines = path.read_text().splitlines()
-    for text in (shown.out, shown.err, place.read_text()):
+    for text in (shown.out, shown.err, card_path.read_text()):
         assert secret not in text and lines[1] not in text
     for bad in ("not a key", lines[1]):
         (tmp_path / "bad.pem").write_text(bad)
@@ -178,18 +178,18 @@ def test_a_key_is_its_owners_alone_and_is_shown_nowhere(
 def test_approve_and_verify_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], card: PolicyCard
 ) -> None:
-    place = tmp_path / "card.json"
-    place.write_text(json.dumps(card.to_json()))
-    assert main(["policy", "verify", str(place)]) == 3 and "not approved" in capsys.readouterr().out
-    assert main(["policy", "approve", str(place), "--as", PEOPLE]) == 0
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(card.to_json()))
+    assert main(["policy", "verify", str(path)]) == 3 and "not approved" in capsys.readouterr().out
+    assert main(["policy", "approve", str(path), "--as", PEOPLE]) == 0
     capsys.readouterr()
-    assert main(["policy", "verify", str(place)]) == 0
+    assert main(["policy", "verify", str(path)]) == 0
     assert f"holds: {PEOPLE}" in capsys.readouterr().out
-    changed = place.read_text().replace('"role": "P"', '"role": "N"', 1)
-    place.write_text(changed)
-    assert main(["policy", "verify", str(place)]) == 3
+    changed = path.read_text().replace('"role": "P"', '"role": "N"', 1)
+    path.write_text(changed)
+    assert main(["policy", "verify", str(path)]) == 3
     assert "BROKEN" in capsys.readouterr().out
-    assert main(["policy", "check", str(place)]) == 3
+    assert main(["policy", "check", str(path)]) == 3
     assert "the card was changed after this approval" in capsys.readouterr().out
     assert main(["policy", "approve", "german", "--as", PEOPLE]) == 2
     assert "only JSON cards are written" in capsys.readouterr().err

@@ -32,7 +32,7 @@ def test_a_card_keeps_its_entry(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('purpose = "offer both groups the same rate of loans"', 'purpose = " "', "needs purpose in words"),
         (
@@ -46,9 +46,9 @@ def test_a_card_keeps_its_entry(tmp_path):
         (ENTRY, "\naware = 3\n", "unknown|each decision"),
     ],
 )
-def test_an_entry_that_says_too_little_is_refused(tmp_path, old, new, told):
+def test_an_entry_that_says_too_little_is_refused(tmp_path, old, new, message):
     assert old in ENTRY
-    with pytest.raises(PolicyError, match=told):
+    with pytest.raises(PolicyError, match=message):
         read_card(write_card(tmp_path / "card.toml", ENTRY.replace(old, new)))
 
 
@@ -72,11 +72,11 @@ def test_the_mode_refuses_what_it_does_not_support(tmp_path):
     card = str(write_card(tmp_path / "card.toml"))
     mode, schema = gradient_mode("aware"), RunOptions().schema(3)
     mode.check(RunOptions.of({"mode": "aware", "card": card}), schema)
-    for settings, told in (
+    for settings, message in (
         ({"dp_sampling": 0.5}, "dp_sampling is for mode dp"),
         ({"card": ""}, "must declare it"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             mode.check(RunOptions.of({"mode": "aware", "card": card, **settings}), schema)
     with pytest.raises(ConfigError, match="one protected attribute; german has 2"):
         mode.check(RunOptions.of({"mode": "aware", "card": card}), replace(schema, protected=schema.protected * 2))
@@ -89,7 +89,7 @@ def test_its_lambda_is_its_own_unless_one_is_named():
 
 
 def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
-    """The size of the model follows from the roles, and the dealer is told sizes."""
+    """The size of the model follows from the roles, and the dealer receives sizes."""
     path = write_card(tmp_path / "card.toml")
     path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("purpose = {")))
     options = RunOptions.of({"dataset": "german", "mode": "aware", "card": str(path)})

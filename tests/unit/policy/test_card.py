@@ -38,10 +38,10 @@ def test_shipped_cards_fit_their_data_and_use_all_roles(name):
 
 
 @pytest.mark.parametrize("task", ["acs-income", "acs-income-sex"])
-def test_census_records_of_any_place_have_a_card(task):
-    names = {f.name for own in TASKS[task].values() for f in own}
-    for place in (":some/where.csv", "@CO-2018", ""):
-        shipped = shipped_card(f"{task}{place}")
+def test_census_records_of_any_source_have_a_card(task):
+    names = {f.name for features in TASKS[task].values() for f in features}
+    for suffix in (":some/where.csv", "@CO-2018", ""):
+        shipped = shipped_card(f"{task}{suffix}")
         shipped.check(names, task)
         assert set(shipped.decisions) == names and {d.role for d in shipped.decisions.values()} == {"N", "M", "P"}
 
@@ -64,7 +64,7 @@ def test_a_card_says_what_becomes_of_proxies():
             PolicyCard.of({**card(a="P").to_json(), "proxies": bad})
 
 
-def test_a_card_that_leaves_nothing_to_edit_is_refused():
+def test_a_card_without_any_possible_mediator_is_refused():
     whole = card(a="P", b="N", c="N")
     for how in ("guard", "drop"):
         with pytest.raises(PolicyError, match="for toy decides every column and makes none a mediator"):
@@ -108,29 +108,34 @@ def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
         scores={"a": 0.1, "b": 0.3, "c": 0.2},
         role_changes=("c: M -> N, does not respond to a change of s",),
     )
-    made = card_of_run(report, card("7", a="P"), datetime.date(2026, 1, 31))
-    assert (made.version, made.owners, made.review_due, made.run) == ("7", (Owner("board"),), "2026-05-02", "ab")
-    assert made.decisions["a"].reason == "because" and "proposed by discovery" in made.decisions["b"].reason
-    assert "left it alone" in made.decisions["c"].reason
+    run_card = card_of_run(report, card("7", a="P"), datetime.date(2026, 1, 31))
+    assert (run_card.version, run_card.owners, run_card.review_due, run_card.run) == (
+        "7",
+        (Owner("board"),),
+        "2026-05-02",
+        "ab",
+    )
+    assert run_card.decisions["a"].reason == "because" and "proposed by discovery" in run_card.decisions["b"].reason
+    assert "left it alone" in run_card.decisions["c"].reason
     rests_on = "score 0.300, place 1 of 3; 5 noisy releases, epsilon 8.00 at 1e-05"
-    assert made.decisions["b"].words_of_evidence == f"discovery proposes M with confidence 87.5 %; {rests_on}"
-    assert made.decisions["a"].words_of_evidence.startswith(
+    assert run_card.decisions["b"].words_of_evidence == f"discovery proposes M with confidence 87.5 %; {rests_on}"
+    assert run_card.decisions["a"].words_of_evidence.startswith(
         "guideline: ours; discovery proposes M with confidence 25.0 %; score 0.100"
     )
-    assert made.decisions["a"].is_override and not made.without_evidence
-    assert (made.decisions["a"].proposed, made.decisions["a"].confidence, made.decisions["a"].score) == (
+    assert run_card.decisions["a"].is_override and not run_card.without_evidence
+    assert (run_card.decisions["a"].proposed, run_card.decisions["a"].confidence, run_card.decisions["a"].score) == (
         "M",
         0.25,
         0.1,
     )
-    assert made.dictionary == {"a": {"meaning": "first", "relation": "close"}} and not made.approvals
-    assert made.follows["version"] == "7" and made.follows["approved"] == ""
-    assert PolicyCard.of(json.loads(json.dumps(made.to_json()))) == made
-    assert made.roles.digest() == Roles(report.roles, "edit").digest() != Roles(report.roles).digest()
-    told = card_markdown(made)
+    assert run_card.dictionary == {"a": {"meaning": "first", "relation": "close"}} and not run_card.approvals
+    assert run_card.follows["version"] == "7" and run_card.follows["approved"] == ""
+    assert PolicyCard.of(json.loads(json.dumps(run_card.to_json()))) == run_card
+    assert run_card.roles.digest() == Roles(report.roles, "edit").digest() != Roles(report.roles).digest()
+    text = card_markdown(run_card)
     assert (
-        "| a | P | M (overridden) | because | guideline: ours; discovery proposes M" in told
-        and "edited with the mediators" in told
+        "| a | P | M (overridden) | because | guideline: ours; discovery proposes M" in text
+        and "edited with the mediators" in text
     )
 
 
@@ -153,11 +158,11 @@ def test_a_card_without_evidence_is_refused_for_a_run_and_can_still_be_read(tmp_
 
 
 def test_a_role_against_discovery_needs_more_evidence_than_discoverys_own():
-    found = (Evidence("discovery proposes M", "discovery"),)
-    assert not Decision("M", "proposed", found, "M", 0.9, 0.3).lacks_evidence
-    override = Decision("P", "changed by hand", found, "M", 0.9, 0.3)
+    evidence = (Evidence("discovery proposes M", "discovery"),)
+    assert not Decision("M", "proposed", evidence, "M", 0.9, 0.3).lacks_evidence
+    override = Decision("P", "changed by hand", evidence, "M", 0.9, 0.3)
     assert override.lacks_evidence and override.is_override
-    assert not replace(override, evidence=(Evidence("law", "statute"), *found)).lacks_evidence
+    assert not replace(override, evidence=(Evidence("law", "statute"), *evidence)).lacks_evidence
     with pytest.raises(PolicyError, match=r"no evidence for 'a' .*: discovery proposed M, so P needs some"):
         PolicyCard("toy", "1", ("board",), {"a": override}).check_evidence()
 
@@ -185,7 +190,7 @@ def test_cards_of_earlier_versions_are_read():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"owners": [{"name": "x", "kind": "king"}]}, "no kind of owner 'king'; available: affected, board"),
         ({"owners": [{"kind": "board"}]}, "an owner needs a name"),
@@ -201,6 +206,6 @@ def test_cards_of_earlier_versions_are_read():
         ({"date": "soon"}, "'soon' is no date"),
     ],
 )
-def test_entries_that_cannot_be_read_are_named(change, told):
-    with pytest.raises(PolicyError, match=re.escape(told)):
+def test_entries_that_cannot_be_read_are_named(change, message):
+    with pytest.raises(PolicyError, match=re.escape(message)):
         PolicyCard.of({**card(a="M").to_json(), **change})

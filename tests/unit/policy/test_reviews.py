@@ -109,8 +109,8 @@ def test_a_review_records_what_discovery_finds_now(card: PolicyCard) -> None:
     assert after.decisions["b"].evidence[0] == LAW[0] and len(after.decisions["b"].evidence) == 2
     assert deltas(after, proposals_of(a="M", b="N")) == {}, "the next review counts from here"
     assert deltas(after, proposals_of(a="M"))["b"]["proposed"] == ["N", None], "a column that is gone"
-    told = card_markdown(after)
-    assert "b: proposed M" in told and "score 0.300" in told
+    text = card_markdown(after)
+    assert "b: proposed M" in text and "score 0.300" in text
     bare = reviewed(card, Review(DAY, "board", "no data yet"))
     assert bare.events[-1]["discovery"] == "not run again"
     with pytest.raises(PolicyError, match="not the result of a discovery session"):
@@ -131,7 +131,7 @@ def test_versions_count() -> None:
 TODAY = datetime.date(2026, 3, 2)
 
 
-def test_a_missing_kind_of_owner_is_told_and_affected_people_first(card: PolicyCard) -> None:
+def test_a_missing_kind_of_owner_is_reported_and_affected_people_first(card: PolicyCard) -> None:
     first, second, *_ = concerns(card, TODAY)
     assert first == "no representative of affected people is named among the owners"
     assert second == "not among the owners: a domain expert, a regulator or compliance lead"
@@ -144,11 +144,11 @@ def test_a_missing_kind_of_owner_is_told_and_affected_people_first(card: PolicyC
     assert concerns(whole, TODAY) == []
 
 
-def test_overdue_cards_open_appeals_and_missing_evidence_are_told(asked: PolicyCard) -> None:
+def test_overdue_cards_open_appeals_and_missing_evidence_are_reported(asked: PolicyCard) -> None:
     due = replace(asked, review_due="2026-03-01", decisions={**asked.decisions, "c": Decision("N", "x")})
-    told = concerns(due, TODAY)
-    assert "the review was due on 2026-03-01" in told and "appeal 1 about a is open" in told
-    assert "no evidence for the role of c" in told
+    warnings = concerns(due, TODAY)
+    assert "the review was due on 2026-03-01" in warnings and "appeal 1 about a is open" in warnings
+    assert "no evidence for the role of c" in warnings
     assert due.overdue(TODAY) and not due.overdue(datetime.date(2026, 3, 1))
 
 

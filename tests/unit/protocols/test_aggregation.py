@@ -24,8 +24,10 @@ def sums(absent: tuple[int, ...] = (), parties: int = 3, minimum: int = 2, **ses
 
     def job(party: Session) -> Any:
         with party.measure("aggregation") as cost:
-            found = aggregate(party, PARTS[party.rank], 5.0, TOTAL, present=party.rank not in absent, minimum=minimum)
-        return found, cost.rounds, len(party.released)
+            outcome = aggregate(
+                party, PARTS[party.rank], 5.0, TOTAL, present=party.rank not in absent, minimum=minimum
+            )
+        return outcome, cost.rounds, len(party.released)
 
     return run_session(job, parties, ReleasePlan([TOTAL]), **session)
 
@@ -34,14 +36,14 @@ def sums(absent: tuple[int, ...] = (), parties: int = 3, minimum: int = 2, **ses
 def test_the_sum_over_those_who_take_part_and_only_at_the_receivers(parties: int, absent: tuple[int, ...]) -> None:
     """Also where a receiver sits out. The vector of one that does is not in the sum, whatever it is."""
     there = [rank for rank in range(parties) if rank not in absent]
-    for rank, (found, rounds, released) in enumerate(sums(absent, parties)):
-        assert found.participants == tuple(there) and released == 1
+    for rank, (outcome, rounds, released) in enumerate(sums(absent, parties)):
+        assert outcome.participants == tuple(there) and released == 1
         assert rounds == 3 or (rounds == 2 and rank in absent and rank not in TOTAL.receivers)
         if rank not in TOTAL.receivers:
-            assert found.total is None
+            assert outcome.total is None
             continue
-        assert np.allclose(found.total, PARTS[there].sum(axis=0), atol=parties * 2**-17)
-        assert all(not np.allclose(found.total, PARTS[[*there, k]].sum(axis=0), atol=0.01) for k in absent)
+        assert np.allclose(outcome.total, PARTS[there].sum(axis=0), atol=parties * 2**-17)
+        assert all(not np.allclose(outcome.total, PARTS[[*there, k]].sum(axis=0), atol=0.01) for k in absent)
 
 
 @pytest.mark.parametrize(("absent", "minimum"), [((0, 2), 2), ((0, 1, 2), 2), ((1,), 3)])

@@ -52,19 +52,19 @@ def test_a_multiple_of_a_power_of_two_is_divided_exactly(size: int, divisor: int
 
     def job(session: Session) -> None:
         share = session.party.zero_share(quotients.shape) + quotients * divisor * (session.rank == 0)
-        found = session.wrap(arithmetic.divide(session.party, share, divisor), 0)
-        assert (opened(session, found) == quotients).all()
+        divided = session.wrap(arithmetic.divide(session.party, share, divisor), 0)
+        assert (opened(session, divided) == quotients).all()
 
     run_session(job, parties)
 
 
 @pytest.mark.parametrize("chance", [1, 19_661, 65_535])
-def test_exactly_so_many_of_all_words_are_in_a_sample(chance: int) -> None:
+def test_exactly_so_many_of_all_values_are_in_a_sample(chance: int) -> None:
     """One word more or less would be another rate than the one that is charged."""
     words = np.arange(1 << 16, dtype=np.uint16)[:, None]
-    made = recipe(Request("sampled", (1 << 16, chance))).compute({"u": words, "a": words.astype(np.int64)}, {})
-    assert made["b"].sum() == chance and (made["b"][:chance] == 1).all()
-    assert (made["ab"] == made["b"] * words).all()
+    fields = recipe(Request("sampled", (1 << 16, chance))).compute({"u": words, "a": words.astype(np.int64)}, {})
+    assert fields["b"].sum() == chance and (fields["b"][:chance] == 1).all()
+    assert (fields["ab"] == fields["b"] * words).all()
 
 
 def test_comparison_at_the_edges(parties: int) -> None:

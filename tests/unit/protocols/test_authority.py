@@ -84,29 +84,29 @@ def test_a_key_stays_at_its_host_and_its_certificate_serves_it(tmp_path: Path, a
     ((member, issued),) = authority.sign([request])
     assert (member.node, member.name) == ("party-1", "bureau")
     assert install(issued, authority.folder / "ca.pem", folder) == member
-    own = Credentials.of(folder, "party-1")
-    assert mode(own.key) == mode(authority.folder / AUTHORITY_KEY) == 0o600
-    own.context(server=True)
-    own.context(server=False)
-    assert is_signed(issued.read_bytes(), "plan", b"this", sign(own, "plan", b"this"))
-    secret = own.key.read_bytes()
+    credentials = Credentials.of(folder, "party-1")
+    assert mode(credentials.key) == mode(authority.folder / AUTHORITY_KEY) == 0o600
+    credentials.context(server=True)
+    credentials.context(server=False)
+    assert is_signed(issued.read_bytes(), "plan", b"this", sign(credentials, "plan", b"this"))
+    secret = credentials.key.read_bytes()
     crossed = [path for path in authority.folder.rglob("*") if path.is_file()]
     assert crossed and all(secret not in path.read_bytes() for path in crossed)
     assert members(folder) == members(authority.folder) == [member]
-    assert member.fingerprint == fingerprint(own.certificate.read_bytes())
+    assert member.fingerprint == fingerprint(credentials.certificate.read_bytes())
 
 
 def test_what_is_signed_is_a_member_and_nothing_more(tmp_path: Path, authority: Authority) -> None:
     ((_, issued),) = authority.sign([host(tmp_path)[1]])
-    made = read_certificate(issued)
-    assert made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value == PARTY_1
-    assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert not made.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
-    assert made.issuer == authority.certificate.subject
+    certificate = read_certificate(issued)
+    assert certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value == PARTY_1
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert not certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    assert certificate.issuer == authority.certificate.subject
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "told"),
+    ("name", "more", "message"),
     [
         (None, None, "must name one member"),
         (x509.SubjectAlternativeName([x509.DNSName("bank.example")]), None, "must name one member"),
@@ -129,10 +129,10 @@ def test_a_request_for_anything_else_is_refused(
     authority: Authority,
     name: x509.SubjectAlternativeName | None,
     more: x509.ExtensionType | None,
-    told: str,
+    message: str,
 ) -> None:
     path = asked(tmp_path / "odd.pem", *([] if name is None else [name]), more=more)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         authority.sign([path])
     assert authority.register == []
 
@@ -143,9 +143,9 @@ def test_another_curve_and_no_request_are_refused(tmp_path: Path, authority: Aut
     (tmp_path / "none.pem").write_text("nothing")
     with pytest.raises(ConfigError, match="not a request"):
         authority.sign([tmp_path / "none.pem"])
-    own = asked(tmp_path / "own.pem", PARTY_1, key=read_key(authority.folder / AUTHORITY_KEY))
+    request = asked(tmp_path / "own.pem", PARTY_1, key=read_key(authority.folder / AUTHORITY_KEY))
     with pytest.raises(ConfigError, match="own key"):
-        authority.sign([own])
+        authority.sign([request])
 
 
 def test_a_request_with_a_key_that_its_sender_does_not_hold_is_refused(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_key_that_was_signed_or_revoked_is_never_signed_again(tmp_path: Path, 
     with pytest.raises(ConfigError, match="signed before"):
         authority.sign([elsewhere])
     authority.revoke(member.fingerprint)
-    assert not issued.exists(), "nobody hands it out any more"
+    assert not issued.exists(), "it is not handed out any more"
     for path in (request, elsewhere):
         with pytest.raises(ConfigError, match="was revoked"):
             authority.sign([path], renew=True)
@@ -238,14 +238,14 @@ def test_a_certificate_that_does_not_fit_is_not_installed(tmp_path: Path, author
 def test_the_authoritys_key_can_be_encrypted(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at least 12"):
         Authority.create(tmp_path / "weak", b"short")
-    made = Authority.create(tmp_path / "authority", b"correct horse battery")
-    assert made.is_encrypted
+    authority = Authority.create(tmp_path / "authority", b"correct horse battery")
+    assert authority.is_encrypted
     request = asked(tmp_path / "request.pem", PARTY_1)
     for wrong in (None, b"another passphrase"):
         with pytest.raises(ConfigError, match="the passphrase is wrong") as caught:
-            made.sign([request], wrong)
+            authority.sign([request], wrong)
         assert "another" not in str(caught.value)
-    assert made.sign([request], b"correct horse battery")[0][0].node == "party-1"
+    assert authority.sign([request], b"correct horse battery")[0][0].node == "party-1"
 
 
 def test_keys_are_not_written_over(tmp_path: Path, authority: Authority) -> None:
@@ -293,12 +293,12 @@ def test_a_rank_that_is_spelled_otherwise_is_not_accepted() -> None:
 def test_a_signature_holds_for_one_message_one_purpose_and_one_signer(tmp_path: Path) -> None:
     make_certificates(tmp_path / "certs", 2, days=1)
     first, second = (Credentials.of(tmp_path / "certs", f"party-{rank}") for rank in range(2))
-    own, other = first.certificate.read_bytes(), second.certificate.read_bytes()
+    certificate, other = first.certificate.read_bytes(), second.certificate.read_bytes()
     signature = sign(first, "plan", b"this")
-    assert is_signed(own, "plan", b"this", signature)
-    assert not is_signed(own, "plan", b"that", signature)
-    assert not is_signed(own, "heads", b"this", signature)
+    assert is_signed(certificate, "plan", b"this", signature)
+    assert not is_signed(certificate, "plan", b"that", signature)
+    assert not is_signed(certificate, "heads", b"this", signature)
     assert not is_signed(other, "plan", b"this", signature)
-    assert not is_signed(own, "plan", b"this", "no signature")
+    assert not is_signed(certificate, "plan", b"this", "no signature")
     with pytest.raises(ConfigError, match="not a certificate"):
         fingerprint(b"nothing")

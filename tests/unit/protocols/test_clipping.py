@@ -104,7 +104,7 @@ def test_the_charge_is_the_papers_with_the_error_of_both_neighbours():
 @pytest.mark.parametrize(
     ("rows", "bins", "length"), [(1, 2, 0.1), (1 << 26, 2, 1.0), (100, 5, 20.0), (100, 5, 0.0), (10**6, 1 << 17, 1.0)]
 )
-def test_what_cannot_be_scaled_in_secret_is_refused(rows, bins, length):
+def test_what_cannot_be_scaled_under_mpc_is_refused(rows, bins, length):
     with pytest.raises(RangeError):
         Clipping(rows, bins, (2,), length)
 
@@ -136,8 +136,8 @@ def test_a_wrong_divisor_is_noticed(monkeypatch):
 
     def job(session, statistics, budget):
         rank = session.rank
-        made = statistics.release(ClippedSums("sketch-0", 1.0), group.own(rank), group.held(rank), group.counts)
-        return np.hstack([part[next(iter(part))] for part in made.tables])
+        release = statistics.release(ClippedSums("sketch-0", 1.0), group.own(rank), group.held(rank), group.counts)
+        return np.hstack([part[next(iter(part))] for part in release.tables])
 
     for rank, table in enumerate(group.run(job)):
         name = next(iter(group.columns[rank]))

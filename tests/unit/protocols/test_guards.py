@@ -83,7 +83,7 @@ def test_keys_transcripts_and_logs_are_for_their_owner_alone(tmp_path: Path) -> 
     ],
     ids=lambda holder: type(holder).__name__,
 )
-def test_what_holds_words_of_the_ring_does_not_show_them(holder: object) -> None:
+def test_what_holds_ring_elements_does_not_show_them(holder: object) -> None:
     assert "123456789" not in repr(holder)
 
 

@@ -83,17 +83,17 @@ def test_a_record_without_an_id_is_refused_by_its_row(gap, switches):
         ids(["1", gap, gap], **switches)
 
 
-def test_an_id_twice_is_told_by_rows_and_never_sent():
-    with pytest.raises(InputError) as told:
+def test_a_repeated_id_is_reported_by_rows_and_never_sent():
+    with pytest.raises(InputError) as caught:
         ids(["secret-1", "x", "SECRET-1 ", "y", "x"], fold_case=True)
-    assert str(told.value) == "bank: the same id occurs twice, in rows 1 and 3, 2 and 5: every record needs its own"
-    assert reason_for_peers(told.value) == f"{InputError.kind} (InputError)"
+    assert str(caught.value) == "bank: the same id occurs twice, in rows 1 and 3, 2 and 5: every record needs its own"
+    assert reason_for_peers(caught.value) == f"{InputError.kind} (InputError)"
     with pytest.raises(InputError, match=r"rows 1 and 2, 1 and 3, 1 and 4 and 6 more"):
         ids(["a"] * 10)
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), unique=True, max_size=8))
-def test_two_columns_never_look_alike(pairs):
+def test_two_columns_never_give_the_same_id(pairs):
     rule = IdRule(("a", "b"), trim=False)
     kept = [pair for pair in pairs if all(part.strip() for part in pair)]
     columns = {"a": [a for a, _ in kept], "b": [b for _, b in kept]}
@@ -105,7 +105,7 @@ def test_two_columns_never_look_alike(pairs):
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ({}, "a table with columns"),
         (7, "a table with columns"),
@@ -117,8 +117,8 @@ def test_two_columns_never_look_alike(pairs):
         ({"columns": ["id"], "number": "yes"}, "number must be true or false"),
     ],
 )
-def test_a_rule_that_cannot_be_read_is_refused(entry, told):
-    with pytest.raises(InputError, match=told):
+def test_a_rule_that_cannot_be_read_is_refused(entry, message):
+    with pytest.raises(InputError, match=message):
         IdRule.of(entry)
 
 

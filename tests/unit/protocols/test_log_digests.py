@@ -1,4 +1,4 @@
-"""Log digests that all parties sign: one statement, and nobody can rewrite its own part of it later."""
+"""Log digests that all parties sign: one statement, and no party can rewrite its own part of it later."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PINS = {f"party-{rank}": fingerprint(credentials(rank, PARTIES).certificate.read
 
 
 def ends(session: Session, **about: str) -> dict[str, Any]:
-    """What a party does at the end of a session; its heads have a length of their own."""
-    own = {"releases": "same", "files": "f" * (1 + session.rank)}
-    return exchange_digests(session, CONFIG, {"job": "test", **about}, own, credentials(session.rank, PARTIES))
+    """What a party does at the end of a session; its digests have their own length."""
+    digests = {"releases": "same", "files": "f" * (1 + session.rank)}
+    return exchange_digests(session, CONFIG, {"job": "test", **about}, digests, credentials(session.rank, PARTIES))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def signed() -> list[dict[str, Any]]:
 
 def test_all_have_the_same_statement_and_every_signature(signed: list[dict[str, Any]]) -> None:
     first = signed[0]
-    assert all(made == first for made in signed)
+    assert all(statement == first for statement in signed)
     assert {k: v["files"] for k, v in first["statement"]["heads"].items()} == {
         "party-0": "f",
         "party-1": "ff",
@@ -68,14 +68,14 @@ def test_signatures_by_others_than_the_members_do_not_count(signed: list[dict[st
     make_certificates(tmp_path / "certs", PARTIES)
     forged = copy.deepcopy(signed[0])
     forged["statement"]["heads"]["party-0"]["files"] = "another"
-    for place in forged["signatures"]:
-        own = Credentials.of(tmp_path / "certs", place)
-        made = {
-            "certificate": own.certificate.read_text(),
-            "signature": sign(own, "heads", covered(forged["statement"])),
+    for node in forged["signatures"]:
+        credentials = Credentials.of(tmp_path / "certs", node)
+        signature = {
+            "certificate": credentials.certificate.read_text(),
+            "signature": sign(credentials, "heads", covered(forged["statement"])),
         }
-        forged["signatures"][place] = made
-    assert list(broken_signatures(forged, PARTIES, {})) == [], "nobody said whose certificates count"
+        forged["signatures"][node] = signature
+    assert list(broken_signatures(forged, PARTIES, {})) == [], "no pins and no authority are given"
     assert len(list(broken_signatures(forged, PARTIES, PINS))) == PARTIES
     assert len(list(broken_signatures(forged, PARTIES, {}, AUTHORITY))) == PARTIES
     swapped = copy.deepcopy(signed[0])
@@ -88,10 +88,10 @@ def test_signatures_by_others_than_the_members_do_not_count(signed: list[dict[st
 
 
 def test_a_party_that_signs_something_else_stops_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as the heads that it told another party."""
+    """Such as the digests that it sent to another party."""
 
-    def two_faced(own: Credentials, purpose: str, message: bytes) -> str:
-        return sign(own, purpose, b"other heads" if own == credentials(1, PARTIES) else message)
+    def two_faced(signer: Credentials, purpose: str, message: bytes) -> str:
+        return sign(signer, purpose, b"other heads" if signer == credentials(1, PARTIES) else message)
 
     monkeypatch.setattr(log_digests, "sign", two_faced)
     with pytest.raises(ExceptionGroup) as caught:
@@ -104,10 +104,10 @@ def test_a_party_that_signs_something_else_stops_the_session(monkeypatch: pytest
 def test_parties_that_end_different_sessions_stop() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         run_session(lambda session: ends(session, code=str(session.rank == 2)), PARTIES)
-    told = [str(error) for error in caught.value.exceptions]
-    assert len(told) >= 3 and all("ends another session" in line for line in told), told
+    messages = [str(error) for error in caught.value.exceptions]
+    assert len(messages) >= 3 and all("ends another session" in line for line in messages), messages
 
 
 def test_without_certificates_there_is_a_statement_alone() -> None:
-    made = run_session(lambda s: exchange_digests(s, CONFIG, {"job": "test"}, {"a": str(s.rank)}, None), 2)
-    assert made[0] == made[1] and made[0]["signatures"] == {} and len(made[0]["statement"]["heads"]) == 2
+    results = run_session(lambda s: exchange_digests(s, CONFIG, {"job": "test"}, {"a": str(s.rank)}, None), 2)
+    assert results[0] == results[1] and results[0]["signatures"] == {} and len(results[0]["statement"]["heads"]) == 2

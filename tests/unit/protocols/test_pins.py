@@ -46,12 +46,12 @@ class Consortium:
         self.prints = {member.node: member.fingerprint for member in members(folder / "members")}
         key = read_key(authority.folder / AUTHORITY_KEY)
         for name in NODES:
-            own = folder / "forged" / name
-            own.mkdir(parents=True)
+            member_folder = folder / "forged" / name
+            member_folder.mkdir(parents=True)
             stolen = ec.generate_private_key(ec.SECP256R1())
-            write_key(own / "key.pem", stolen)
+            write_key(member_folder / "key.pem", stolen)
             forged = certify(authority.certificate, key, stolen.public_key(), name, name, 1)
-            (own / "cert.pem").write_bytes(pem(forged))
+            (member_folder / "cert.pem").write_bytes(pem(forged))
         (folder / "forged" / "ca.pem").write_bytes(pem(authority.certificate))
         self.forged_prints = {member.node: member.fingerprint for member in members(folder / "forged")}
         self.folder = folder
@@ -125,13 +125,13 @@ def test_a_caller_that_the_authority_made_is_turned_away_and_the_session_goes_on
     works = [functools.partial(member, node) for node in range(3)]
     assert in_threads([*works, middle]) == [b""] * 4
     pins, forged = consortium.prints["party-1"], consortium.forged_prints["party-1"]
-    (told,) = [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
-    assert "says it is party 1" in told and forged[:8] in told and pins[:8] in told and "party-1" in told
+    (message,) = [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
+    assert "says it is party 1" in message and forged[:8] in message and pins[:8] in message and "party-1" in message
 
 
 @pytest.fixture
 def impostor(consortium: Consortium) -> Iterator[str]:
-    """The authority, listening as party 0; it sees the hello of nobody."""
+    """The authority, listening as party 0; it sees no hello."""
     server = socket.create_server(("127.0.0.1", 0))
     heard: list[bytes] = []
 
@@ -149,15 +149,17 @@ def impostor(consortium: Consortium) -> Iterator[str]:
     yield f"127.0.0.1:{server.getsockname()[1]}"
     thread.join(LONG)
     server.close()
-    assert not any(heard), "it was told something"
+    assert not any(heard), "it received something"
 
 
 def test_who_dials_the_authority_instead_of_a_member_stops_and_says_so(consortium: Consortium, impostor: str) -> None:
     config, listeners = local_config(PARTIES, certificates=consortium.prints)
     misled = replace(config, parties=(impostor, config.parties[1]))
     pins, forged = consortium.prints["party-0"], consortium.forged_prints["party-0"]
-    told = rf"party 0: its certificate {forged[:8]} is not the one .* pins for party-0, {pins[:8]} \(step: connect\)"
-    with pytest.raises(PeerError, match=told):
+    pattern = (
+        rf"party 0: its certificate {forged[:8]} is not the one .* pins for party-0, {pins[:8]} \(step: connect\)"
+    )
+    with pytest.raises(PeerError, match=pattern):
         connect(misled, 1, consortium.member(1), listeners[1])
     listeners[0].close()
 

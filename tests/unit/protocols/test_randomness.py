@@ -26,7 +26,7 @@ def test_labels_and_counters_are_separate_streams() -> None:
     assert len(np.unique(np.concatenate(words))) == 6000
 
 
-def test_one_draw_never_repeats_words_and_may_be_read_in_pieces() -> None:
+def test_one_draw_never_repeats_ring_elements_and_may_be_read_in_pieces() -> None:
     draw = Stream(fresh_key(), "label").draw()
     words = np.concatenate([draw.words((n,)) for n in (1, 3, 1000, 7, 100_000)])
     assert len(np.unique(words)) == len(words)
@@ -47,7 +47,7 @@ def test_an_old_counter_raises() -> None:
 
 
 @pytest.mark.chance(1e-11)  # two checks
-def test_words_and_bits_are_uniform() -> None:
+def test_ring_elements_and_bits_are_uniform() -> None:
     draw = Stream(fresh_key(), "label").draw()
     assert uniform(draw.words((1 << 20,), np.uint8))
     assert of_rate(int(draw.bits((1 << 20,)).sum()), 1 << 20, 0.5)

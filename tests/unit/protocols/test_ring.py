@@ -50,7 +50,7 @@ def test_matmul_wraps_like_the_ring(n: int, d: int, k: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 9, 40, 70])
-def test_products_with_few_columns_wrap_alike(outputs: int) -> None:
+def test_products_with_few_columns_wrap_equally(outputs: int) -> None:
     rng = np.random.default_rng(outputs)
     sizes = ((900, 40), (40, outputs), (900, outputs))
     tall, few, rows = (rng.integers(-(2**63), 2**63, size=size) for size in sizes)

@@ -25,18 +25,18 @@ def test_what_was_taken_before_a_cancel_is_still_made() -> None:
 
     def job(session: Session) -> list[tuple[np.ndarray, np.ndarray]]:
         taken: list[tuple[np.ndarray, np.ndarray]] = []
-        known: list[Request] = []
+        requests: list[Request] = []
 
         def take(size: int) -> None:
             fields = session.party.take("square", (size,))
             taken.append((fields["a"].copy(), fields["b"].copy()))
 
-        for _ in session.repeat(2, known):
+        for _ in session.repeat(2, requests):
             take(1)
         for _ in range(100):
             for _ in range(3):
                 take(2)
-            for _ in session.repeat(2, known):
+            for _ in session.repeat(2, requests):
                 take(3)  # not what was known
                 break
         return taken
@@ -94,33 +94,33 @@ def test_public_operands_are_checked_too() -> None:
 
 
 def test_only_receivers_are_sent_a_share(tmp_path: Any) -> None:
-    """What crosses the wire, not what the call returns: two releases in one round, told apart by their lengths."""
-    own = {5: Release("for party 1", (1,), (5,), "test"), 7: Release("for 0 and 2", (0, 2), (7,), "test")}
+    """What crosses the wire, not what the call returns: two releases in one round, distinguished by their lengths."""
+    releases = {5: Release("for party 1", (1,), (5,), "test"), 7: Release("for 0 and 2", (0, 2), (7,), "test")}
 
     def job(session: Session) -> list[bool]:
-        values = session.open_each([(secret(session, np.ones(size)), release) for size, release in own.items()])
+        values = session.open_each([(secret(session, np.ones(size)), release) for size, release in releases.items()])
         assert all(value is None or (value == 1).all() for value in values)
         return [value is not None for value in values]
 
-    given = run_session(job, plan=ReleasePlan(own.values()), folder=tmp_path, transcripts=True)
+    given = run_session(job, plan=ReleasePlan(releases.values()), folder=tmp_path, transcripts=True)
     assert given == [[False, True], [True, False], [False, True]]
-    for size, release in own.items():
+    for size, release in releases.items():
         allowed = {(s, receiver) for s in range(3) for receiver in release.receivers if s != receiver}
         assert crossings(tmp_path, size, "out") == crossings(tmp_path, size, "in") == allowed
 
 
 def crossings(folder: Path, size: int, way: str) -> set[tuple[int, int]]:
     """(sender, receiver) of every array of so many ring elements that these parties say they sent, or got."""
-    found = set()
+    pairs = set()
     for rank in range(3):
         for frame in read_transcript(folder / f"party-{rank}" / "transcript"):
             if frame.kind == "data" and frame.way == way and Spec("<i8", (size,)) in frame.specs:
-                found |= {(rank, peer) if way == "out" else (peer, rank) for peer in frame.peers}
-    return found
+                pairs |= {(rank, peer) if way == "out" else (peer, rank) for peer in frame.peers}
+    return pairs
 
 
-def test_what_is_announced_goes_to_every_party_or_to_nobody() -> None:
-    some = Release("told to some", (0, 1), (3,), "test")
+def test_an_announcement_goes_to_every_party_or_to_none() -> None:
+    some = Release("sent to some", (0, 1), (3,), "test")
 
     def job(session: Session) -> None:
         before = session._transport.meter.total.sent
@@ -178,7 +178,7 @@ def test_outside_a_session_nothing_works() -> None:
         runtime.crypten.cryptensor(torch.zeros(2))
 
 
-def test_releases_are_logged_alike_everywhere(tmp_path: Any) -> None:
+def test_releases_are_logged_equally_everywhere(tmp_path: Any) -> None:
     from protocols.records.chain import read_chain
 
     def job(session: Session) -> None:
@@ -215,12 +215,12 @@ def test_different_release_logs_are_noticed_at_the_end() -> None:
 
     with pytest.raises(ExceptionGroup) as caught:
         run_session(job)
-    told = [str(error) for error in caught.value.exceptions if isinstance(error, LedgerError)]
-    assert told and all("has another log of releases" in line for line in told)
-    assert len(caught.value.exceptions) == 4, "nobody ends as if all were well"
+    messages = [str(error) for error in caught.value.exceptions if isinstance(error, LedgerError)]
+    assert messages and all("has another log of releases" in line for line in messages)
+    assert len(caught.value.exceptions) == 4, "no process ends without an error"
 
 
-def test_a_fault_inside_a_repeated_loop_is_told_at_once() -> None:
+def test_a_fault_inside_a_repeated_loop_is_reported_at_once() -> None:
     """The party's own error reaches the others; nothing waits for tuples of later passes."""
 
     def job(session: Session) -> None:
@@ -232,9 +232,9 @@ def test_a_fault_inside_a_repeated_loop_is_told_at_once() -> None:
 
     with pytest.raises(ExceptionGroup) as caught:
         run_session(job)
-    told = [str(error) for error in caught.value.exceptions]
-    assert any("party 1: stopped: ZeroDivisionError" in line for line in told), told
-    assert not any("did not answer" in line for line in told), told
+    messages = [str(error) for error in caught.value.exceptions]
+    assert any("party 1: stopped: ZeroDivisionError" in line for line in messages), messages
+    assert not any("did not answer" in line for line in messages), messages
 
 
 def test_masks_made_inside_a_repeated_loop() -> None:

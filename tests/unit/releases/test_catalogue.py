@@ -81,8 +81,8 @@ def test_the_figures_of_security_md_are_those_of_the_accountant(card: str, sente
     """Two releases of the tables of 20 columns and one head, at epsilon 8."""
     tables, heads = events_of("dealer+holder", card)
     assert epsilon_of([*tables, *heads], 1e-5) == pytest.approx(8, abs=0.005)
-    told = sentence.format(tables=epsilon_of(tables, 1e-5), head=epsilon_of(heads, 1e-5))
-    assert told in document("SECURITY.md")
+    text = sentence.format(tables=epsilon_of(tables, 1e-5), head=epsilon_of(heads, 1e-5))
+    assert text in document("SECURITY.md")
     if not card:
         against_holder = epsilon_of([*(replace(event, copies=1) for event in tables), *heads], 1e-5)
         coverage = document("docs/releases.md")
@@ -134,7 +134,7 @@ def test_names_are_read_back() -> None:
 
 def test_sizes_follow_from_public_facts() -> None:
     facts = Facts({0: {"a": 5, "b": 2}, 1: {"c": 3}}, (2, 4), refreshes=1)
-    assert [(made.name, made.receivers, made.shape) for made in SKETCH.releases(facts)] == [
+    assert [(release.name, release.receivers, release.shape) for release in SKETCH.releases(facts)] == [
         ("sketch-0 for party 0", (0,), (7, 6)),
         ("sketch-0 for party 1", (1,), (3, 6)),
         ("sketch-1 for party 0", (0,), (7, 6)),

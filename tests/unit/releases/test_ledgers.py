@@ -1,4 +1,4 @@
-"""German in secret, a sketch and four refreshes: every party's ledger, the report, and dp_accounting's own replay."""
+"""German under MPC, five releases of tables: every party's ledger, the report, and the replay of dp_accounting."""
 
 import json
 import math
@@ -63,26 +63,26 @@ def spend(folder):
         charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run", records)
         statistics = SecureStatistics(session, COLUMNS, [HOLDER], len(PROTECTED.codes), charger)
         groups = [PROTECTED.codes if session.rank == HOLDER else None]
-        own = PARTIES[session.rank].bins()
-        made = []
+        bins = PARTIES[session.rank].bins()
+        released = []
         for name in NAMES:
             try:
                 (tables,) = statistics.release(
-                    GroupSums(name, math.sqrt(len(GERMAN.features))), own, groups, COUNTS
+                    GroupSums(name, math.sqrt(len(GERMAN.features))), bins, groups, COUNTS
                 ).tables
-                made.append(np.concatenate(list(tables.values())))
+                released.append(np.concatenate(list(tables.values())))
             except BudgetError as error:
-                return made, str(error)
-        return made, None
+                return released, str(error)
+        return released, None
 
     plan = ReleasePlan(SKETCH.releases(Facts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
     return run_session(job, len(PARTIES), plan, folder=folder)
 
 
 def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_path, capsys):
-    for made, refused in spend(tmp_path):
-        assert len(made) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
-        assert not np.array_equal(made[0], made[1]), "every refresh has noise of its own"
+    for released, refused in spend(tmp_path):
+        assert len(released) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
+        assert not np.array_equal(released[0], released[1]), "every release has fresh noise"
     write(tmp_path, literal.report())
     assert main([str(tmp_path), "--out", str(tmp_path)]) == 0
     assert "0 more such releases fit the cap" in capsys.readouterr().out
@@ -114,7 +114,7 @@ def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditiona
 
 
 def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
-    """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
+    """Two descriptions, for two tasks say, spend from one ledger; the evaluation's is next to it."""
     session = SimpleNamespace(rank=1, folder=None)
     options = RunOptions.of_flat(dataset=str(tmp_path / "a.toml"), pooled=False)
     budget, path = open_budget(options.ledger_folder(session), CAP, DELTA, 500)
@@ -124,8 +124,8 @@ def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
         options.changed(dataset=str(tmp_path / "b.toml")).ledger_folder(session), CAP, DELTA, 500
     )
     assert same == path and len(again.charges) == 1
-    other, beside = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
-    assert beside == path.with_name("evaluation.jsonl") and not other.charges
+    other, other_path = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
+    assert other_path == path.with_name("evaluation.jsonl") and not other.charges
     with pytest.raises(ConfigError, match="at most 1/n"):
         open_budget(options.ledger_folder(session), CAP, DELTA, 10**6)
     with pytest.raises(ConfigError, match="needs a folder"):
@@ -149,8 +149,8 @@ def test_a_copy_of_a_ledger_has_what_its_report_needs(tmp_path):
     )
     run.mkdir()
     keep_copy(ledger, run)
-    found = {str(p.relative_to(run)): p.stat().st_mode & 0o777 for p in run.rglob("*") if p.is_file()}
-    assert found == dict.fromkeys(["ledger.jsonl", "ledger.jsonl.head", f"sets/{RECORDS.digest}"], 0o600)
+    modes = {str(p.relative_to(run)): p.stat().st_mode & 0o777 for p in run.rglob("*") if p.is_file()}
+    assert modes == dict.fromkeys(["ledger.jsonl", "ledger.jsonl.head", f"sets/{RECORDS.digest}"], 0o600)
     assert Budget.open(run / "ledger.jsonl", CAP, DELTA).spent == Budget.open(ledger, CAP, DELTA).spent
     keep_copy(ledger, ledger.parent)
 
@@ -164,12 +164,12 @@ def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_p
         if session.rank != 1:
             budget.charge(about(OTHERS, 1), "run sketch-1", OTHERS)
         charger = Charger(session, budget, 4.0, "again", OTHERS)
-        told = [charger.catch_up(), charger.catch_up()]
+        caught_up = [charger.catch_up(), charger.catch_up()]
         charger.charge("sketch-2", Sensitivity.of_counts(1.0))
-        return told, budget.head_digest, len(budget.charges), budget.account.spent(OTHERS).renyi
+        return caught_up, budget.head_digest, len(budget.charges), budget.account.spent(OTHERS).renyi
 
     results = run_session(job, 3)
-    assert [told for told, *_ in results] == [[True, False]] * 3
+    assert [caught_up for caught_up, *_ in results] == [[True, False]] * 3
     assert len({head for _, head, *_ in results}) == 1 and {count for _, _, count, _ in results} == {3}
     assert len({spent for *_, spent in results}) == 1
 
@@ -187,8 +187,8 @@ def test_a_release_that_would_use_the_reserve_is_refused():
             return str(error), len(budget.charges)
         return "", len(budget.charges)
 
-    for told, charges in run_session(lambda session: job(session, 0.5), 2):
-        assert "refused by the ledger of party 0" in told and "less a reserve of" in told and charges == 0
+    for message, charges in run_session(lambda session: job(session, 0.5), 2):
+        assert "refused by the ledger of party 0" in message and "less a reserve of" in message and charges == 0
     assert run_session(lambda session: job(session, 0.0), 2) == [("", 1)] * 2
 
 
@@ -201,9 +201,9 @@ def test_two_runs_at_once_leave_the_reserve(tmp_path):
         charger, asked = Charger(session, budget, 4.0, "run", RECORDS, "dealer", reserve=0.4), session.tell_all
 
         def tell_all(name, value):
-            told = asked(name, value)
+            replies = asked(name, value)
             budget.charge(about(RECORDS, 0), "another run sketch-0", RECORDS)
-            return told
+            return replies
 
         session.tell_all = tell_all
         try:
@@ -212,28 +212,31 @@ def test_two_runs_at_once_leave_the_reserve(tmp_path):
             return str(error), len(budget.charges), budget.spent.renyi <= charger.limit
         return "", len(budget.charges), budget.spent.renyi <= charger.limit
 
-    for told, charges, kept in run_session(job, 2):
-        assert "the ledger changed while the release was agreed on" in told and charges == 1 and kept
+    for message, charges, kept in run_session(job, 2):
+        assert "the ledger changed while the release was agreed on" in message and charges == 1 and kept
 
 
-def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_digest_is_told(tmp_path):
-    own = [RecordSet(np.arange(low, low + 4, dtype=np.uint64)) for low in range(3)]
+def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_digest_is_sent(tmp_path):
+    record_sets = [RecordSet(np.arange(low, low + 4, dtype=np.uint64)) for low in range(3)]
 
     def job(session):
-        budget, records = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA), own[session.rank]
+        budget, records = (
+            Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA),
+            record_sets[session.rank],
+        )
         budget.charge(about(records, 0), "run sketch-0", records)
         if session.rank != 1:
             budget.charge(about(records, 1), "run sketch-1", records)
         charger = Charger(session, budget, 4.0, "again", records, alike=False)
         seen, swap = [], session.swap_bytes
         session.swap_bytes = lambda name, text: seen.append(text) or swap(name, text)
-        told = [charger.catch_up(), charger.catch_up()]
-        return told, [(charge.key, charge.event.records) for charge in budget.charges], b"".join(seen)
+        caught_up = [charger.catch_up(), charger.catch_up()]
+        return caught_up, [(charge.key, charge.event.records) for charge in budget.charges], b"".join(seen)
 
-    for rank, (told, charges, sent) in enumerate(run_session(job, 3)):
-        assert told == [True, False]
-        assert charges == [(f"run sketch-{number}", own[rank].digest) for number in range(2)]
-        assert own[rank].digest.encode() not in sent and b'"hash"' not in sent and b"sketch" in sent
+    for rank, (caught_up, charges, sent) in enumerate(run_session(job, 3)):
+        assert caught_up == [True, False]
+        assert charges == [(f"run sketch-{number}", record_sets[rank].digest) for number in range(2)]
+        assert record_sets[rank].digest.encode() not in sent and b'"hash"' not in sent and b"sketch" in sent
 
 
 def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
@@ -247,7 +250,7 @@ def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["nobody", "no one"]
+    "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["no signature", "forged signature"]
 )
 def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
     """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""

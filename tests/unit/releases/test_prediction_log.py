@@ -66,17 +66,17 @@ def test_names_cannot_be_linked_between_models_or_with_a_ledger_or_without_the_k
     with open_log(tmp_path / "strangers", "run", RecordKey(os.urandom(32))) as log:
         names += log.names(ids)
     assert len(set(names)) == 8
-    tags = KEY.record_set(ids).to_bytes().hex()
-    assert not any(part in tags for name in names for part in (name[:16], name[16:]))
+    pseudonyms = KEY.record_set(ids).to_bytes().hex()
+    assert not any(part in pseudonyms for name in names for part in (name[:16], name[16:]))
 
 
 def test_digests_of_columns_are_under_a_key_of_the_party_alone(tmp_path: Path) -> None:
     with open_log(tmp_path / "party-0", "run", KEY) as one, open_log(tmp_path / "party-1", "run", KEY) as other:
         names = one.names(["a", "b"])
         assert other.names(["a", "b"]) == names, "all parties know people by the same names"
-        found = [log.digests(names, COLUMNS) for log in (one, other)]
-        assert not set(found[0]) & set(found[1])
-        assert one.digests(names, COLUMNS[::-1]) != found[0]
+        digests = [log.digests(names, COLUMNS) for log in (one, other)]
+        assert not set(digests[0]) & set(digests[1])
+        assert one.digests(names, COLUMNS[::-1]) != digests[0]
         assert "key" not in repr(one) and one._digest_key.hex() not in repr(one)
     filled(tmp_path / "party-0")
     path_of(tmp_path / "party-0").with_suffix(".key").unlink()
@@ -156,7 +156,7 @@ def test_what_a_crash_left_of_a_line_is_cut_off(tmp_path: Path) -> None:
     assert path_of(tmp_path).read_bytes() == whole
 
 
-def test_a_key_of_records_is_not_made_anew_while_a_log_was_written_with_it(tmp_path: Path) -> None:
+def test_a_record_key_is_not_replaced_while_a_log_was_written_with_it(tmp_path: Path) -> None:
     """`record_key` takes a folder with a log for one that is in use."""
     from types import SimpleNamespace
 
@@ -164,8 +164,8 @@ def test_a_key_of_records_is_not_made_anew_while_a_log_was_written_with_it(tmp_p
     from secure_sccvfl.releases.record_key import LOST, record_key
 
     filled(tmp_path)
-    told: list[int] = []
-    session = SimpleNamespace(tell_all=lambda step, own: told.append(own) or [own, own])
+    sent: list[int] = []
+    session = SimpleNamespace(tell_all=lambda step, state: sent.append(state) or [state, state])
     with pytest.raises(ProtocolError, match=r"has no records\.key beside its ledger"):
         record_key(session, tmp_path, IdRule(("id",)))  # type: ignore[arg-type]
-    assert told == [LOST]
+    assert sent == [LOST]

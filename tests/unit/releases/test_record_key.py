@@ -18,15 +18,15 @@ RULE = IdRule(("id",))
 
 
 def sets_of(folder, ids=IDS, charge=False, rule=RULE, **more):
-    """The set that every party makes of the same ids, each in an order of its own."""
+    """The set that every party makes of the same ids, each in a different order."""
 
     def job(session):
-        place = folder / f"party-{session.rank}"
-        place.mkdir(parents=True, exist_ok=True)
+        party_folder = folder / f"party-{session.rank}"
+        party_folder.mkdir(parents=True, exist_ok=True)
         mixed = np.random.default_rng(session.rank).permutation(ids)
-        records = record_key(session, place, rule).record_set(mixed)
+        records = record_key(session, party_folder, rule).record_set(mixed)
         if charge:
-            budget = Budget.open(place / "ledger.jsonl", 8.0, 1e-5)
+            budget = Budget.open(party_folder / "ledger.jsonl", 8.0, 1e-5)
             budget.charge(Event("x", 1.0, 9.0, records.digest), "k", records)
         return records
 
@@ -36,9 +36,9 @@ def sets_of(folder, ids=IDS, charge=False, rule=RULE, **more):
 @pytest.fixture
 def spent(tmp_path):
     """Ledgers of three parties that have paid for something, and the set it was about."""
-    made = sets_of(tmp_path, charge=True)
-    assert len(set(made)) == 1 and len(made[0]) == len(IDS)
-    return tmp_path, made[0]
+    sets = sets_of(tmp_path, charge=True)
+    assert len(set(sets)) == 1 and len(sets[0]) == len(IDS)
+    return tmp_path, sets[0]
 
 
 def test_all_parties_make_the_same_set_now_and_later(spent):
@@ -51,7 +51,7 @@ def test_all_parties_make_the_same_set_now_and_later(spent):
         assert sorted(p.name for p in (folder / f"party-{rank}").glob(f"{NAME}*")) == [NAME]
 
 
-def test_another_consortium_has_other_tags_so_ids_cannot_be_tried(spent, tmp_path):
+def test_another_consortium_has_other_pseudonyms_so_ids_cannot_be_tried(spent, tmp_path):
     _, records = spent
     other = sets_of(tmp_path / "other")[0]
     assert other.digest != records.digest and not other.inside(records).any()
@@ -66,8 +66,8 @@ def test_a_lost_key_is_refused_by_all_in_one_line(spent, lost):
     before = sorted(p for p in folder.rglob("*"))
     with pytest.raises(ExceptionGroup) as caught:
         sets_of(folder)
-    told = f"party {lost[0]} has no {NAME} beside its ledger"
-    assert all(told in str(error) and isinstance(error, ProtocolError) for error in caught.value.exceptions)
+    message = f"party {lost[0]} has no {NAME} beside its ledger"
+    assert all(message in str(error) and isinstance(error, ProtocolError) for error in caught.value.exceptions)
     assert len(caught.value.exceptions) >= 3 and sorted(p for p in folder.rglob("*")) == before
 
 
@@ -85,7 +85,7 @@ def test_another_key_is_refused_and_not_said(spent):
     assert other.hex() not in str(caught.value.exceptions) and str(other) not in str(caught.value.exceptions)
 
 
-def test_a_key_that_nothing_was_charged_under_is_made_anew(tmp_path):
+def test_a_key_that_nothing_was_charged_under_is_replaced(tmp_path):
     """A first session that died between one party's file and another's must not lock the consortium out."""
     first = sets_of(tmp_path)[0]
     assert sets_of(tmp_path) == [first] * 3
@@ -128,7 +128,7 @@ def test_the_dealer_gets_no_part_of_the_key_and_parts_are_never_the_key(tmp_path
         "check of the key of records",
     }
     assert {to for _, to, _ in sent} == {0, 1, 2}, "the dealer has rank 3"
-    assert not any(key in told or told in key for _, _, told in sent if len(told) > 1)
+    assert not any(key in part or part in key for _, _, part in sent if len(part) > 1)
 
 
 def test_a_key_shows_nothing_of_itself():
@@ -143,7 +143,7 @@ def test_a_key_shows_nothing_of_itself():
 OTHER = IdRule(("id",), drop_leading_zeros=True)
 
 
-def test_tags_are_of_one_form_of_an_id(spent):
+def test_pseudonyms_are_of_one_form_of_an_id(spent):
     folder, records = spent
     assert sets_of(folder, ids=np.char.upper(IDS)) == [records] * 3
     key = RecordKey.from_bytes((folder / "party-0" / NAME).read_bytes())
@@ -156,8 +156,10 @@ def test_a_key_that_was_used_with_another_id_rule_is_refused_by_all(spent):
     before = (folder / "party-1" / NAME).read_bytes()
     with pytest.raises(ExceptionGroup) as caught:
         sets_of(folder, rule=OTHER)
-    told = "the description makes ids of column 'id', leading zeros dropped, and the ledger of party 0 knows records"
-    assert all(told in str(error) for error in caught.value.exceptions if type(error) is ProtocolError)
+    message = (
+        "the description makes ids of column 'id', leading zeros dropped, and the ledger of party 0 knows records"
+    )
+    assert all(message in str(error) for error in caught.value.exceptions if type(error) is ProtocolError)
     assert caught.group_contains(ProtocolError, match="which were made of column 'id': under another rule")
     assert (folder / "party-1" / NAME).read_bytes() == before and sets_of(folder) == [records] * 3
 
@@ -168,8 +170,8 @@ def test_a_key_that_nothing_was_charged_under_takes_another_rule(tmp_path):
     assert RecordKey.from_bytes((tmp_path / "party-0" / NAME).read_bytes()).rule == OTHER
 
 
-def test_a_key_of_an_earlier_version_keeps_its_tags_and_is_bound_to_the_next_rule(spent):
-    """32 bytes alone, and tags of ids as they are written: records that have spent must stay the same ones."""
+def test_a_key_of_an_earlier_version_keeps_its_pseudonyms_and_is_bound_to_the_next_rule(spent):
+    """32 bytes alone, and pseudonyms of ids as they are written: records that have spent must stay the same ones."""
     folder, _ = spent
     keys = [folder / f"party-{rank}" / NAME for rank in range(3)]
     alone = keys[0].read_bytes()[:32]

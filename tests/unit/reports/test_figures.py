@@ -74,11 +74,11 @@ def test_checks_over_the_seeds_of_the_frontier_count_more_than_those_of_one_run(
 
 
 def test_without_a_counterfactual_model_the_own_generator_has_no_control(report: Report) -> None:
-    own = replace(report, metrics={"acc": 0.7, "fr_own": 0.01}, judges={}, baselines={})
-    assert trusted(own) == "own" and check_table(own) is None
-    (panel,) = [p for p in metric_panels(own) if "Flip" in p["title"]]
+    without_models = replace(report, metrics={"acc": 0.7, "fr_own": 0.01}, judges={}, baselines={})
+    assert trusted(without_models) == "own" and check_table(without_models) is None
+    (panel,) = [p for p in metric_panels(without_models) if "Flip" in p["title"]]
     assert "no permutation baseline" in panel["hint"] and "permuted" not in panel["svg"]
-    assert "(counterfactual model own; no permutation baseline)" in gain(own)
+    assert "(counterfactual model own; no permutation baseline)" in gain(without_models)
 
 
 def test_what_was_gained_in_one_run_and_over_seeds(report: Report) -> None:
@@ -102,15 +102,15 @@ def test_what_was_gained_in_one_run_and_over_seeds(report: Report) -> None:
 
 def test_the_frontier_is_a_chart_and_a_table(report: Report) -> None:
     assert frontier(report) is None
-    made = frontier(replace(report, frontier=literal.frontier()))
-    assert made is not None and made["seeds"] == 8 and made["model"] == FIRST and made["taken"] == 4.0
-    assert made["permuted"] == [(FIRST, "0.3 %"), (SECOND, "0.9 %")]
+    chart = frontier(replace(report, frontier=literal.frontier()))
+    assert chart is not None and chart["seeds"] == 8 and chart["model"] == FIRST and chart["taken"] == 4.0
+    assert chart["permuted"] == [(FIRST, "0.3 %"), (SECOND, "0.9 %")]
     titles = {"right", "AUC", f"flip rate, {FIRST}", f"net flip rate, {FIRST}", f"flip rate, {SECOND}"}
-    assert titles | {"changed by PGD"} <= set(made["table"].titles)
-    rows = {row[0]: row[1:] for row in made["table"].rows}
+    assert titles | {"changed by PGD"} <= set(chart["table"].titles)
+    rows = {row[0]: row[1:] for row in chart["table"].rows}
     assert rows["this method, λ = 4 (this run)"][:2] == ("77.5 % (76.7 to 78.3 %)", "0.825 (0.815 to 0.835)")
     assert set(rows) >= {"this method, λ by the rule", "plain training, no protection", "the paper's method"}
-    svg = made["svg"]
+    svg = chart["svg"]
     for name in ("this method", "plain training, no protection", "this run, under MPC (one seed)", "majority"):
         assert f">{name}</text>" in svg
     assert svg.count('class="ring"') == 1 and 'class="ours">λ 4</text>' in svg
@@ -121,11 +121,11 @@ def test_the_frontier_is_a_chart_and_a_table(report: Report) -> None:
 
 def test_the_frontier_uses_the_first_model_that_passes(report: Report) -> None:
     second = replace(report, frontier=literal.frontier(all=("AUC",)))
-    made = frontier(second)
-    assert made is not None and made["model"] == SECOND and "counterfactual model kr_all" in gain(second)
+    chart = frontier(second)
+    assert chart is not None and chart["model"] == SECOND and "counterfactual model kr_all" in gain(second)
     neither = replace(report, frontier=literal.frontier(all=("AUC",), kr_all=("AUC",)))
-    made = frontier(neither)
-    assert made is not None and made["model"] == f"{FIRST}, fails its validity check (AUC)"
+    chart = frontier(neither)
+    assert chart is not None and chart["model"] == f"{FIRST}, fails its validity check (AUC)"
     assert "no flip rate is claimed" in gain(neither)
 
 

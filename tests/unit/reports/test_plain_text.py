@@ -110,9 +110,9 @@ def test_every_markdown_file_holds_names_as_words(name: str, budget: dict[str, A
     event = {"kind": "appeal", "number": name, "date": "2026-01-01", "who": name, "text": name, "feature": name}
     review = {**event, "kind": "review", "deltas": {name: {"proposed": ["M", None], "score": [0.1, None]}}}
     owners = ({"name": name, "contact": name}, name)
-    told = {"dictionary": {name: dict.fromkeys(("meaning", "measurement", "confounders", "relation"), name)}}
-    told |= {"approvals": (Approval(name, "", name, name, name),), "follows": {"version": name, "approved": name}}
-    card = PolicyCard(name, name, owners, {name: Decision("P", name, name, name)}, (event, review), **told)
+    fields = {"dictionary": {name: dict.fromkeys(("meaning", "measurement", "confounders", "relation"), name)}}
+    fields |= {"approvals": (Approval(name, "", name, name, name),), "follows": {"version": name, "approved": name}}
+    card = PolicyCard(name, name, owners, {name: Decision("P", name, name, name)}, (event, review), **fields)
     words, rows = read(card_markdown(card))
     shown = plain(name).strip()
     assert rows[1][:2] == [shown, "P"] and rows[1][3:] == [shown, shown] and "overridden" in rows[1][2]

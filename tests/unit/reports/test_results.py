@@ -27,11 +27,11 @@ def test_a_report_is_the_same_after_writing_and_reading(tmp_path: Path) -> None:
 def test_reports_of_version_1_are_read() -> None:
     """They have no version or 1, an empty evaluation, and keys that are gone; figures of points were not nested."""
     points = [{"method": "scc", "lambda": 4.0, "chosen": True, "acc": {"mean": 0.7, "low": 0.6, "high": 0.8}}]
-    known = {"edu": {"mi": 0.1, "null": 0.0, "null_high": 0.01}}
+    information = {"edu": {"mi": 0.1, "null": 0.0, "null_high": 0.01}}
     old = literal.data(
         evaluation={},
         frontier={"seeds": [0], "rule": "r", "points": points},
-        qualitative={"information": known, "cases": []},
+        qualitative={"information": information, "cases": []},
         gone=1,
     )
     for version in ({}, {"version": 1}):

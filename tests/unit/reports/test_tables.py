@@ -1,4 +1,4 @@
-"""Tables: the paper's mean and deviation beside ours, in every row that it has a figure for, and what differs."""
+"""Tables: the paper's mean and deviation next to ours, in every row that it has a figure for, and what differs."""
 
 import pytest
 
@@ -8,16 +8,16 @@ from secure_sccvfl.research.experiments import EXPERIMENTS, PAPER_METHODS, metho
 from secure_sccvfl.research.tables import draw, title_of
 
 
-def row(method, metric, mean, judge=None, dataset="german", split="iid", seeds=30, sd=0.02):
-    found = {"dataset": dataset, "split": split, "method": method, "judge": judge, "metric": metric}
-    return {**found, "mean": mean, "low": mean - 0.01, "high": mean + 0.01, "sd": sd, "seeds": seeds}
+def row(method, metric, mean, model=None, dataset="german", split="iid", seeds=30, sd=0.02):
+    labels = {"dataset": dataset, "split": split, "method": method, "judge": model, "metric": metric}
+    return {**labels, "mean": mean, "low": mean - 0.01, "high": mean + 0.01, "sd": sd, "seeds": seeds}
 
 
 def lines(text, start):
     return [line for line in text.splitlines() if line.startswith(start)]
 
 
-def test_the_papers_mean_and_deviation_stand_beside_ours():
+def test_the_papers_mean_and_deviation_are_next_to_ours():
     rows = [row("paper", "acc", 0.7195), row("paper", "logloss", 0.529), row("paper", "fr", 0.004, "own")]
     rows += [row("paper", "fr", 0.031, "all"), row("paper", "fr_null", 0.011, "all")]
     text = markdown("main", rows, {"german": "German Credit"})
@@ -28,7 +28,7 @@ def test_the_papers_mean_and_deviation_stand_beside_ours():
     assert "| 0.720 ± 0.020 (0.710-0.730) | 0.7224 ± 0.0244 ≈ |" in line, "within a deviation"
     assert "| 0.529 ± 0.020 (0.519-0.539) | 0.5676 ± 0.0277 ≠ |" in line, "further than a deviation"
     assert "| 0.40 ± 2.00 % (-0.60 to 1.40) | 0.09 ± 0.15 % ≠ |" in line
-    assert line.endswith("| 3.10 ± 2.00 % (2.10-4.10) | 1.10 ± 2.00 % (0.10-2.10) |"), "the control is beside it"
+    assert line.endswith("| 3.10 ± 2.00 % (2.10-4.10) | 1.10 ± 2.00 % (0.10-2.10) |"), "the control is next to it"
 
 
 @pytest.mark.parametrize(("mean", "mark"), [(0.7467, "≈"), (0.7469, "≠"), (0.6981, "≈"), (0.6979, "≠")])
@@ -77,14 +77,14 @@ def test_which_figure_of_the_paper_answers_a_row(experiment, method, dataset, va
 
 def test_the_papers_figures_are_complete():
     """As many as its tables have cells; spot checks are of cells read by hand."""
-    found = paper_figures()
+    figures = paper_figures()
     cells = {"main": 3 * 2 * 5 * 4, "ablation": 16, "attacks": 2 * 5 * 4, "attack figure": 2 * 5 * 4, "runtime": 6}
     cells |= {"folktables": 2 * 2 * 5 * 6, "sensitivity-paper": 5 * 5 * 4, "qualitative": 19 + 10}
-    assert {name: sum(f["experiment"] == name for f in found) for name in cells} == cells
-    assert len(found) == sum(cells.values())
+    assert {name: sum(f["experiment"] == name for f in figures) for name in cells} == cells
+    assert len(figures) == sum(cells.values())
     with_deviation = ("main", "ablation", "attacks", "folktables", "sensitivity-paper")
-    assert all(f["sd"] is not None for f in found if f["experiment"] in with_deviation)
-    assert all(f["where"].startswith(("tab:", "fig:", "app:")) for f in found)
+    assert all(f["sd"] is not None for f in figures if f["experiment"] in with_deviation)
+    assert all(f["where"].startswith(("tab:", "fig:", "app:")) for f in figures)
     spots = {
         ("main", "heart", "shift", "uniform_cf", "scg"): (0.0935, 0.0182),
         ("main", "compas", "iid", "adv_nomask", "fr"): (0.0066, 0.0046),
@@ -94,9 +94,9 @@ def test_the_papers_figures_are_complete():
         ("sensitivity-paper", "german", "iid", "lambda_gen=0", "scg"): (0.0294, 0.0084),
         ("runtime", "german", "iid", "paper", "ms_per_step"): (7.1015, 1.0378),
     }
-    for place, told in spots.items():
-        figure = paper_figure(*place)
-        assert (figure["value"], figure["sd"]) == pytest.approx(told), place
+    for cell, expected in spots.items():
+        figure = paper_figure(*cell)
+        assert (figure["value"], figure["sd"]) == pytest.approx(expected), cell
 
 
 def test_every_experiment_has_a_table_and_every_sweep_a_figure():
@@ -137,8 +137,8 @@ def test_a_table_says_which_records_it_is_about(name, title):
     assert title_of(name) == title
 
 
-def test_flips_of_the_judges_are_never_without_their_null():
-    rows = [row("paper", metric, 0.01, judge) for judge in RUN_MODELS for metric in ("fr", "fr_null")]
+def test_flip_rates_are_never_without_their_permutation_baseline():
+    rows = [row("paper", metric, 0.01, model) for model in RUN_MODELS for metric in ("fr", "fr_null")]
     head = lines(markdown("main", rows), "| beside the paper")[0]
-    for judge in RUN_MODELS:
-        assert f"fr [{judge}] | fr_null [{judge}]" in head
+    for model in RUN_MODELS:
+        assert f"fr [{model}] | fr_null [{model}]" in head

@@ -51,9 +51,11 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     metrics = {r["metric"] for r in results["rows"]}
     assert {"acc", "logloss", "scg", "scg_norm", "fr", "pgd_sr", "aia_logits", "dp_gap", "eo_gap"} <= metrics
     assert {r["judge"] for r in results["rows"]} == {*COUNTERFACTUAL_MODELS, "own", None}
-    judged = {(r["judge"], r["metric"]) for r in results["rows"] if r["method"] == "scc"}
-    assert judged >= {(judge, fr) for judge in COUNTERFACTUAL_MODELS for fr in ("fr", "fr_null", "net", "fr_base")}
-    assert judged >= {(None, metric) for metric in ("auc", "bacc", "acc_base")}
+    metrics_of_scc = {(r["judge"], r["metric"]) for r in results["rows"] if r["method"] == "scc"}
+    assert metrics_of_scc >= {
+        (model, fr) for model in COUNTERFACTUAL_MODELS for fr in ("fr", "fr_null", "net", "fr_base")
+    }
+    assert metrics_of_scc >= {(None, metric) for metric in ("auc", "bacc", "acc_base")}
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
     ran = []
@@ -63,12 +65,12 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     assert [run.seed for run in ran] == [2], "only the new seed is run"
 
 
-def test_main_tables_are_of_a_default_run_beside_the_same_without_noise(fast):
+def test_main_tables_are_of_a_default_run_and_of_the_same_without_noise(fast):
     """Tables and head share one epsilon. Baselines and the control have no noise on their models."""
-    made = run_seed(SeedRun("folktables", "heart", "iid", 0))
-    assert [charge["name"] for charge in made["budget"]] == ["sketch-0", "sketch-1", "head", "head output"]
-    assert 7.9 < made["budget"][-1]["epsilon_after"] <= 8.0
-    loss = {s["method"]: s["value"] for s in made["scores"] if s["metric"] == "logloss"}
+    outcome = run_seed(SeedRun("folktables", "heart", "iid", 0))
+    assert [charge["name"] for charge in outcome["budget"]] == ["sketch-0", "sketch-1", "head", "head output"]
+    assert 7.9 < outcome["budget"][-1]["epsilon_after"] <= 8.0
+    loss = {s["method"]: s["value"] for s in outcome["scores"] if s["metric"] == "logloss"}
     assert loss["scc"] == loss["scc at 3"] != loss[CONTROL]
     other = run_seed(SeedRun("tabular", "heart", "iid", 0))
     assert [charge["name"] for charge in other["budget"]] == ["sketch-0", "sketch-1"]
@@ -80,8 +82,10 @@ def test_what_is_compared_with_a_default_run_has_no_noise_on_its_model():
     exact = without_noise(ready)
     assert ready.config.private and not exact.config.private and exact.model.roles == ready.model.roles
     assert exact.budget.head is None and exact.budget.epsilon == ready.budget.epsilon
-    letter, private = (Masks(one, settings_of("heart")).noise.plan.multiplier for one in (exact, ready))
-    assert letter == private < ready.budget.multiplier, "the letter has no private head: its tables have it all"
+    paper, private = (Masks(one, settings_of("heart")).noise.plan.multiplier for one in (exact, ready))
+    assert paper == private < ready.budget.multiplier, (
+        "the paper's method has no private head: its tables get the whole budget"
+    )
 
 
 def test_a_torn_write_is_not_taken_for_a_result(fast, tmp_path):
@@ -141,20 +145,22 @@ def rows_of(seeds):
 
 
 def test_a_difference_is_paired_by_seed_and_may_be_negative():
-    _, found = rows_of(range(3))
-    ours, plain = found["scc", "acc_vs_drop_m"], found["erm", "acc_vs_drop_m"]
+    _, by_metric = rows_of(range(3))
+    ours, plain = by_metric["scc", "acc_vs_drop_m"], by_metric["erm", "acc_vs_drop_m"]
     apart = np.subtract(ACC["scc"], ACC["drop_m"])
     half = 4.302653 * apart.std(ddof=1) / np.sqrt(3)  # t of two degrees of freedom
     assert (ours["mean"], ours["low"], ours["high"]) == pytest.approx((0.02, 0.02 - half, 0.02 + half))
-    assert ours["high"] - ours["low"] < found["scc", "acc"]["high"] - found["scc", "acc"]["low"], "pairing helps"
-    assert plain["low"] < 0 < plain["high"] and ("drop_m", "acc_vs_drop_m") not in found
+    assert ours["high"] - ours["low"] < by_metric["scc", "acc"]["high"] - by_metric["scc", "acc"]["low"], (
+        "pairing helps"
+    )
+    assert plain["low"] < 0 < plain["high"] and ("drop_m", "acc_vs_drop_m") not in by_metric
 
 
-def test_flips_are_told_as_a_share_of_plain_training():
-    _, found = rows_of(range(3))
-    cut = found["scc", "fr_cut"]
+def test_flips_are_reported_as_a_share_of_plain_training():
+    _, by_metric = rows_of(range(3))
+    cut = by_metric["scc", "fr_cut"]
     assert cut["mean"] == pytest.approx(0.75) and cut["low"] < 0.75 < cut["high"] <= 1.0
-    assert ("erm", "fr_cut") not in found
+    assert ("erm", "fr_cut") not in by_metric
     half = 4.302653 * np.std(np.subtract(FLIPS["scc"], 0.25 * np.array(FLIPS["erm"])), ddof=1) / np.sqrt(3) / 0.08
     assert cut["low"] == pytest.approx(0.75 - half)
 
@@ -176,10 +182,10 @@ TINY = (
 
 
 def test_the_plan_answers_every_table_of_the_paper_with_figures():
-    told = " ".join(part.shows for part in plan(INCOME))
+    shown = " ".join(part.shows for part in plan(INCOME))
     qualitative = {"tab:mask_interpret", "fig:mi_roles"}  # `reproduce.py qualitative`
     assert {f["where"] for f in paper_figures()} - qualitative == {
-        f["where"] for f in paper_figures() if f["where"] in told
+        f["where"] for f in paper_figures() if f["where"] in shown
     }
     ours = {"main", "sensitivity", "letter", "private", "heads"}
     assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - ours
@@ -196,7 +202,7 @@ def test_seeds_are_as_many_as_the_papers_or_the_reason_is_stated():
     assert [part.folder for part in plan(INCOME) if part.seeds == FIVE] == ["main-compas"]
 
 
-def test_the_main_table_has_every_method_of_the_papers_and_stands_beside_its_figures():
+def test_the_main_table_has_every_method_and_figure_of_the_papers():
     figures = {f["method"] for f in paper_figures() if f["where"] == "tab:vfl_tabular_results"}
     assert figures <= set(methods_of("tabular")) <= set(methods_of("main"))
     for part in plan(INCOME):
@@ -214,17 +220,22 @@ def test_each_part_is_one_command(part, monkeypatch):
     monkeypatch.setattr(program, "reproduce", lambda *given: asked.update(given=given) or [])
     monkeypatch.setattr(program.Path, "read_text", lambda self, encoding=None: "")
     assert program.main(shlex.split(part.command)[2:]) == 0
-    made, out, *_ = asked["given"]
-    assert replace(made, datasets=part.datasets) == replace(part, shows="", note="")
-    assert out.as_posix() == f"results/paper/{part.folder}" and len(made.datasets) == len(part.datasets)
+    parsed, out, *_ = asked["given"]
+    assert replace(parsed, datasets=part.datasets) == replace(part, shows="", note="")
+    assert out.as_posix() == f"results/paper/{part.folder}" and len(parsed.datasets) == len(part.datasets)
 
 
 def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
-    told = []
-    run_plan(TINY, tmp_path, 1, lambda *at: told.append(at))
-    assert told == [("one", 0, 4), ("one", 1, 4), ("one", 2, 4), ("two", 2, 4), ("two", 3, 4), ("two", 4, 4)]
-    made = json.loads((tmp_path / "two" / "results.json").read_text())
-    assert made["note"] == "One seed." and made["seeds"] == [0] and made["date"] and "folktables" in made["command"]
+    progress = []
+    run_plan(TINY, tmp_path, 1, lambda *at: progress.append(at))
+    assert progress == [("one", 0, 4), ("one", 1, 4), ("one", 2, 4), ("two", 2, 4), ("two", 3, 4), ("two", 4, 4)]
+    results = json.loads((tmp_path / "two" / "results.json").read_text())
+    assert (
+        results["note"] == "One seed."
+        and results["seeds"] == [0]
+        and results["date"]
+        and "folktables" in results["command"]
+    )
     assert "One seed." in (tmp_path / "two" / "results.md").read_text()
     assert "[one](one/results.md)" in (tmp_path / "README.md").read_text()
     (next((tmp_path / "two" / "seeds").glob("*-shift-*"))).unlink()
@@ -242,7 +253,7 @@ def test_the_page_of_the_plan_names_data_and_seeds():
 
 @pytest.mark.filterwarnings("ignore::secure_sccvfl.data.dataset.DataWarning")
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("paper --dataset german --out out", "takes one --dataset, the records of ACS Income"),
         ("paper --split shift --out out", "leave out --split"),
@@ -250,14 +261,14 @@ def test_the_page_of_the_plan_names_data_and_seeds():
         ("paper --dataset acs-income:absent.csv --out out", "absent.csv"),
     ],
 )
-def test_a_wrong_use_is_told_before_any_work(line, told, capsys, monkeypatch, tmp_path):
+def test_a_wrong_use_is_reported_before_any_work(line, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tables, "reproduce", lambda *given, **more: pytest.fail("it ran"))
     assert program.main(shlex.split(line)) != 0
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_training_in_secret_is_told_by_step(monkeypatch, tmp_path):
+def test_training_under_mpc_is_reported_by_step(monkeypatch, tmp_path):
     ran = []
     phase = {"seconds": 2.0, "rounds": 50, "bytes": 4_000_000, "dealer_bytes": 1_000_000}
     result = {"cost": {"inputs": phase, "training": phase}, "steps": 10}
@@ -270,15 +281,15 @@ def test_a_training_in_secret_is_told_by_step(monkeypatch, tmp_path):
     monkeypatch.setattr(secure_runs, "result_of", lambda folder, rank: result)
     lines = []
     rows = secure_runs.secure_runtime("german", range(2), tmp_path, "the command", lines.append)
-    found = {(r["way"], r["metric"]): r["mean"] for r in rows}
+    means = {(r["way"], r["metric"]): r["mean"] for r in rows}
     way = next(iter(secure_runs.WAYS))
-    assert found[way, "ms_per_step"] == 200.0 and found[way, "rounds_per_step"] == 5.0
+    assert means[way, "ms_per_step"] == 200.0 and means[way, "rounds_per_step"] == 5.0
     assert (
-        found[way, "kb_per_step"] == 3 * 400.0 and found[way, "mb"] == 3 * 8.0 and found[way, "dealer_mb"] == 3 * 2.0
+        means[way, "kb_per_step"] == 3 * 400.0 and means[way, "mb"] == 3 * 8.0 and means[way, "dealer_mb"] == 3 * 2.0
     )
     assert len(ran) == len(lines) == 4
     secure_runs.secure_runtime("german", range(2), tmp_path, "the command", lines.append)
     assert len(ran) == 4, "finished seeds are kept"
-    made = json.loads((tmp_path / "results.json").read_text())
-    assert made["command"] == "the command" and made["date"] and made["seeds"] == [0, 1]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["command"] == "the command" and results["date"] and results["seeds"] == [0, 1]
     assert "| 5.00 ± 0.00 |" in (tmp_path / "results.md").read_text()

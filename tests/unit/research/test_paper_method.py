@@ -92,8 +92,8 @@ def test_generators_learn_from_their_loss_and_after_the_warm_up_from_consistency
 
 def test_parts_have_the_rates_of_the_table() -> None:
     run, _, _ = training()
-    found = [(g["lr"], g["weight_decay"]) for g in run._optimiser().param_groups]
-    assert found == [(0.015, 5e-4), (0.010, 0.0), (0.005, 0.0)]
+    rates = [(g["lr"], g["weight_decay"]) for g in run._optimiser().param_groups]
+    assert rates == [(0.015, 5e-4), (0.010, 0.0), (0.005, 0.0)]
     assert len(run.adversaries) == len(READY.parties)
     run, _, _ = training(optimiser="adam", adversary="fused")
     assert run._optimiser().param_groups[0]["weight_decay"] == 0.0 and len(run.adversaries) == 1
@@ -212,7 +212,7 @@ def test_every_switch_changes_the_run_or_is_known_not_to(name: str, plain: Fitte
 @pytest.mark.parametrize(
     "changes", [{}, {"proxies": "edit"}, {"mask": "all"}, {"edits": "shuffle"}], ids=["M", "MP", "all", "shuffle"]
 )
-def test_own_edits_touch_what_they_may_and_copy_the_rest_bit_by_bit(changes: dict[str, str]) -> None:
+def test_own_counterfactuals_change_what_they_may_and_copy_the_rest_bit_by_bit(changes: dict[str, str]) -> None:
     edited, rows = short(**changes).counterfactuals(READY.split.test), READY.split.test
     columns = READY.columns(edited_names(ROLES, replace(BASE, **changes)))
     rest = np.setdiff1d(np.arange(edited.shape[1]), columns)
@@ -233,12 +233,12 @@ def test_large_hsic_is_m_and_a_large_gap_within_m_is_p() -> None:
     owners = dict.fromkeys("abcd", "bank") | dict.fromkeys("wxyz", "bureau")
     hsic = dict(zip("abcdwxyz", (0.4, 0.3, 0.2, 0.1, 0.04, 0.03, 0.02, 0.01), strict=True))
     gap = dict(zip("abcdwxyz", (0.1, 0.2, 0.3, 0.9, 0.1, 0.2, 0.3, 0.9), strict=True))
-    found = tri_partition(hsic)
-    assert "".join(found[k] for k in "abcdwxyz") == "MPNNMPNN", "the same in both, though their sizes differ"
+    roles = tri_partition(hsic)
+    assert "".join(roles[k] for k in "abcdwxyz") == "MPNNMPNN", "the same in both, though their sizes differ"
     close = hsic | {"b": 0.29, "c": 0.3}
     assert tri_partition(close)["c"] == "P"
-    assert tri_partition(close, found) == found, "within the margin a role is kept"
-    assert tri_partition(hsic | {"c": 0.35}, found)["c"] == "P"
+    assert tri_partition(close, roles) == roles, "within the margin a role is kept"
+    assert tri_partition(hsic | {"c": 0.35}, roles)["c"] == "P"
 
 
 def test_both_partitions_follow_from_the_tables() -> None:
@@ -249,11 +249,11 @@ def test_both_partitions_follow_from_the_tables() -> None:
         for score in (table_hsic, probability_gap)
     )
     for party in READY.parties:
-        own = party.layout.names
-        m = sorted(own, key=lambda k: -hsic[k])[: round(0.6 * len(own))]
-        assert {k for k in own if section.roles.of[k] != "N"} == set(m)
+        names = party.layout.names
+        m = sorted(names, key=lambda k: -hsic[k])[: round(0.6 * len(names))]
+        assert {k for k in names if section.roles.of[k] != "N"} == set(m)
         p = sorted(m, key=lambda k: -gap[k])[: round(0.5 * len(m))]
-        assert {k for k in own if section.roles.of[k] == "P"} == set(p)
+        assert {k for k in names if section.roles.of[k] == "P"} == set(p)
     assert score.assignment.scores == pytest.approx({k: hsic[k] + gap[k] for k in hsic})
     assert section.roles == score.roles and Masks(READY, replace(BASE, partition="score")).roles != ROLES
     tables = section.noisy_tables[0].tables
@@ -268,7 +268,7 @@ def test_discovery_releases_tables_alone_and_refreshes_up_to_the_cap() -> None:
     for _ in range(4):
         names.append([charge.name for charge in masks.noise.charges])
         masks.refresh()
-    assert [len(made) for made in names] == [1, 2, 3, 3] and masks.releases == 3, "no more is asked for"
+    assert [len(charged) for charged in names] == [1, 2, 3, 3] and masks.releases == 3, "no more is asked for"
     assert names[-1] == ["sketch-0", "sketch-1", "sketch-2"]
     assert 0.95 < masks.noise.charges[-1].epsilon_after / READY.budget.epsilon <= 1, "planned for all of them"
     assert Masks(replace(READY, seed=1), BASE).roles != ROLES, "noise has a say"
@@ -294,12 +294,14 @@ def test_a_refresh_renews_generators_and_leaves_the_rest_as_it_was(monkeypatch: 
 
     monkeypatch.setattr(JointTraining, "_step", watched)
     result = run.fit(train, check)
-    assert [made is other for made, *_ in seen] == [False] * 3 + [True] * (len(seen) - 3) and len(seen) > 3
+    assert [generators is other for generators, *_ in seen] == [False] * 3 + [True] * (len(seen) - 3) and len(
+        seen
+    ) > 3
     assert all(whole for *_, whole in seen) and seen[3][1] >= len(list(run.net.parameters())) > 0
     assert run.generators is (first if result.kept_epoch < 3 else other)
 
 
-def test_the_flipped_sketch_moves_mediators_from_group_to_group_and_nothing_else() -> None:
+def test_flipped_tables_move_mediators_from_group_to_group_and_nothing_else() -> None:
     """Without noise the mean of a moved column is that of the other group, where nothing is cut."""
     settings = baseline_settings("german", "server_consistency_flipped")
     masks = Masks(READY, settings, NoNoise())
@@ -330,7 +332,7 @@ def test_encoders_read_one_number_of_each_feature_or_all_columns() -> None:
         Feature("size", "number", low=0, high=10),
     )
     layouts = [Layout.of(features), Layout.of(features[2:])]
-    ready = SimpleNamespace(parties=[SimpleNamespace(layout=own) for own in layouts], widths=(6, 1))
+    ready = SimpleNamespace(parties=[SimpleNamespace(layout=layout) for layout in layouts], widths=(6, 1))
     cells = np.array([[0, 10, 10], [1, np.nan, 0], [2, 50, 5]])
     inputs = np.hstack([layouts[0].encode(cells), layouts[1].encode(cells[:, 2:])]).astype(np.float32)
     widths, read = read_columns(ready, BASE)
@@ -399,28 +401,35 @@ ACTIVE = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_hyperparameters_are_those_of_the_table(name: str) -> None:
-    found = settings_of(name)
-    assert tuple(getattr(found, field) for field in ORDER) == TABLE[name]
-    weights = (found.lambda_cons, found.lambda_adv, found.lambda_gen, found.edit_scale, found.rho_m, found.rho_p)
+    settings = settings_of(name)
+    assert tuple(getattr(settings, field) for field in ORDER) == TABLE[name]
+    weights = (
+        settings.lambda_cons,
+        settings.lambda_adv,
+        settings.lambda_gen,
+        settings.edit_scale,
+        settings.rho_m,
+        settings.rho_p,
+    )
     assert weights == (1.2, 0.03, 0.01, 0.20, 0.60, 0.50)
-    assert found.patience_from == "start" and found.proxies == "pass" and found.roles == "letter"
-    assert found.partition == "section" and found.refreshes == 1
-    assert found.embedding == "true" and found.adversary == "parties"
+    assert settings.patience_from == "start" and settings.proxies == "pass" and settings.roles == "letter"
+    assert settings.partition == "section" and settings.refreshes == 1
+    assert settings.embedding == "true" and settings.adversary == "parties"
 
 
 @pytest.mark.parametrize("name", ACTIVE)
 def test_baselines_have_the_components_of_the_table_and_share_the_rest(name: str) -> None:
     assert set(COMPONENTS) == set(ACTIVE)
-    found = baseline_settings("compas", name)
-    mask = {"none": "none", "shuffle": "M shuffled", "flip": "M flipped", "generator": found.mask}[found.edits]
-    assert (mask, found.lambda_cons > 0, found.generating, found.lambda_adv > 0) == ACTIVE[name]
-    assert found.epochs == 80 and not found.temperature
-    assert not (found.leak_adversary and found.lambda_adv == 0), "no adversary at all where the table has none"
+    settings = baseline_settings("compas", name)
+    mask = {"none": "none", "shuffle": "M shuffled", "flip": "M flipped", "generator": settings.mask}[settings.edits]
+    assert (mask, settings.lambda_cons > 0, settings.generating, settings.lambda_adv > 0) == ACTIVE[name]
+    assert settings.epochs == 80 and not settings.temperature
+    assert not (settings.leak_adversary and settings.lambda_adv == 0), "no adversary at all where the table has none"
     shared = asdict(settings_of("compas"))
     for field in (*ORDER[:-4], "warmup", "patience"):
-        assert getattr(found, field) == shared[field]
+        assert getattr(settings, field) == shared[field]
     for weight in ("lambda_cons", "lambda_gen", "lambda_adv"):
-        assert getattr(found, weight) in (0.0, shared[weight]), "same weight, or off"
+        assert getattr(settings, weight) in (0.0, shared[weight]), "same weight, or off"
 
 
 def test_methods_and_ablations_have_the_rows() -> None:
@@ -460,10 +469,12 @@ def test_reversal_is_the_identity_forward_and_turns_the_gradient(weight: float) 
     (forward,) = torch.autograd.grad(straight, x)
     turned = adversary.loss(reverse(x, weight), Z)
     assert torch.equal(straight, turned)
-    own = torch.autograd.grad(turned, [x, *adversary.parameters()])
-    assert torch.allclose(own[0], -weight * forward)
+    gradients = torch.autograd.grad(turned, [x, *adversary.parameters()])
+    assert torch.allclose(gradients[0], -weight * forward)
     same = torch.autograd.grad(adversary.loss(x, Z), list(adversary.parameters()))
-    assert all(torch.equal(a, b) for a, b in zip(own[1:], same, strict=True)), "the adversary itself still learns"
+    assert all(torch.equal(a, b) for a, b in zip(gradients[1:], same, strict=True)), (
+        "the adversary itself still learns"
+    )
 
 
 @pytest.mark.parametrize("reversed_too", [True, False])
@@ -482,8 +493,8 @@ def test_an_encoder_behind_the_reversal_forgets_s(reversed_too: bool) -> None:
         learns.step()
         moves.step()
     u = encoder(SIGNAL).detach()
-    told = (u[Z[:, 1] == 1].mean(0) - u[Z[:, 1] == 0].mean(0)).norm().item()
-    assert told < 1.8 if reversed_too else told > 2.2, told  # 2 at the start
+    distance = (u[Z[:, 1] == 1].mean(0) - u[Z[:, 1] == 0].mean(0)).norm().item()
+    assert distance < 1.8 if reversed_too else distance > 2.2, distance  # 2 at the start
 
 
 ROWS, CONTEXT = 120, 3
@@ -522,7 +533,7 @@ def draws(seed: int = 5) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def guard(model: MaskedCvae) -> Adversary:
+def leak_adversary(model: MaskedCvae) -> Adversary:
     return Adversary(len(model.guarded), 2, 3)
 
 
@@ -547,30 +558,30 @@ def test_only_mediators_change_and_everything_else_is_copied_bit_by_bit(scale: f
 
 def test_each_term_is_zero_or_not_where_it_must_be() -> None:
     model = generator()
-    found = model.terms(X, Z_S, Z_T, draws(), C, guard(model))
-    assert found.identity.item() == 0 and found.cycle.item() == 0
-    assert found.likelihood.item() > 0 and found.mmd.item() > 0 and found.leak.item() > 0
-    assert moved(model, found.likelihood) and moved(model, found.mmd)
+    terms = model.terms(X, Z_S, Z_T, draws(), C, leak_adversary(model))
+    assert terms.identity.item() == 0 and terms.cycle.item() == 0
+    assert terms.likelihood.item() > 0 and terms.mmd.item() > 0 and terms.leak.item() > 0
+    assert moved(model, terms.likelihood) and moved(model, terms.mmd)
     assert model.terms(X, Z_S, Z_T, draws(), C).leak.item() == 0
     cycle = model.terms(X, Z_S, Z_T, draws(), C, cycle=True).cycle
     assert cycle.item() > 0 and moved(model, cycle)
 
 
-def test_identity_is_seen_when_an_edit_breaks_it() -> None:
+def test_the_identity_term_sees_a_counterfactual_that_breaks_it() -> None:
     class Broken(MaskedCvae):
         def edit(self, x: torch.Tensor, *rest: object, **named: object) -> torch.Tensor:
             return super().edit(x, *rest, **named) + 0.1
 
     model = Broken(LAYOUT, ("m", "k"), ("p",), 2, 1)
-    found = model.terms(X, Z_S, Z_T, draws()).identity.item()
-    assert found == pytest.approx(0.01 * len(N), rel=1e-4)
+    identity = model.terms(X, Z_S, Z_T, draws()).identity.item()
+    assert identity == pytest.approx(0.01 * len(N), rel=1e-4)
 
 
 def test_the_leak_has_a_gradient_only_where_proxies_are_edited() -> None:
     passing, editing = generator(), generator(edited=("m", "k", "p"))
     assert len(passing.guarded) == len(editing.guarded) == len(N) + len(P)
-    assert not moved(passing, passing.terms(X, Z_S, Z_T, draws(), C, guard(passing)).leak)
-    assert moved(editing, editing.terms(X, Z_S, Z_T, draws(), C, guard(editing)).leak)
+    assert not moved(passing, passing.terms(X, Z_S, Z_T, draws(), C, leak_adversary(passing)).leak)
+    assert moved(editing, editing.terms(X, Z_S, Z_T, draws(), C, leak_adversary(editing)).leak)
 
 
 def test_the_leak_is_large_where_the_adversary_recovers_s() -> None:

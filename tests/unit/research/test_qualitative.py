@@ -38,13 +38,13 @@ def test_mutual_information_by_hand():
     assert mutual_information(np.array([[4, 1], [1, 4]])) == pytest.approx(2 * half)
 
 
-def test_information_stands_beside_its_null(ready):
+def test_information_has_its_permutation_baseline(ready):
     rows = SPLIT.train
     parties = [party.take(rows) for party in ready.parties]
-    found = information(parties, CODES[rows], 2, 0)
-    assert set(found) == {f.name for f in DATA.features}
-    assert all(0 <= f["null"] <= f["null_high"] for f in found.values())
-    assert found["personal_status_sex"]["mi"] > 3 * found["personal_status_sex"]["null_high"]
+    by_column = information(parties, CODES[rows], 2, 0)
+    assert set(by_column) == {f.name for f in DATA.features}
+    assert all(0 <= f["null"] <= f["null_high"] for f in by_column.values())
+    assert by_column["personal_status_sex"]["mi"] > 3 * by_column["personal_status_sex"]["null_high"]
     # With s shuffled a column is above its 95 % quantile by chance: 8 or more of 19 with probability below 1e-5
     # for independent columns. The seed is fixed.
     null = information(parties, np.random.default_rng(1).permutation(CODES[rows]), 2, 0)
@@ -80,14 +80,14 @@ def test_components_are_where_the_variance_is():
     json.dumps(view)
 
 
-def test_sizes_of_edits_by_hand():
+def test_sizes_of_counterfactual_changes_by_hand():
     before = LAYOUT.encode(DATA.values[:1])
     after = before.copy()
     housing, duration = (LAYOUT.columns([name]) for name in ("housing", "duration"))
     after[0, housing] = np.roll(before[0, housing], 1)
     after[0, duration] = before[0, duration] + 0.25
-    found = dict(zip(LAYOUT.names, column_sizes(LAYOUT, before, after)[0], strict=True))
-    assert found["housing"] == 1.0 and found["duration"] == pytest.approx(0.25) and sum(found.values()) == 1.25
+    sizes = dict(zip(LAYOUT.names, column_sizes(LAYOUT, before, after)[0], strict=True))
+    assert sizes["housing"] == 1.0 and sizes["duration"] == pytest.approx(0.25) and sum(sizes.values()) == 1.25
     assert [m["feature"] for m in moves(LAYOUT, ROLES, before[0], after[0])] == ["housing", "duration"]
     old, new = versions(LAYOUT, DATA.values[0], after[0])
     assert {name for name in old if old[name] != new[name]} == {"housing", "duration"}
@@ -106,18 +106,22 @@ def test_the_analysis_is_data(result):
 
 def test_one_person_explained(ready):
     row = int(SPLIT.test[0])
-    told = explained(ready, "sealed", row)
-    assert json.loads(json.dumps(told)) == told and told["part"] == "test" and told["draws"] == DRAWS
-    assert told["groups"][0] == DATA.protected[0].groups[CODES[row]] != told["groups"][1]
-    assert {m["role"] for m in told["moved"]} <= {"M"}
+    explanation = explained(ready, "sealed", row)
+    assert (
+        json.loads(json.dumps(explanation)) == explanation
+        and explanation["part"] == "test"
+        and explanation["draws"] == DRAWS
+    )
+    assert explanation["groups"][0] == DATA.protected[0].groups[CODES[row]] != explanation["groups"][1]
+    assert {m["role"] for m in explanation["moved"]} <= {"M"}
     assert explained(ready, "sealed", int(SPLIT.train[0]))["part"] == "train"
 
 
-def test_the_most_frequent_edit_that_changes_anything():
+def test_the_most_frequent_counterfactual_that_changes_anything():
     before = np.zeros(2)
-    edits = np.array([[0, 0], [0, 0], [0, 0], [0, 1.0], [1.0, 0], [1.0, 0]])
-    assert most_frequent(edits, before) == 4
-    assert most_frequent(edits[:3], before) == 0
+    counterfactuals = np.array([[0, 0], [0, 0], [0, 0], [0, 1.0], [1.0, 0], [1.0, 0]])
+    assert most_frequent(counterfactuals, before) == 4
+    assert most_frequent(counterfactuals[:3], before) == 0
 
 
 def test_tables_and_plots(result, tmp_path):
@@ -129,7 +133,7 @@ def test_tables_and_plots(result, tmp_path):
     assert (tmp_path / "results.md").read_text() == text
     for picture in ("roles", "representations", "training"):
         assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
-    for name, known in result["information"].items():
-        assert f"| {name} | {known['mi']:.4f} | {known['null']:.4f} | {known['null_high']:.4f} |" in text
+    for name, figures in result["information"].items():
+        assert f"| {name} | {figures['mi']:.4f} | {figures['null']:.4f} | {figures['null_high']:.4f} |" in text
     assert text.count("; permuted up to") == 4, "no AUC without its control"
     assert "-0.000" not in text and "nan" not in text and "None" not in text

@@ -20,31 +20,31 @@ from secure_sccvfl.research.role_stability import (
 )
 
 
-def finding(roles, confidence):
-    made = dict(zip("abcd", roles, strict=True))
+def assignment(roles, confidence):
+    by_column = dict(zip("abcd", roles, strict=True))
     sure = dict(zip("abcd", confidence, strict=True))
-    return RoleAssignment(Roles(made), {}, {}, proposed=made, confidence=sure)
+    return RoleAssignment(Roles(by_column), {}, {}, proposed=by_column, confidence=sure)
 
 
 def test_pairs_of_runs_are_compared_column_by_column():
-    first, second = finding("MMNN", (1.0, 0.95, 0.4, 0.3)), finding("MNNM", (0.95, 0.6, 0.8, 0.2))
-    told = compared([first, second])
-    assert told["same"] == 0.5, "two of four columns, seen from either run"
-    assert told["chance"] == pytest.approx(0.5), "half of the roles are M"
-    steps = {(step["above"], step["to"]): step for step in told["steps"]}
+    first, second = assignment("MMNN", (1.0, 0.95, 0.4, 0.3)), assignment("MNNM", (0.95, 0.6, 0.8, 0.2))
+    comparison = compared([first, second])
+    assert comparison["same"] == 0.5, "two of four columns, seen from either run"
+    assert comparison["chance"] == pytest.approx(0.5), "half of the roles are M"
+    steps = {(step["above"], step["to"]): step for step in comparison["steps"]}
     sure = steps[0.9, 1.0]
     assert sure["share"] == 3 / 8 and sure["again"] == pytest.approx(2 / 3)
     assert sure["confidence"] == pytest.approx((1 + 0.95 + 0.95) / 3)
-    assert sum(step["share"] for step in told["steps"]) == 1.0
+    assert sum(step["share"] for step in comparison["steps"]) == 1.0
 
 
 def test_the_program_writes_roles_and_says_how_they_were_made(tmp_path, capsys):
     assert main(["roles", "--dataset", "heart", "--seeds", "2", "--out", str(tmp_path)]) == 0
-    told = json.loads((tmp_path / "role-stability.json").read_text())
-    assert told["command"] == "python launch/reproduce.py roles --dataset heart --first-seed 0 --seeds 2"
-    assert [(row["budget"], row["score"]) for row in told["rows"]] == [(b, s) for b in BUDGETS for s in SCORES]
-    assert all(0 < row["same"] <= 1 and set(row["roles"]) == {"0", "1"} for row in told["rows"])
-    assert told["date"] and told["versions"]["numpy"] and "commit" in told
+    results = json.loads((tmp_path / "role-stability.json").read_text())
+    assert results["command"] == "python launch/reproduce.py roles --dataset heart --first-seed 0 --seeds 2"
+    assert [(row["budget"], row["score"]) for row in results["rows"]] == [(b, s) for b in BUDGETS for s in SCORES]
+    assert all(0 < row["same"] <= 1 and set(row["roles"]) == {"0", "1"} for row in results["rows"])
+    assert results["date"] and results["versions"]["numpy"] and "commit" in results
     assert "| heart | default run | 8 | 2 | hsic |" in capsys.readouterr().out
 
 
@@ -75,19 +75,21 @@ OWNERS = {"a": "bank", "b": "bank", "c": "bureau", "d": "bureau"}
 
 def test_roles_of_the_paper_are_compared_by_pairs_and_chance_is_taken_within_parties():
     runs = [Roles(dict(zip("abcd", roles, strict=True))) for roles in ("MNMM", "NMMM", "MNMM")]
-    told = role_stability.agreement(runs, OWNERS)
-    assert told["same"] == pytest.approx((0.5 + 1.0 + 0.5) / 3) and told["pairs"] == 3
-    assert told["chance"] == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4), "a party whose roles are fixed always agrees"
+    agreement = role_stability.agreement(runs, OWNERS)
+    assert agreement["same"] == pytest.approx((0.5 + 1.0 + 0.5) / 3) and agreement["pairs"] == 3
+    assert agreement["chance"] == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4), (
+        "a party whose roles are fixed always agrees"
+    )
 
 
 def test_the_program_writes_roles_of_the_paper_fractions_and_how_they_were_made(tmp_path, monkeypatch, capsys):
     for name, value in {"RHO_M": (0.6,), "RHO_P": (0.5,), "DEVELOPMENT": range(700, 701), "DRAWS": 2}.items():
         monkeypatch.setattr(role_stability, name, value)
     assert main(["letter-roles", "--dataset", "heart", "--seeds", "2", "--out", str(tmp_path)]) == 0
-    told = json.loads((tmp_path / "letter-roles.json").read_text())
-    assert told["command"] == "python launch/reproduce.py letter-roles --dataset heart --first-seed 0 --seeds 2"
-    assert {"date", "versions", "code"} <= set(told) and told["development_seeds"] == [700]
-    assert len(told["rows"]) == 6 and all(0 <= row["same"] <= 1 and row["chance"] < 1 for row in told["rows"])
-    assert [set(found) for found in told["per_seed"].values()] == [{"0", "1"}] * 2
-    assert [(row["rho_m"], row["rho_p"]) for row in told["fractions"]] == [(0.6, 0.5)]
+    results = json.loads((tmp_path / "letter-roles.json").read_text())
+    assert results["command"] == "python launch/reproduce.py letter-roles --dataset heart --first-seed 0 --seeds 2"
+    assert {"date", "versions", "code"} <= set(results) and results["development_seeds"] == [700]
+    assert len(results["rows"]) == 6 and all(0 <= row["same"] <= 1 and row["chance"] < 1 for row in results["rows"])
+    assert [set(by_seed) for by_seed in results["per_seed"].values()] == [{"0", "1"}] * 2
+    assert [(row["rho_m"], row["rho_p"]) for row in results["fractions"]] == [(0.6, 0.5)]
     assert "| 0.6 | 0.5 |" in capsys.readouterr().out

@@ -26,11 +26,11 @@ def resumed(folder, name):
 
     def job(session):
         kept = Checkpoints(folder / str(session.rank), name)
-        found = kept.resume(session, "regression")
-        return kept.number, kept.run, save_share(found.head.weights.weight)
+        restored = kept.resume(session, "regression")
+        return kept.number, kept.run, save_share(restored.head.weights.weight)
 
-    told = run_session(job, 2)
-    return [(number, run) for number, run, _ in told], sum(weight for *_, weight in told)
+    results = run_session(job, 2)
+    return [(number, run) for number, run, _ in results], sum(weight for *_, weight in results)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ IDS, DESCRIPTION = "a" * 64, "d" * 64
 
 
 @pytest.mark.parametrize(
-    ("changes", "ids", "told"),
+    ("changes", "ids", "reason"),
     [
         ({"seed": 4}, IDS, "seed 3, not 4"),
         ({"split": "shift"}, IDS, "split iid, not shift"),
@@ -93,14 +93,14 @@ IDS, DESCRIPTION = "a" * 64, "d" * 64
         ({}, "b" * 64, "other records"),
     ],
 )
-def test_a_run_goes_on_with_its_own_settings_only(changes, ids, told, tmp_path):
+def test_a_run_goes_on_with_its_own_settings_only(changes, ids, reason, tmp_path):
     """Each party finds out alone, in one line, before it says a word to the others."""
     kept = Checkpoints(tmp_path, FIRST, RunOptions.of(BEGAN).settings(DESCRIPTION, IDS))
     kept.keep(state(1))
     same = Checkpoints(tmp_path, SECOND, RunOptions.of({**BEGAN, "resume": True}).settings(DESCRIPTION, IDS))
     same.check()
     other = Checkpoints(tmp_path, SECOND, RunOptions.of({**BEGAN, **changes}).settings(DESCRIPTION, ids))
-    with pytest.raises(ConfigError, match=f"cannot resume: the run began with {told}; go on as it began"):
+    with pytest.raises(ConfigError, match=f"cannot resume: the run began with {reason}; go on as it began"):
         other.check()
     with pytest.raises(ConfigError):
         other.resume(None, "regression")  # no session is asked

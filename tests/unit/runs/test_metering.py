@@ -26,7 +26,7 @@ from secure_sccvfl.runs.predict import ELSEWHERE, LOST, NO_SCORES, Answers, Aske
 from secure_sccvfl.training.modes.options import RunOptions
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")
-PINS = {place: "0" * 64 for place in ("party-0", "party-1", "dealer")}
+PINS = {node: "0" * 64 for node in ("party-0", "party-1", "dealer")}
 
 
 def model(predictions: int | None, *, pooled: bool = False) -> PartyModel:
@@ -37,8 +37,8 @@ def model(predictions: int | None, *, pooled: bool = False) -> PartyModel:
 
 def allowed(trained: PartyModel, options: dict[str, Any], **settings: Any) -> int:
     config = SessionConfig(parties=ADDRESSES, options=options, **settings)
-    known = RunOptions.of_flat(pooled=trained.held_out.pooled, **{"predictions": PREDICTIONS, **options})
-    return allowed_predictions(config, known, trained)
+    run_options = RunOptions.of_flat(pooled=trained.held_out.pooled, **{"predictions": PREDICTIONS, **options})
+    return allowed_predictions(config, run_options, trained)
 
 
 def test_the_number_is_that_of_the_training_unless_all_approved_another() -> None:
@@ -84,7 +84,7 @@ def test_a_receiver_keeps_what_was_opened_and_returns_what_is_on_record(tmp_path
             log._append({"kind": "opening"})
             answers = Answers(values, held)
             answers.settle(log, asked, shown, marks, scores)
-            assert {why: ids[found].tolist() for why, found in answers.why.items()} == {
+            assert {why: ids[rows].tolist() for why, rows in answers.why.items()} == {
                 ELSEWHERE: ["b"],
                 NO_SCORES: ["a", "d"] if poor else [],
                 LOST: ["e"],

@@ -91,7 +91,7 @@ def test_predictions(tmp_path, task):
     assert [line.split(",")[0] for line in lines] == ["id", "1", "3"], "a refused record has no line"
     assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
     assert [UNDECIDED in line for line in lines] == [False, False, True], (
-        "of a record that not all hold nothing is told"
+        "nothing is reported of a record that not all hold"
     )
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
 
@@ -129,20 +129,20 @@ def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):
 def test_handles_with_shares_show_nothing_when_printed():
     share, row = (tensor_of(np.full(shape, 123456789, np.int64), 24) for shape in ((1, 1), (1,)))
     weights = Weights(share, row, share, row)
-    own = np.full((1, 1), 0.987654321)
+    plain = np.full((1, 1), 0.987654321)
     chosen = SharedDraws((share,), np.zeros(1, int))
     handles = [
         weights,
         chosen,
-        SharedHead(weights, own[0], "binary", 1, share, share),
-        SharedBatch(own, own[0], share),
+        SharedHead(weights, plain[0], "binary", 1, share, share),
+        SharedBatch(plain, plain[0], share),
         MembershipMask(np.full(1, 123456789, np.int64), 1),
-        SharedPenalty(chosen, share, (own[0],)),
-        SharedOptimizer(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share),
+        SharedPenalty(chosen, share, (plain[0],)),
+        SharedOptimizer(1, SharedBatch(plain, plain[0], share), Step(0.1, 0.5), plain[0], share, share),
         SharedGrid(
-            *(1, 1, SharedBatch(own, own[0], share)),
+            *(1, 1, SharedBatch(plain, plain[0], share)),
             Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, (1.5,), 1.0, 0.2, (1.5,)),
-            *(own[0], share, share, ()),
+            *(plain[0], share, share, ()),
             Curved(share, share),
         ),
         Slope(share, share, 1.0),

@@ -1,4 +1,4 @@
-"""Releases of the sketch during joint training: roles may change, and what is trained then follows them."""
+"""Repeated releases of tables during joint training: roles may change, and what is trained then follows them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def run(noise, config=LATE, state: State | None = None, roles: Roles | None = No
     kept, log = [], []
     hooks = Hooks(audit=lambda event, numbers: log.append((event, dict(numbers))), keep=kept.append)
     problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
-    made = driver(PlainEngine(), PlainStatistics(noise), problem, config, 0, card, hooks)
-    return made.run(roles, state), kept, log
+    trainer = driver(PlainEngine(), PlainStatistics(noise), problem, config, 0, card, hooks)
+    return trainer.run(roles, state), kept, log
 
 
 def logits(model) -> np.ndarray:
@@ -80,13 +80,13 @@ def test_roles_that_change_late_are_those_of_the_model_and_of_every_point_of_the
     late, _, log = run(Blind(3))
     seen = [set(numbers["roles"].values()) for event, numbers in log if event == "roles"]
     assert seen[:3] == [{"N"}] * 3 and "M" in seen[3]
-    known, _, _ = run(Blind(0), replace(LATE, late_refreshes=0))
-    assert late.roles == known.roles and late.roles.edited
-    assert [t.lam for t in late.trials] == [t.lam for t in known.trials] == list(LATE.lambdas)
+    reference, _, _ = run(Blind(0), replace(LATE, late_refreshes=0))
+    assert late.roles == reference.roles and late.roles.edited
+    assert [t.lam for t in late.trials] == [t.lam for t in reference.trials] == list(LATE.lambdas)
     plain, _, _ = run(Blind(9), replace(LATE, late_refreshes=0))
-    for here, there in zip(late.trials, known.trials, strict=True):
+    for here, there in zip(late.trials, reference.trials, strict=True):
         assert here.validation.relative_gap == pytest.approx(there.validation.relative_gap, rel=0.1)
-    assert np.abs(logits(late) - logits(known)).max() < 0.1 < np.abs(logits(late) - logits(plain)).max()
+    assert np.abs(logits(late) - logits(reference)).max() < 0.1 < np.abs(logits(late) - logits(plain)).max()
 
 
 def test_a_late_release_without_budget_leaves_the_masks_and_the_tables():
@@ -125,13 +125,13 @@ def test_a_proxy_that_is_found_late_is_dropped_then():
     assert set(model.encoders[party.rank].dropped) == set(model.roles.dropped)
 
 
-def test_a_model_that_uses_s_is_encoded_anew():
+def test_a_model_that_uses_s_is_encoded_again():
     """Offsets follow from the tables of the last release, and so do the columns of roles that are not decided."""
     card = shipped_card("german")
     late, _, _ = run(Blind(2), driver=AwareTrainer, card=card)
-    known, _, _ = run(Blind(0), replace(LATE, late_refreshes=0), driver=AwareTrainer, card=card)
+    reference, _, _ = run(Blind(0), replace(LATE, late_refreshes=0), driver=AwareTrainer, card=card)
     codes = TEST.protected[0].codes
-    assert np.abs(late.logits(TEST.parties, codes) - known.logits(TEST.parties, codes)).max() < 0.1
+    assert np.abs(late.logits(TEST.parties, codes) - reference.logits(TEST.parties, codes)).max() < 0.1
 
 
 class Watched(PlainEngine):
@@ -203,12 +203,12 @@ def private_run(state: State | None = None):
     noise.seen = seen
     kept: list[State] = []
     problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
-    made = Trainer(
+    trainer = Trainer(
         *(Watched(seen), PlainStatistics(noise), problem, PRIVATE, 0),
         hooks=Hooks(keep=kept.append),
         privacy=Ledger(seen),
     )
-    return made.run(None, state), seen, kept
+    return trainer.run(None, state), seen, kept
 
 
 def test_a_private_head_is_one_release_after_the_last_tables():
@@ -245,9 +245,9 @@ def test_a_private_run_goes_on_from_every_state_without_a_second_release():
 
 def test_a_late_refresh_comes_after_discovery():
     problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
-    made = Trainer(PlainEngine(), PlainStatistics(gaussian()), problem, LATE, 0)
+    trainer = Trainer(PlainEngine(), PlainStatistics(gaussian()), problem, LATE, 0)
     with pytest.raises(RuntimeError, match="after discovery"):
-        made.release_again(0)
+        trainer.release_again(0)
 
 
 class Penalised(PlainEngine):

@@ -1,4 +1,4 @@
-"""What a card may have done with proxies: guarded, edited with the mediators, or dropped; and no mediator at all."""
+"""What a card may do with proxies: penalised, edited with the mediators, or dropped; and no mediator at all."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def trained(proxies="guard", config=QUICK, data=DATA, card=CARD):
 def shuffled(names):
     """The test records with these features of other records."""
     order = np.random.default_rng(0).permutation(len(SPLIT.test))
-    made = []
+    parties = []
     for party in TEST:
         inputs, columns = party.inputs.copy(), party.layout.columns(names)
         inputs[:, columns] = inputs[order][:, columns]
-        made.append(replace(party, inputs=inputs))
-    return tuple(made)
+        parties.append(replace(party, inputs=inputs))
+    return tuple(parties)
 
 
-def test_a_dropped_proxy_cannot_move_a_score_and_a_guarded_one_does():
+def test_a_dropped_proxy_cannot_move_a_score_and_a_penalised_one_does():
     dropped, _, seen = trained("drop")
     proxies = dropped.roles.named("P")
     assert dropped.roles.dropped == proxies == CARD.roles.named("P")
@@ -139,7 +139,7 @@ def moved(model, names):
     return float(np.sqrt((change**2).mean())) / float(model.logits(TEST).std())
 
 
-def test_edited_proxies_move_with_the_mediators_and_are_made_consistent():
+def test_edited_proxies_move_with_the_mediators_and_become_consistent():
     model, trainer, seen = trained("edit")
     proxies = model.roles.named("P")
     assert set(proxies) < set(model.roles.edited) == set(model.roles.descendants)
@@ -147,15 +147,17 @@ def test_edited_proxies_move_with_the_mediators_and_are_made_consistent():
     assert validity["identity"] == 0 and validity["size"] > 0
     weak, _, _ = trained("edit", replace(QUICK, lambdas=(0.0,)))
     assert 0 < moved(model, proxies) < 0.5 * moved(weak, proxies)
-    assert not any(block.any() for guard in trainer.proxy_directions(model.roles) for block in guard.values())
+    assert not any(
+        block.any() for directions in trainer.proxy_directions(model.roles) for block in directions.values()
+    )
     guarded, other, _ = trained("guard")
     assert moved(guarded, proxies) == 0
-    assert any(block.any() for guard in other.proxy_directions(guarded.roles) for block in guard.values())
+    assert any(block.any() for directions in other.proxy_directions(guarded.roles) for block in directions.values())
 
 
 def test_an_edited_proxy_that_does_not_respond_stays_a_proxy():
-    finding = RoleAssignment(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
-    checked = interventional_check(finding, {"c": 0.0}, {"a": 0.0, "b": 0.0})
+    assignment = RoleAssignment(Roles({"a": "M", "b": "P", "c": "N"}, "edit"), {}, {})
+    checked = interventional_check(assignment, {"c": 0.0}, {"a": 0.0, "b": 0.0})
     assert checked.roles == Roles({"a": "N", "b": "P", "c": "N"}, "edit")
 
 

@@ -53,9 +53,9 @@ def synthetic(task, n=600, parties=3, attributes=1, seed=0):
     columns = [drive, other] + [rng.normal(size=n) for _ in range(max(4, parties))]
     tables = []
     for p in range(parties):
-        own = columns[p::parties]
-        features = tuple(Feature(f"x{p}_{j}", "number", -8, 8) for j in range(len(own)))
-        tables.append(PartyTable(f"p{p}", features, np.clip(np.column_stack(own), -8, 8)))
+        party_columns = columns[p::parties]
+        features = tuple(Feature(f"x{p}_{j}", "number", -8, 8) for j in range(len(party_columns)))
+        tables.append(PartyTable(f"p{p}", features, np.clip(np.column_stack(party_columns), -8, 8)))
     protected = tuple(
         Protected(f"s{a}", "p1", tuple(str(g) for g in range(2 + a)), codes) for a, codes in enumerate(s)
     )
@@ -132,13 +132,13 @@ def test_a_run_acts_on_the_interventional_check():
     parts = [part_of(data, rows) for rows in (split.train, split.validation)]
     run = Trainer(PlainEngine(), PlainStatistics(NoNoise()), Problem("binary", 1, *parts), EXACT, 0)
     run.discover()
-    finding, generators = run.generate(replace(run.state.assignment, roles=ROLES))
-    assert finding.roles.of == {"moves": "M", "idle": "N", "other": "N"}
-    assert finding.log[-1] == "idle: M -> N, does not respond to a change of s"
+    assignment, generators = run.generate(replace(run.state.assignment, roles=ROLES))
+    assert assignment.roles.of == {"moves": "M", "idle": "N", "other": "N"}
+    assert assignment.log[-1] == "idle: M -> N, does not respond to a change of s"
     assert [generators["s"][rank].material.edited for rank in (0, 1)] == [{"moves"}, frozenset()]
 
 
-def test_a_role_that_people_decided_stays_although_no_edit_moves_its_column():
+def test_a_role_that_people_decided_stays_although_no_counterfactual_moves_its_column():
     data, split = idle_mediator()
     card = PolicyCard("toy", "1", ("board",), {name: Decision(role, "decided") for name, role in ROLES.of.items()})
     model = train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, card=card)
@@ -146,14 +146,16 @@ def test_a_role_that_people_decided_stays_although_no_edit_moves_its_column():
     assert model.assignment.log[-1] == "idle: M by card, kept, does not respond to a change of s"
 
 
-def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch):
+def test_a_run_with_a_generator_that_changes_what_must_stay_is_stopped(monkeypatch):
     data, split = idle_mediator()
 
     def careless(layout, tables, deviation, roles, *rest):
         return make_generator(layout, tables, deviation, Roles(dict.fromkeys(roles.of, "M")), *rest)
 
     monkeypatch.setattr(trainer, "make_generator", careless)
-    records = replace(EXACT, consistency_from="records")  # edits from tables touch nothing else by construction
+    records = replace(
+        EXACT, consistency_from="records"
+    )  # counterfactuals from tables touch nothing else by construction
     with pytest.raises(RuntimeError, match=r"must stay fixed: \['other'\]"):
         train(PlainEngine(), PlainStatistics(NoNoise()), data, split, records, 0, roles=ROLES)
 
@@ -234,9 +236,9 @@ class _Bounded(Trainer):
     """Sees that what owners bound without knowing s is at least what it turns out to be."""
 
     def train_grid(self, penalty, grid, bounds):
-        found = np.diag(penalty.gram)
-        assert found.max() > 0
-        assert (whole(bounds.energy) >= found - 1e-12).all()
+        energy = np.diag(penalty.gram)
+        assert energy.max() > 0
+        assert (whole(bounds.energy) >= energy - 1e-12).all()
         assert (whole(bounds.reach) >= np.diag(penalty.proxy_gram) - 1e-12).all()
         steep = CURVATURE[self.task] * (self.batch.rows**2).mean(axis=0) + self.config.ridge
         assert np.allclose(whole(bounds.flat), steep)

@@ -63,16 +63,16 @@ def model(ready: Prepared) -> LinearModel:
 @pytest.fixture(scope="module")
 def views(ready: Prepared, model: LinearModel) -> dict[str, Mapping[str, Any]]:
     """One view of each kind that the catalogue's attacks take."""
-    made = views_of(ready, METHODS.get("scc")(ready), brief=False)
-    made |= {"gradients": views_of(ready, METHODS.get("erm_network")(ready), brief=False)["gradients"]}
+    by_kind = views_of(ready, METHODS.get("scc")(ready), brief=False)
+    by_kind |= {"gradients": views_of(ready, METHODS.get("erm_network")(ready), brief=False)["gradients"]}
     rng = np.random.default_rng(0)
     party, others = ready.parties[0], ready.parties[1:]
     rows = ready.split.train
     targets = {b.feature.name: codes_of(b, p.inputs[rows]) for p in others for b in p.layout.blocks[:2]}
     noise = rng.normal(size=(len(rows), 40))
-    made |= {"opened gradients": {"party": Shown("party", party.inputs[rows], noise, targets)}}
-    made["shares"] = {"noise": View("noise", *((rng.normal(size=(400, 5)), np.arange(400) % 2) for _ in range(2)))}
-    return {takes: found for takes, found in made.items() if found}
+    by_kind |= {"opened gradients": {"party": Shown("party", party.inputs[rows], noise, targets)}}
+    by_kind["shares"] = {"noise": View("noise", *((rng.normal(size=(400, 5)), np.arange(400) % 2) for _ in range(2)))}
+    return {takes: view for takes, view in by_kind.items() if view}
 
 
 def test_every_attack_has_a_view_and_its_positive_control_succeeds(views: dict[str, Mapping[str, Any]]) -> None:
@@ -81,8 +81,11 @@ def test_every_attack_has_a_view_and_its_positive_control_succeeds(views: dict[s
         rate = attack.control(held, 0)[-1]
         assert attack.succeeds(rate), (name, rate)
         assert 0 <= rate.low <= rate.rate <= rate.high <= 1
-        for found in attack.run(held, 0):
-            assert 0 <= found.low <= found.rate <= found.high <= 1 and 0 <= found.chance < 1, (name, found)
+        for measured in attack.run(held, 0):
+            assert 0 <= measured.low <= measured.rate <= measured.high <= 1 and 0 <= measured.chance < 1, (
+                name,
+                measured,
+            )
 
 
 def guesses_of_a_coin(*arguments: Any, **settings: Any) -> dict[str, np.ndarray]:
@@ -128,12 +131,12 @@ def test_a_head_at_its_optimum_is_that_of_the_engine(ready: Prepared) -> None:
     """Where nothing but the ridge pulls, the engine's head and this one are the same up to its stated precision."""
     plain = METHODS.get("erm")(ready).model
     assert plain is not None
-    found = fitted_linear(ready, plain)
+    linear = fitted_linear(ready, plain)
     rows = ready.split.train
-    width = found.weight.shape[0]
-    head = fit_head(found.encode(rows), GERMAN.label.values[rows].astype(float), ready.config.ridge * np.eye(width))
-    answers = found.encode(rows) @ head[:-1] + head[-1]
-    assert np.abs(answers - found.answers(rows)[:, 0]).max() < 0.01
+    width = linear.weight.shape[0]
+    head = fit_head(linear.encode(rows), GERMAN.label.values[rows].astype(float), ready.config.ridge * np.eye(width))
+    answers = linear.encode(rows) @ head[:-1] + head[-1]
+    assert np.abs(answers - linear.answers(rows)[:, 0]).max() < 0.01
 
 
 def test_retraining_finds_all_where_the_penalty_is_built_from_records(model: LinearModel) -> None:
@@ -145,18 +148,18 @@ def test_retraining_finds_nothing_where_the_penalty_is_built_from_tables(model: 
     view = retraining_view(replace(model, consistency="tables"))
     (*_, rate) = training_data.retraining_attack(view, 0)
     assert rate.low <= 0.5 <= rate.high
-    guess, known, truth = training_data.recovered(view, 0)
-    assert (guess == truth).mean() < (known == truth).mean(), "what x and tables tell is more"
+    guess, baseline, truth = training_data.recovered(view, 0)
+    assert (guess == truth).mean() < (baseline == truth).mean(), "what x and tables tell is more"
 
 
 def test_heads_of_a_penalty_from_tables_do_not_depend_on_s(model: LinearModel) -> None:
     """The broken twin does: that is what the attack solves for."""
     view = retraining_view(replace(model, consistency="tables"))
     other = replace(view, groups=np.random.default_rng(0).permutation(view.groups))
-    edits = np.array(view.counterfactuals(0))
-    heads = [v.head(edits, np.random.default_rng(0)) for v in (view, other)]
+    counterfactuals = np.array(view.counterfactuals(0))
+    heads = [v.head(counterfactuals, np.random.default_rng(0)) for v in (view, other)]
     assert np.array_equal(heads[0], heads[1])
-    exposed = [replace(v, tables=None).head(edits, np.random.default_rng(0)) for v in (view, other)]
+    exposed = [replace(v, tables=None).head(counterfactuals, np.random.default_rng(0)) for v in (view, other)]
     assert np.abs(exposed[0] - exposed[1]).max() > 1e-4
 
 
@@ -185,14 +188,14 @@ def test_retraining_takes_more_than_two_groups() -> None:
     rng, n = np.random.default_rng(0), 60
     rows, groups = rng.normal(size=(n, 12)), np.arange(n) % 3
 
-    def edits(seed: int) -> list[list[np.ndarray]]:
+    def counterfactuals(seed: int) -> list[list[np.ndarray]]:
         draw = np.random.default_rng(seed)
         return [[draw.normal(size=(n, 12)) * (draw.random((n, 1)) < 0.5) for _ in range(3)] for _ in range(2)]
 
     label = (rng.random(n) < 0.5).astype(float)
     nothing = np.zeros((12, 12))
     view = training_data.Retraining(
-        "x", rows, label, groups, groups * 0, edits, 3.0, 0.01, nothing, None, trainings=40
+        "x", rows, label, groups, groups * 0, counterfactuals, 3.0, 0.01, nothing, None, trainings=40
     )
     assert training_data.retraining_attack(view, 0)[-1].rate == 1.0
 
@@ -209,9 +212,9 @@ def members(trained_on_them: bool) -> training_data.Membership:
 
 
 def test_membership_is_found_in_a_model_that_overfits_and_not_in_a_model_of_other_records() -> None:
-    found = {r.attack: r for r in training_data.membership_inference(members(True), 0)}
-    assert found["chosen"].low > 0.55 and found["chosen"].chance == 0.5
-    assert found["lira"].rate > 0.5
+    rates = {r.attack: r for r in training_data.membership_inference(members(True), 0)}
+    assert rates["chosen"].low > 0.55 and rates["chosen"].chance == 0.5
+    assert rates["lira"].rate > 0.5
     calm = training_data.membership_inference(members(False), 0)[-1]
     assert calm.low <= 0.5 <= calm.high
 
@@ -226,8 +229,8 @@ def test_membership_of_several_classes() -> None:
 
 def test_completion_gains_nothing_from_encodings_of_own_columns(views: dict[str, Mapping[str, Any]]) -> None:
     for held in views["part of a model"].values():
-        own, encodings = labels.model_completion(held, 0)
-        assert abs(own.rate - encodings.rate) < 0.06
+        baseline, encodings = labels.model_completion(held, 0)
+        assert abs(baseline.rate - encodings.rate) < 0.06
 
 
 def test_one_answer_per_person_leaves_most_of_the_columns_open(views: dict[str, Mapping[str, Any]]) -> None:
@@ -253,8 +256,8 @@ def test_gradients_of_noise_add_nothing_and_those_that_follow_a_column_do(
     views: dict[str, Mapping[str, Any]],
 ) -> None:
     held = views["opened gradients"]["party"]
-    own, shown = columns.gradient_reconstruction(held, 0)
-    assert abs(own.rate - shown.rate) < 0.08
+    baseline, shown = columns.gradient_reconstruction(held, 0)
+    assert abs(baseline.rate - shown.rate) < 0.08
     name, codes = next(iter(held.targets.items()))
     telling = np.column_stack([held.signals, 4 * np.eye(codes.max() + 1)[codes]])
     both = columns.gradient_reconstruction(replace(held, signals=telling, targets={name: codes}), 0)
@@ -277,12 +280,12 @@ def test_the_rate_of_property_inference_is_that_of_the_test_it_stands_for() -> N
     exact = {str(k): np.full((4, 2), 50.0) for k in range(tables)}
     released = {name: table + rng.normal(0, 3.0, table.shape) for name, table in exact.items()}
     held = training_data.Tables("x", exact, released, np.sqrt(2 * tables) / 3.0)
-    found = {r.attack: r for r in training_data.property_inference(held, 0)}
+    rates = {r.attack: r for r in training_data.property_inference(held, 0)}
     draws = rng.normal(0, np.std(held.noise), (20000, tables))
     moved = np.sqrt(2.0)
     hits = ((draws + moved).sum(axis=1) > tables * moved / 2).mean()
-    assert abs(found["cells of 1"].rate - hits) < 0.015
-    assert found["share of 1"].rate == pytest.approx(
+    assert abs(rates["cells of 1"].rate - hits) < 0.015
+    assert rates["share of 1"].rate == pytest.approx(
         norm.cdf(np.sqrt(2 * tables / 4) / 2 / np.sqrt((held.noise**2).mean()))
     )
 
@@ -354,12 +357,12 @@ def test_restarts_find_what_a_start_without_a_slope_does_not() -> None:
     inputs = np.full((200, 1), 0.5)
     flat = WhiteBox("x", lambda x: 0.2 - 10 * (torch.relu((x - 0.5).abs() - 0.05)), inputs, np.arange(1))
     assert perturbation.subspace_pgd(flat, 0.2, 0, restarts=1).rate == 0.0
-    for found in ATTACKS.get("pgd").run(replace(flat, radii=(0.2,)), 0):
-        assert found.rate > 0.8
+    for attack in ATTACKS.get("pgd").run(replace(flat, radii=(0.2,)), 0):
+        assert attack.rate > 0.8
 
 
 def test_the_best_of_many_useless_attackers_is_at_chance() -> None:
-    """Picked on the records it is judged on, it would not be."""
+    """Picked on the records it is evaluated on, it would not be."""
     rng, n = np.random.default_rng(0), 200
     chosen, picked = [], []
     for trial in range(40):
@@ -394,9 +397,9 @@ def leaking_view(leak: float, n: int = 800, seed: int = 0) -> View:
 
 
 def test_attribute_inference_finds_a_leak_and_only_a_leak() -> None:
-    found = strongest(attribute_inference(leaking_view(2.0), 0))
+    strongest_attack = strongest(attribute_inference(leaking_view(2.0), 0))
     best = 0.8413  # the optimal balanced rate for two unit normals two apart
-    assert found.low <= best <= found.high + 0.02 and found.chance == 0.5
+    assert strongest_attack.low <= best <= strongest_attack.high + 0.02 and strongest_attack.chance == 0.5
     none = [attribute_inference(leaking_view(0.0, seed=seed), seed) for seed in range(5)]
     rates = np.array([[r.rate for r in rates] for rates in none])
     error = np.sqrt(0.25 / 160 + 0.25 / 640) / 2 / np.sqrt(5)
@@ -408,19 +411,21 @@ def columns_view(shows: bool, n: int = 2000) -> Columns:
     """Another party's column of three categories: the own column tells some of it, the view all or nothing."""
     rng = np.random.default_rng(0)
     target = rng.integers(0, 3, 2 * n)
-    own = (target == 0) * 1.0 + rng.normal(size=2 * n)
+    own_column = (target == 0) * 1.0 + rng.normal(size=2 * n)
     shown = np.eye(3)[target] if shows else rng.normal(size=(2 * n, 3))
-    known, unknown = slice(0, n), slice(n, 2 * n)
-    both = [(values[known], values[unknown]) for values in (own[:, None], shown, target)]
+    auxiliary, attacked = slice(0, n), slice(n, 2 * n)
+    both = [(values[auxiliary], values[attacked]) for values in (own_column[:, None], shown, target)]
     return Columns("z", both[0], both[1], {"job": both[2], "copy": both[2]})
 
 
 def test_feature_inference_finds_what_a_view_adds_to_own_columns() -> None:
-    own, shown = feature_inference(columns_view(True), 0)
-    assert (own.attack, shown.attack) == ("own", "z") and shown.rate == 1.0
-    assert own.chance < own.low < own.high < shown.low, "own columns tell some of it: that is the control"
-    own, shown = feature_inference(columns_view(False), 0)
-    assert abs(shown.rate - own.rate) < own.high - own.low, "a view of noise adds nothing"
+    baseline, shown = feature_inference(columns_view(True), 0)
+    assert (baseline.attack, shown.attack) == ("own", "z") and shown.rate == 1.0
+    assert baseline.chance < baseline.low < baseline.high < shown.low, (
+        "own columns tell some of it: that is the control"
+    )
+    baseline, shown = feature_inference(columns_view(False), 0)
+    assert abs(shown.rate - baseline.rate) < baseline.high - baseline.low, "a view of noise adds nothing"
 
 
 def linear(weight: np.ndarray, bias: float = 0.0) -> TorchLogits:

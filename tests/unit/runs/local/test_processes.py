@@ -28,7 +28,7 @@ def ending(seconds: float, line: str, code: int) -> str:
 
 
 def ended(line: str, code: int) -> str:
-    """A program with a line in its log that ends when it is told to."""
+    """A program with a line in its log that ends on a signal."""
     stop = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))"
     return f"{stop}\nprint({line!r}, file=sys.stderr, flush=True)\ntime.sleep(600)"
 
@@ -41,9 +41,9 @@ def test_one_that_is_slow_to_stop_still_says_why(tmp_path: Path, monkeypatch: py
         child(tmp_path, "dealer", ending(0.0, "dealer: party 0: stopped: LocalError", PEER_STOPPED)),
         child(tmp_path, "party 0", ending(1.5, "party 0: refused by the ledger", 1)),
     ]
-    found = session.wait()
-    assert found.cause == "party 0: refused by the ledger" and found.code == 1
-    assert found.exit_codes == {"dealer": 1, "party 0": 1}, "people see the documented codes alone"
+    outcome = session.wait()
+    assert outcome.cause == "party 0: refused by the ledger" and outcome.code == 1
+    assert outcome.exit_codes == {"dealer": 1, "party 0": 1}, "people see the documented codes alone"
 
 
 def test_words_do_not_decide_who_is_to_blame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ def test_words_do_not_decide_who_is_to_blame(tmp_path: Path, monkeypatch: pytest
     session.children[1].process.wait()
     while not session.children[0].log.read_text():
         time.sleep(0.02)
-    found = session.wait()
-    assert found.cause == "party 0: no column 'engine: stopped: hot'"
-    assert len(found.failures) == 2 and session.children[0].process.returncode == 1
+    outcome = session.wait()
+    assert outcome.cause == "party 0: no column 'engine: stopped: hot'"
+    assert len(outcome.failures) == 2 and session.children[0].process.returncode == 1
 
 
 class Stopping:
@@ -70,15 +70,15 @@ class Stopping:
 
     parties = 2
 
-    def __init__(self, told: str, waited_for: str) -> None:
-        self.error = PeerStopped("party 1", "request for tuples", told, waited_for)
+    def __init__(self, reason: str, waited_for: str) -> None:
+        self.error = PeerStopped("party 1", "request for tuples", reason, waited_for)
 
     def receive_message(self, peer: int, step: str, *, wait: float | None = None) -> bytes:
         raise self.error
 
 
-def dealer_says(told: str, waited_for: str) -> str:
-    dealer = Dealer(Stopping(told, waited_for), {0: bytes(32), 1: bytes(32)}, idle=1.0)
+def dealer_says(reason: str, waited_for: str) -> str:
+    dealer = Dealer(Stopping(reason, waited_for), {0: bytes(32), 1: bytes(32)}, idle=1.0)
     with pytest.raises(PeerError) as caught:
         dealer.serve()
     return str(caught.value)
@@ -93,10 +93,10 @@ def test_the_dealer_goes_by_the_reason_and_not_by_its_words(waited_for: str) -> 
     assert dealer_says("dealer: did not answer", waited_for).startswith("party 1: stopped: dealer: did not answer")
 
 
-def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_in_one_second_have_separate_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = []
+    folders = []
     for _ in range(5):
-        made.append(new_folder())
-        made[-1].mkdir(parents=True)
-    assert len(set(made)) == 5
+        folders.append(new_folder())
+        folders[-1].mkdir(parents=True)
+    assert len(set(folders)) == 5

@@ -1,4 +1,4 @@
-"""A run that was stopped in its evaluation: the second attempt has room, and the first stays on record."""
+"""A run that was stopped in its evaluation: the second attempt can run, and the first stays on record."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_what_a_stopped_attempt_released_is_counted(tmp_path: Path) -> None:
         set_aside(tmp_path, "evaluation")
         session(tmp_path, "evaluation")
     (tmp_path / "evaluations").mkdir()
-    found = attempts(tmp_path, "evaluation")
-    assert [place.name for place in found] == ["evaluation", "evaluation-1", "evaluation-2"]
+    folders = attempts(tmp_path, "evaluation")
+    assert [folder.name for folder in folders] == ["evaluation", "evaluation-1", "evaluation-2"]
     (row,) = release_table(logs_in(RunFolder(tmp_path).attempts(EVALUATE), "releases"))
     assert row.times == 3

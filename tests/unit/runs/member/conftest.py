@@ -1,4 +1,4 @@
-"""A consortium of three with certificates of its own, own data, a card, and a session file that pins."""
+"""A consortium of three with certificates, own data, a card, and a session file that pins."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ card = "card.json"
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all hosts in one; the authority's is beside it."""
+    """The folders of all hosts in one; the authority's is next to it."""
     folder = tmp_path_factory.mktemp("keys")
     authority = Authority.create(folder / "authority")
-    places = [node_folder(node, 3) for node in range(4)]
-    requests = [make_request(folder / "certs", place, place)[0] for place in places]
+    names = [node_folder(node, 3) for node in range(4)]
+    requests = [make_request(folder / "certs", name, name)[0] for name in names]
     for _, issued in authority.sign(requests):
         install(issued, authority.folder / "ca.pem", folder / "certs")
     return folder / "certs"
@@ -56,7 +56,7 @@ def config(desk: Path) -> SessionConfig:
     return SessionConfig.load(desk / "session.toml")
 
 
-def own(certificates: Path, rank: int) -> Credentials:
+def credentials_of(certificates: Path, rank: int) -> Credentials:
     return Credentials.of(certificates, f"party-{rank}")
 
 

@@ -24,7 +24,7 @@ from protocols.net.certificates import (
     write_key,
 )
 from secure_sccvfl.runs.member.plan import PURPOSE, ApprovalError, approve, canonical, check_approvals, make_plan
-from tests.unit.runs.member.conftest import CARD, edit, own
+from tests.unit.runs.member.conftest import CARD, credentials_of, edit
 
 
 @pytest.fixture
@@ -32,28 +32,28 @@ def approved(desk: Path, config: SessionConfig, certificates: Path) -> Path:
     """The folder with the approvals of all three."""
     plan = make_plan(config)
     for rank in range(3):
-        approve(config, plan, own(certificates, rank), rank, desk / "approvals")
+        approve(config, plan, credentials_of(certificates, rank), rank, desk / "approvals")
     return desk / "approvals"
 
 
 def refused(config: SessionConfig, folder: Path) -> str:
     with pytest.raises(ApprovalError) as caught:
         check_approvals(config, folder)
-    told = str(caught.value)
-    assert "\n" not in told and "PRIVATE KEY" not in told
-    return told
+    message = str(caught.value)
+    assert "\n" not in message and "PRIVATE KEY" not in message
+    return message
 
 
 def test_all_approvals_are_returned_for_the_report(config: SessionConfig, approved: Path, certificates: Path) -> None:
-    found = check_approvals(config, approved)
-    assert [one["place"] for one in found] == ["party-0", "party-1", "party-2"]
-    assert {one["digest"] for one in found} == {make_plan(config).digest}
-    for rank, one in enumerate(found):
+    approvals = check_approvals(config, approved)
+    assert [one["place"] for one in approvals] == ["party-0", "party-1", "party-2"]
+    assert {one["digest"] for one in approvals} == {make_plan(config).digest}
+    for rank, one in enumerate(approvals):
         assert one["fingerprint"] == config.certificates[f"party-{rank}"]
-        assert own(certificates, rank).key.read_text() not in json.dumps(one)
+        assert credentials_of(certificates, rank).key.read_text() not in json.dumps(one)
     path = approved / "party-1.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "name": "another", "digests": {}}))
-    assert check_approvals(config, approved) == found, "what is not signed is taken from the plan"
+    assert check_approvals(config, approved) == approvals, "what is not signed is taken from the plan"
 
 
 def test_without_pins_or_with_none_nothing_is_asked_for(config: SessionConfig, desk: Path) -> None:
@@ -77,11 +77,11 @@ def test_a_forged_signature_is_found(config: SessionConfig, approved: Path, cert
     """By another member with its own key, by a changed field, and by a signature made for another purpose."""
     path = approved / "party-1.json"
     genuine = path.read_text()
-    made = json.loads(genuine)
-    covered = canonical({name: made[name] for name in ("place", "digest", "fingerprint", "time")})
+    approval = json.loads(genuine)
+    covered = canonical({name: approval[name] for name in ("place", "digest", "fingerprint", "time")})
     for forged in (
-        {"signature": sign(own(certificates, 0), PURPOSE, covered)},
-        {"signature": sign(own(certificates, 1), "heads", covered)},
+        {"signature": sign(credentials_of(certificates, 0), PURPOSE, covered)},
+        {"signature": sign(credentials_of(certificates, 1), "heads", covered)},
         {"signature": ""},
         {"time": "2020-01-01T00:00:00+00:00"},
     ):
@@ -104,24 +104,23 @@ def test_the_authority_cannot_approve_for_a_party(
 ) -> None:
     """It makes itself a certificate for party 1 and signs the very plan with it."""
     authority = Authority(certificates.parent / "authority")
-    place = tmp_path / "forged" / "party-1"
-    place.mkdir(parents=True)
-    write_key(place / "key.pem", stolen := ec.generate_private_key(ec.SECP256R1()))
+    folder = tmp_path / "forged" / "party-1"
+    folder.mkdir(parents=True)
+    write_key(folder / "key.pem", stolen := ec.generate_private_key(ec.SECP256R1()))
     signing = read_key(authority.folder / AUTHORITY_KEY)
-    made = pem(certify(authority.certificate, signing, stolen.public_key(), "party-1", "clinic", 1))
-    (place / "cert.pem").write_bytes(made)
+    certificate = pem(certify(authority.certificate, signing, stolen.public_key(), "party-1", "clinic", 1))
+    (folder / "cert.pem").write_bytes(certificate)
     (tmp_path / "forged" / "ca.pem").write_bytes(pem(authority.certificate))
     forged = Credentials.of(tmp_path / "forged", "party-1")
     with pytest.raises(ConfigError, match="but the session file pins"):
         approve(config, make_plan(config), forged, 1, approved)
-    known = json.loads((approved / "party-1.json").read_text())
-    known |= {"certificate": made.decode(), "fingerprint": fingerprint(made)}
-    covered = canonical({name: known[name] for name in ("place", "digest", "fingerprint", "time")})
-    change(approved / "party-1.json", **{**known, "signature": sign(forged, PURPOSE, covered)})
-    told, pin = refused(config, approved), config.certificates["party-1"]
-    assert told == (
-        f"party 1 (clinic): approved with certificate {fingerprint(made)[:8]}, but the session file pins {pin[:8]}"
-    )
+    approval = json.loads((approved / "party-1.json").read_text())
+    approval |= {"certificate": certificate.decode(), "fingerprint": fingerprint(certificate)}
+    covered = canonical({name: approval[name] for name in ("place", "digest", "fingerprint", "time")})
+    change(approved / "party-1.json", **{**approval, "signature": sign(forged, PURPOSE, covered)})
+    message, pin = refused(config, approved), config.certificates["party-1"]
+    used = fingerprint(certificate)
+    assert message == f"party 1 (clinic): approved with certificate {used[:8]}, but the session file pins {pin[:8]}"
 
 
 def test_what_changed_after_the_approval_is_named(desk: Path, config: SessionConfig, approved: Path) -> None:
@@ -143,7 +142,7 @@ def test_one_who_approved_an_older_plan_is_named_alone(
 ) -> None:
     newer = replace(config, deadline=90.0)
     for rank in (0, 2):
-        approve(newer, make_plan(newer), own(certificates, rank), rank, approved)
+        approve(newer, make_plan(newer), credentials_of(certificates, rank), rank, approved)
     assert refused(newer, approved) == "party 1 (clinic): the plan changed since the approval: the session file"
     change(approved / "party-1.json", digests={"session": "0"})
     assert "what differs cannot be told" in refused(newer, approved)
@@ -154,7 +153,7 @@ def test_the_dealer_and_strangers_do_not_approve(config: SessionConfig, desk: Pa
         approve(config, make_plan(config), Credentials.of(certificates, "dealer"), 3, desk / "approvals")
     unpinned = replace(config, certificates={})
     with pytest.raises(ConfigError, match="pins no certificates"):
-        approve(unpinned, make_plan(unpinned), own(certificates, 0), 0, desk / "approvals")
+        approve(unpinned, make_plan(unpinned), credentials_of(certificates, 0), 0, desk / "approvals")
 
 
 def test_a_party_does_not_start_without_the_others_approvals(
@@ -167,8 +166,8 @@ def test_a_party_does_not_start_without_the_others_approvals(
     assert main(["approve", "session.toml", *given, "--yes"]) == 0
     assert "party-0.json: hand it to the other parties" in capsys.readouterr().out
     assert main(["party", "--config", "session.toml", "--out", "out", *given]) == 2
-    told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert told == "party 0: party 1 (clinic), party 2 (payer): no approval of the plan is in approvals/"
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message == "party 0: party 1 (clinic), party 2 (payer): no approval of the plan is in approvals/"
     assert not (desk / "out").exists()
 
 

@@ -25,7 +25,7 @@ def config(*jobs: str, **options: object) -> SessionConfig:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "told"),
+    ("jobs", "message"),
     [
         ((), "goes on with `jobs`"),
         (("dance",), "no such job: 'dance'"),
@@ -35,13 +35,13 @@ def config(*jobs: str, **options: object) -> SessionConfig:
         (("selftest", "evaluate"), "evaluate needs the model"),
     ],
 )
-def test_jobs_that_cannot_follow_each_other(jobs: tuple[str, ...], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_jobs_that_cannot_follow_each_other(jobs: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         check_jobs(config(*jobs))
     check_jobs(config(*JOBS))
 
 
-def test_all_places_have_the_same_sessions_and_nobody_resumes_alone() -> None:
+def test_all_hosts_have_the_same_sessions_and_none_resumes_alone() -> None:
     plain, resumed = (sessions_of(config(*JOBS, seed=1), resume) for resume in (False, True))
     assert [s.job for s in plain] == list(JOBS) and [s.job for s in resumed] == [RESUME, *JOBS]
     digests = {s.digest() for s in (*plain, *resumed)}
@@ -52,22 +52,22 @@ def test_all_places_have_the_same_sessions_and_nobody_resumes_alone() -> None:
     assert sessions_of(alone) == [alone]
 
 
-def test_the_place_of_the_model_is_no_part_of_what_hosts_compare(tmp_path: Path) -> None:
-    known = config(*JOBS, seed=1)
-    assert job_options(known, tmp_path, False) == {"seed": 1}
+def test_the_path_of_the_model_is_no_part_of_what_hosts_compare(tmp_path: Path) -> None:
+    session = config(*JOBS, seed=1)
+    assert job_options(session, tmp_path, False) == {"seed": 1}
     ended(tmp_path / "train")
-    assert job_options(known, tmp_path, False) == {"seed": 1, "model": str(tmp_path / "train")}
-    assert job_options(known, tmp_path, True)["resume"] is True and "model" not in known.options
+    assert job_options(session, tmp_path, False) == {"seed": 1, "model": str(tmp_path / "train")}
+    assert job_options(session, tmp_path, True)["resume"] is True and "model" not in session.options
 
 
-def ended(place: Path, name: str = "a") -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    (place / "heads.json").write_text(json.dumps({"rank": 0, "statement": {"name": name}}))
+def ended(folder: Path, name: str = "a") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "heads.json").write_text(json.dumps({"rank": 0, "statement": {"name": name}}))
 
 
-def begun(place: Path) -> None:
-    (place / "checkpoints").mkdir(parents=True, exist_ok=True)
-    (place / "checkpoints" / "1.npz").touch()
+def begun(folder: Path) -> None:
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    (folder / "checkpoints" / "1.npz").touch()
 
 
 def stand(folder: Path, *hosts: Callable[[Path], None]) -> list[tuple[int, bool]]:
@@ -101,7 +101,7 @@ def test_folders_of_different_runs_do_not_go_on(tmp_path: Path) -> None:
     assert all("different runs: their ends of selftest differ" in str(e) for e in caught.value.exceptions)
 
 
-def test_what_others_are_told_of_files_tells_nothing_without_the_salt() -> None:
+def test_what_others_learn_of_files_reveals_nothing_without_the_salt() -> None:
     """A file with few possible contents could be guessed from its digest, and so from a list without a salt."""
     files = {"predictions.csv": "0"}
     assert committed("a" * 64, files) != committed("b" * 64, files)
@@ -112,9 +112,9 @@ def test_a_prediction_gets_the_number_that_all_approved(tmp_path: Path, monkeypa
     """Without approvals the number is that of the model, whatever the session file says."""
     given: list[Mapping[str, Any]] = []
     monkeypatch.setattr(
-        Member, "_job", lambda self, config, place, listener, watched, options: given.append(options) or 1
+        Member, "_job", lambda self, config, node, listener, watched, options: given.append(options) or 1
     )
-    pins = {place: "0" * 64 for place in ("party-0", "party-1", "party-2", "dealer")}
+    pins = {node: "0" * 64 for node in ("party-0", "party-1", "party-2", "dealer")}
     for number, more in enumerate(({}, {"certificates": pins}, {"certificates": pins, "approval": "none"})):
         path = tmp_path / f"session-{number}.toml"
         path.write_text(replace(config(*JOBS, dataset="heart", predictions=5), **more).to_toml())

@@ -51,8 +51,8 @@ def test_what_is_planned_without_data_is_what_each_party_will_open(
 
 
 @pytest.mark.parametrize("change", [{"receivers": (0, 1)}, {"times": 9}, {"shape": (3, 3)}, {"event": None}])
-def test_a_job_that_would_open_more_than_was_told_is_refused(config: SessionConfig, change: Record) -> None:
-    """Another receiver, more often, another size, unpaid; and what nobody was told of."""
+def test_a_job_that_would_open_more_than_was_planned_is_refused(config: SessionConfig, change: Record) -> None:
+    """Another receiver, more often, another size, unpaid; and one that is not in the plan."""
     given = config.for_job("train")
     job = make_job(given, 0)
     assert agreed_plan(given, job).digest() == public_plan(given).digest()
@@ -119,26 +119,26 @@ def test_another_card_changes_the_digest(desk: Path, config: SessionConfig, deci
 
 def test_prices_are_those_that_the_ledger_will_show(config: SessionConfig) -> None:
     """Charged as a run charges them, one after the other, on any records."""
-    made = make_plan(config)
-    assert set(made.sections["budget"]) == {"train", "evaluate"}
+    session_plan = make_plan(config)
+    assert set(session_plan.sections["budget"]) == {"train", "evaluate"}
     options = RunOptions.of(config.options)
-    level = NoiseLevel(made.spending["train"].multiplier, options.privacy.noise, 3)
+    level = NoiseLevel(session_plan.spending["train"].multiplier, options.privacy.noise, 3)
     budget, records = (
         Budget.in_memory(options.privacy.epsilon, options.privacy.delta),
         RecordSet(np.arange(5, dtype=np.uint64)),
     )
-    told = made.sections["budget"]["train"]["charges"]
-    sketches = [f"sketch-{k}" for k in range(options.charged)]
-    assert [one["charge"] for one in told] == ["first count", *sketches, "head", "head output"]
+    charges = session_plan.sections["budget"]["train"]["charges"]
+    tables = [f"sketch-{k}" for k in range(options.charged)]
+    assert [one["charge"] for one in charges] == ["first count", *tables, "head", "head output"]
     plan, shares = spread_of(options, options.schema(3)).heads  # type: ignore[misc]
     priced = price_head(plan, shares, 100, options.privacy.noise, 3, records.digest)
     heads = {event.name: event for event in priced.events}
-    for number, one in enumerate(told):
+    for number, one in enumerate(charges):
         moved = ONE_RECORD if one["charge"] == "first count" else COUNTS
         event = heads.get(one["charge"]) or noised_event(one["charge"], moved, level, records.digest, number)
         assert budget.charge(event, f"{number}", records).after == pytest.approx(one["after"], abs=1e-4)
-    assert made.sections["budget"]["train"]["epsilon"] <= options.privacy.epsilon
-    evaluated = made.sections["budget"]["evaluate"]
+    assert session_plan.sections["budget"]["train"]["epsilon"] <= options.privacy.epsilon
+    evaluated = session_plan.sections["budget"]["evaluate"]
     assert 0 < evaluated["epsilon"] < evaluated["cap"], "four evaluations fit the cap"
 
 
@@ -146,11 +146,11 @@ def test_tables_and_heads_have_one_total_and_a_price_each() -> None:
     head = split_budget(8.0, 1e-5, HeadShape(3.0, 40, 2), releases=2)
     charges = (("sketch-0", 1, 1.0), ("sketch-1", 1, 1.0), ("head", 2, 1.0), ("head output", 2, 1.0))
     spending = Spending(LEDGER, 8.0, 1e-5, head.table_multiplier, charges, head)
-    told = spending.as_record()
-    assert 7.999 < told["epsilon"] <= 8 and told["head"]["curvature"] == head.curvature
-    tables, heads = told["parts"]
+    record = spending.as_record()
+    assert 7.999 < record["epsilon"] <= 8 and record["head"]["curvature"] == head.curvature
+    tables, heads = record["parts"]
     assert (tables["part"], tables["times"], heads["part"], heads["times"]) == ("tables", 2, "head", 4)
-    assert tables["alone"] < heads["alone"] < told["epsilon"] < tables["alone"] + heads["alone"]
+    assert tables["alone"] < heads["alone"] < record["epsilon"] < tables["alone"] + heads["alone"]
     assert tables["alone"] == pytest.approx(epsilon_of(spending.events()[:2], 1e-5), abs=1e-4)
     kept = split_budget(8.0, 1e-5, HeadShape(3.0, 40), releases=0)
     alone = Spending(LEDGER, 8.0, 1e-5, 1.0, charges[2:], kept).as_record()
@@ -167,22 +167,24 @@ def test_steps_of_mode_dp_are_charged_together_with_the_tables(config: SessionCo
         assert charges[-3]["times"] == steps and 7.9 < charges[-1]["after"] <= 8
 
 
-def test_this_hosts_records_and_ledger_are_beside_the_plan_and_not_in_it(desk: Path, config: SessionConfig) -> None:
-    made = make_plan(config)
-    fresh = outlook(config, made, 0)
+def test_this_hosts_records_and_ledger_are_shown_with_the_plan_and_not_in_it(
+    desk: Path, config: SessionConfig
+) -> None:
+    plan = make_plan(config)
+    fresh = outlook(config, plan, 0)
     assert fresh["rows"] == rows_of(desk / "hospital.csv")
     assert fresh["ledgers"]["train"]["before"] == 0 and fresh["ledgers"]["train"]["fits"]
     assert not (desk / "sccvfl-ledgers").exists(), "nothing is written"
-    place = desk / "sccvfl-ledgers" / "party-0"
-    place.mkdir(parents=True)
+    folder = desk / "sccvfl-ledgers" / "party-0"
+    folder.mkdir(parents=True)
     records = RecordSet(np.arange(5, dtype=np.uint64))
-    budget = Budget.open(place / LEDGER, 8.0, 1e-5)
+    budget = Budget.open(folder / LEDGER, 8.0, 1e-5)
     event = noised_event("sketch-0", COUNTS, NoiseLevel(2.0, "dealer+holder", 3), records.digest)
     spent = budget.charge(event, "an earlier run", records).after
-    later = outlook(config, made, 0)["ledgers"]["train"]
+    later = outlook(config, plan, 0)["ledgers"]["train"]
     assert later["before"] == pytest.approx(spent) and later["after"] > 8 and not later["fits"]
-    assert "DOES NOT FIT" in "\n".join(plan_lines(made, outlook(config, made, 0)))
-    assert make_plan(config).digest == made.digest
+    assert "DOES NOT FIT" in "\n".join(plan_lines(plan, outlook(config, plan, 0)))
+    assert make_plan(config).digest == plan.digest
     twice = replace(config, jobs=("discovery", "train"), options={**config.options, "ledger": "fresh"})
     ledgers = outlook(twice, make_plan(twice), 0)["ledgers"]
     assert ledgers["discovery"]["fits"] and not ledgers["train"]["fits"], "jobs of one ledger add up"
@@ -191,8 +193,8 @@ def test_this_hosts_records_and_ledger_are_beside_the_plan_and_not_in_it(desk: P
 
 
 def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -> None:
-    made = make_plan(config)
-    text = "\n".join(plan_lines(made, outlook(config, made, 1)))
+    plan = make_plan(config)
+    text = "\n".join(plan_lines(plan, outlook(config, plan, 1)))
     for wanted in (
         "plan of session: selftest, train, evaluate",
         f"party-1   clinic           b.example:7100             {config.certificates['party-1'][:16]}",
@@ -208,7 +210,7 @@ def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -
         "predictions: decisions to party-0 alone, for at most 1000 people in all, once for each person",
         "more people need a new approval",
         "estimated from runs with default options",
-        made.digest,
+        plan.digest,
     ):
         assert wanted in text, (wanted, text)
 
@@ -245,7 +247,7 @@ def test_the_program_writes_the_plan(
     written = json.loads((desk / "plan.json").read_text())
     assert written["digest"] == make_plan(config).digest and written["here"]["rows"] == 303
     assert main(["plan", "session.toml", "--json", "--rows", "20000", "--round-trip", "20"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["digest"] == written["digest"] and told["here"]["rows"] == 20000
-    total = {job: one["total"] for job, one in told["here"]["estimates"].items()}
+    output = json.loads(capsys.readouterr().out)
+    assert output["digest"] == written["digest"] and output["here"]["rows"] == 20000
+    total = {job: one["total"] for job, one in output["here"]["estimates"].items()}
     assert total["train"]["seconds"] > 0.02 * total["train"]["rounds"] > 0

@@ -119,17 +119,17 @@ def test_it_answers_on_the_loopback_address_alone(served: StatusServer) -> None:
 def test_metrics_are_what_the_page_says(served: StatusServer) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
-    told = json.loads(asked(served, "/status.json")[2])
-    found = {
+    status = json.loads(asked(served, "/status.json")[2])
+    samples = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(asked(served, "/metrics")[2])
         for sample in family.samples
     }
-    assert found["sccvfl_budget_epsilon",] == told["budget"]["epsilon"] == 3.25
-    assert found["sccvfl_step",] == told["step"]["number"] + 1 == 5 and found["sccvfl_steps",] == 8
-    assert found["sccvfl_peer_connected", "party 1 (employer)"] == 0
-    assert found["sccvfl_rounds_total",] == told["rounds"] == 0
-    assert found["sccvfl_memory_now_bytes",] > 1e6
+    assert samples["sccvfl_budget_epsilon",] == status["budget"]["epsilon"] == 3.25
+    assert samples["sccvfl_step",] == status["step"]["number"] + 1 == 5 and samples["sccvfl_steps",] == 8
+    assert samples["sccvfl_peer_connected", "party 1 (employer)"] == 0
+    assert samples["sccvfl_rounds_total",] == status["rounds"] == 0
+    assert samples["sccvfl_memory_now_bytes",] > 1e6
 
 
 def test_errors_about_own_data_are_shown_by_their_kind() -> None:

@@ -55,8 +55,8 @@ def test_every_setting_of_training_is_an_option_or_follows_from_some():
 
 
 def test_an_option_that_is_given_wins_over_the_recipe():
-    made = RunOptions.of({"method": "paper", "mode": "split", "generator": "minimal", "guard": 0.0}).train_config()
-    assert (made.generator.kind, made.generator.scale, made.guard) == ("minimal", 0.2, 0.0)
+    config = RunOptions.of({"method": "paper", "mode": "split", "generator": "minimal", "guard": 0.0}).train_config()
+    assert (config.generator.kind, config.generator.scale, config.guard) == ("minimal", 0.2, 0.0)
 
 
 def test_options_that_were_removed_are_refused_unless_they_change_nothing():
@@ -80,13 +80,13 @@ def test_lambda_is_the_nearest_of_the_grid(given, taken):
 
 
 def test_a_named_lambda_is_added_to_the_grid():
-    made = RunOptions.of({"take_lambda": 5.0, "private_model": False}).train_config()
-    assert made.lambdas == tuple(sorted({*TrainConfig().lambdas, 5.0}))
+    config = RunOptions.of({"take_lambda": 5.0, "private_model": False}).train_config()
+    assert config.lambdas == tuple(sorted({*TrainConfig().lambdas, 5.0}))
     assert RunOptions.of({"take_lambda": 5.0}).train_config().lambdas == (5.0,)  # every private head is charged
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"method": "moon"}, "no method 'moon'; available: scc, paper"),
         ({"method": "paper"}, "method paper trains by split learning"),
@@ -115,8 +115,8 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"min_group": 0}, "min_group"),
     ],
 )
-def test_options_that_cannot_be_followed_are_one_line(given, told):
-    with pytest.raises(ConfigError, match=told):
+def test_options_that_cannot_be_followed_are_one_line(given, message):
+    with pytest.raises(ConfigError, match=message):
         RunOptions.of(given)
 
 
@@ -137,9 +137,9 @@ def test_settings_of_discovery_reach_it():
         "score": "paper",
     }
     assert set(given) == set(DISCOVERY_OPTIONS)
-    made = RunOptions.of(given)
-    assert all(getattr(made.train_config().discovery, name) == value for name, value in given.items())
-    assert made.charged == RunOptions().charged + 2, "residuals and risk gains"
+    options = RunOptions.of(given)
+    assert all(getattr(options.train_config().discovery, name) == value for name, value in given.items())
+    assert options.charged == RunOptions().charged + 2, "residuals and risk gains"
 
 
 @pytest.mark.parametrize("mode", ["sealed", "dp", "split"])

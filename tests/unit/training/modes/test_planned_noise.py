@@ -19,9 +19,9 @@ class Peers:
     def __init__(self, *ratios: float) -> None:
         self.parties, self.rank, self._ratios = len(ratios) + 1, 0, ratios
 
-    def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
-        told = np.frombuffer(own, np.float64)
-        return [own, *((ratio * told).tobytes() for ratio in self._ratios)]
+    def swap_bytes(self, step: str, payload: bytes) -> list[bytes]:
+        figures = np.frombuffer(payload, np.float64)
+        return [payload, *((ratio * figures).tobytes() for ratio in self._ratios)]
 
 
 def planned(*ratios: float) -> float:
