@@ -161,11 +161,11 @@ def run_roles(options: argparse.Namespace) -> int:
 
 def run_letter_roles(options: argparse.Namespace) -> int:
     """How often roles of the paper's discovery come again, and fractions by validation: OUT/letter-roles.*"""
-    from secure_sccvfl.research.role_stability import measure, paper_parts
+    from secure_sccvfl.research.role_stability import measure, paper_page
 
     dataset = first_dataset(options)
     result = measure(dataset, seeds_of(options))
-    return write_page(options.out / "letter-roles.json", command_of(options, dataset), result, paper_parts(result))
+    return write_page(options.out / "letter-roles.json", command_of(options, dataset), result, paper_page(result))
 
 
 def run_qualitative(options: argparse.Namespace) -> int:

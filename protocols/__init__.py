@@ -1,1 +1,7 @@
-"""MPC substrate: network, dealer, kernels, CrypTen sessions, training steps, record alignment."""
+"""MPC protocols and the CrypTen session. They know shares, tuples and releases, but no columns, roles or models.
+
+From the lowest: `ring` (integers modulo 2^64, fixed point, packed symmetric matrices), `errors`, `config` (public
+settings of a session), then the packages `net`, `records`, `dealing`, `operations`, `session`, `steps`,
+`alignment`. All parties call a protocol function together, with the same public arguments. `Session` opens a value
+only for a release that the plan declares.
+"""

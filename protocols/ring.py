@@ -111,7 +111,7 @@ def cross(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return product
 
 
-def packed(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def upper_triangles(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The upper triangles of square matrices, row by row."""
     columns = matrices.shape[-1]
     return matrices.reshape(*matrices.shape[:-2], columns * columns)[..., _triangle(columns)]
@@ -137,7 +137,8 @@ def columns_of(size: int) -> int:
     return (isqrt(8 * size + 1) - 1) // 2
 
 
-def unpacked(triangles: RingArray, columns: int) -> RingArray:
+def symmetric_matrices(triangles: RingArray, columns: int) -> RingArray:
+    """The symmetric matrices of these upper triangles."""
     return np.take(triangles, _whole(columns), axis=-1)
 
 

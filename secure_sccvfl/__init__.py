@@ -1,22 +1,47 @@
-"""Selective counterfactual consistency in vertical federated learning, computed in secret.
+"""Selective counterfactual consistency in vertical federated learning, computed under MPC.
 
-A short tour. Parties hold different columns about the same people; one holds the label, one a protected attribute s.
+Parties hold different columns about the same people; one holds the label, one a protected attribute s.
 
     import secure_sccvfl as scc
 
     data = scc.load("german")                   # or "loans.toml", or frames={"bank": df, ...}
     model = scc.train(data, epsilon=8, seed=0)  # plaintext engine, in this process
-    model.roles                                 # which columns move with s (M), stand for it (P), or neither (N)
-    model.evaluate()                            # accuracy, flips, gaps; with intervals, and the majority's beside
+    model.roles                                 # per column: mediator (M), proxy (P) or held fixed (N)
+    model.evaluate()                            # accuracy, flip rates, gaps, with intervals; the majority's accuracy
     model.predict(data.frame)
     scc.discover(data, epsilon=4).scores        # which columns depend on s, by noisy statistics
 
-    run = scc.run_local(data, folder="runs/a")  # in secret: a process for each party, and the dealer
+    run = scc.run_local(data, folder="runs/a")  # under MPC: a process for each party, and the dealer
     run = scc.Run.open("runs/a")
     run.metrics, run.privacy(), run.verify(), run.page
 
 `SCCClassifier` is the same training as a scikit-learn estimator. `docs/tutorial.md` goes from three CSV files to a
 report. Programs for one process per host are in `launch`.
+
+**Path of a column** (defaults; everything up to 4 is local at its owner):
+
+1. `data.party_data` reads the owner's CSV file by the public description; `runs.alignment` finds the common rows.
+2. `data.layout` maps cells to input space: numbers to [0, 1], categories one-hot. `data.party` gives public bins.
+3. `discovery` releases its noisy table of s (below) and proposes a role: mediator, proxy, or held fixed.
+4. `models.encoders` maps input space to columns of the head. The encoding stays at its owner.
+5. `training.trainer` passes it to `training.secure`: it enters the fused head under a one-time mask
+   (`protocols.steps.head`), and products with secret-shared weights, labels and penalty are shares.
+6. `runs.model_files` keeps at each party its encoder, its tables and its share of the weights.
+7. `runs.evaluate` opens test figures. `runs.predict` opens a new person's decision to one receiver, once.
+
+**Path of a contingency table** of s and that column:
+
+1. `runs.train` -> `training.trainer` -> `discovery.discovery` -> `discovery.noisy_tables.release_tables`.
+2. `discovery.secure_statistics` multiplies the owner's bins with the holder's groups under MPC
+   (`protocols.operations.group_table`).
+3. `releases.charging.Charger` asks each party's budget and writes the privacy cost to each ledger (`accounting`).
+4. Dealer and holder of s add noise; the sum is opened to the column's owner alone (`NoisyTables`), who keeps it for
+   later runs (`runs.cached_tables`).
+5. From the same noisy shares the HSIC score is computed under MPC and opened to all; `discovery.decisions` proposes
+   roles, which a policy card (`policy`) may override.
+6. Mediators: `models.table_generator` makes a counterfactual generator of the table, and `models.table_gram` the
+   expected Gram matrix of encoded changes, at the owner. Proxies: the trainer takes a direction from the table.
+7. `training.secure` shares both as the consistency and the proxy penalty of the head. Neither touches records again.
 
 Importing this package imports no library; each name is imported when it is first used.
 """

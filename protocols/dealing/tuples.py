@@ -252,7 +252,7 @@ def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
         for at, (_, blocks) in enumerate(bands):
             whole = np.concatenate([masks[counter] for counter, _ in blocks], axis=1)
             sums[at // together] += ring.matmul(whole.T, whole)
-        return {"c": ring.packed(sums)}
+        return {"c": ring.upper_triangles(sums)}
 
     return Recipe({}, {"c": Field((len(starts), columns * (columns + 1) // 2))}, compute)
 
@@ -263,8 +263,8 @@ def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
     divided = truncation((2, *shape), divisor)
 
     def compute(free: Fields, masks: Masks) -> Fields:
-        a, b = ring.unpacked(free["a"], columns), ring.unpacked(free["b"], columns)
-        r = free["m"] - ring.packed(np.stack([ring.matmul(a, a), ring.matmul(b, a)]))
+        a, b = ring.symmetric_matrices(free["a"], columns), ring.symmetric_matrices(free["b"], columns)
+        r = free["m"] - ring.upper_triangles(np.stack([ring.matmul(a, a), ring.matmul(b, a)]))
         return divided.compute({"r": r}, masks)
 
     return Recipe({"a": Field(shape), "b": Field(shape), "m": Field((2, *shape))}, divided.bound, compute)

@@ -177,7 +177,7 @@ def gram_sums(party: Party, tall: BandedMatrix) -> RingArray:
         cross = cross + cross.T
         if party.rank == 0:
             cross += ring.matmul(opened.T, opened)
-        total[at // _GRAM_BANDS] += ring.packed(cross)
+        total[at // _GRAM_BANDS] += ring.upper_triangles(cross)
     return total
 
 
@@ -196,7 +196,7 @@ def weighted_grams(party: Party, tall: BandedMatrix, weights: RingArray) -> Ring
         wide = weighted.transpose(1, 0, 2).reshape(-1, count * columns)
         masked, finish = multiplication(party, bands, wide, transposed=True)
         for sums in finish(party.open_masked("head gradient", masked)):
-            squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
+            squares.append(ring.upper_triangles(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
         at += bands.rows
     return np.array(squares)
 
@@ -220,7 +220,7 @@ def gram(party: Party, matrix: RingArray) -> RingArray:
     each = min(rows_at_once(columns), _GRAM_BANDS * BAND_ROWS)
     for start in range(0, len(matrix), each):
         band = mask_rows(party, matrix[start : start + each], each)
-        total += ring.unpacked(gram_sums(party, band)[0], columns)
+        total += ring.symmetric_matrices(gram_sums(party, band)[0], columns)
         for counter in band.numbers():
             party.tuples.forget(counter)
     return total
@@ -257,15 +257,15 @@ def doubled(
     """Shares of F F / divisor and Q F / divisor + more Q, for symmetric matrices that commute, as upper triangles."""
     fields = party.take("doubling", len(error), columns, divisor)
     opened = party.open_masked("doubling", [error - fields["a"], inverse - fields["b"]])
-    e, d = (ring.unpacked(words, columns) for words in opened)
-    a, b = (ring.unpacked(fields[name], columns) for name in ("a", "b"))
+    e, d = (ring.symmetric_matrices(words, columns) for words in opened)
+    a, b = (ring.symmetric_matrices(fields[name], columns) for name in ("a", "b"))
     square = ring.matmul(e, a)
     square += square.transpose(0, 2, 1).copy()
     if party.rank == 0:
         square += ring.matmul(e, e)
         b += d
     product = ring.matmul(b, e) + ring.matmul(d, a)
-    fields["m"] += ring.packed(np.stack([square, product]))
+    fields["m"] += ring.upper_triangles(np.stack([square, product]))
     fields["m"][1] += inverse * np.int64(round(more * divisor))
     both = unmask_quotient(party, fields["m"], fields["q"], fields["top"], divisor, one_round=True)
     return both[0], both[1]

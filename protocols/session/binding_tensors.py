@@ -150,8 +150,8 @@ def _install_handles(crypten: Any) -> None:
         "each": lambda self, columns: of(
             _a(Stack, self, "each takes square matrices that are pinned together").each(value_of(columns))
         ),
-        "packed": lambda self: of(Held(ring.packed(share_in(self)), bits_in(self))),
-        "unpacked": lambda self, columns: of(Held(ring.unpacked(share_in(self), columns), bits_in(self))),
+        "packed": lambda self: of(Held(ring.upper_triangles(share_in(self)), bits_in(self))),
+        "unpacked": lambda self, columns: of(Held(ring.symmetric_matrices(share_in(self), columns), bits_in(self))),
         "doubled": _doubled,
     }
     methods |= {name: _counted(name, method) for name, method in added.items()}

@@ -367,7 +367,7 @@ def curvature_at(sample: Shared, steep: Shared, plan: Plan, fused: Shared, slope
 
 
 def _identity(columns: int) -> np.ndarray:
-    return ring.packed(np.eye(columns))
+    return ring.upper_triangles(np.eye(columns))
 
 
 def _penalties(consistency: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:

@@ -1,4 +1,5 @@
-"""The public Python API: data, training, runs under MPC, and a scikit-learn estimator.
+"""The public Python API: `functions` (load, train, discover, evaluate), `trained`, `runs` (under MPC), `estimator`.
 
-`secure_sccvfl.__init__` re-exports its names. It may import every package except `research`.
+`frames` converts DataFrames. `secure_sccvfl.__init__` re-exports the names. It may import every package except
+`research`, and has no method of its own: it calls `training`, `discovery`, `evaluation` and `runs.local`.
 """

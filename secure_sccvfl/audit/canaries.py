@@ -63,7 +63,7 @@ from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.releases import catalogue
-from secure_sccvfl.releases.catalogue import CATALOGUE, Facts, Kind
+from secure_sccvfl.releases.catalogue import CATALOGUE, Kind, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import HeadPlan, PricedHead, gram_sensitivity, price_head
 from secure_sccvfl.runs.jobs import Progress
@@ -155,7 +155,7 @@ class _GroupCanary(Canary):
         return {rank: dict.fromkeys(names, self.width) for rank, names in self.names(parties).items()}
 
     def plan(self, parties: int, times: int) -> list[Release]:
-        facts = Facts(self.bins(parties), (GROUPS,), conditional=True, align="hidden")
+        facts = PlanFacts(self.bins(parties), (GROUPS,), conditional=True, align="hidden")
         return self.kind.releases(facts, times=times)
 
     def held(self, session: Session, world: str) -> AtHolder:
@@ -354,7 +354,7 @@ class GradientCanary(Canary):
     config: DpConfig = field(default_factory=DpConfig)
 
     def plan(self, parties: int, times: int) -> list[Release]:
-        facts = Facts({rank: {"encoder": 1} for rank in range(parties)}, sizes={"parameters": self.width})
+        facts = PlanFacts({rank: {"encoder": 1} for rank in range(parties)}, sizes={"parameters": self.width})
         return self.kind.releases(facts, times=times)
 
     def _gradients(self) -> np.ndarray:
@@ -397,7 +397,7 @@ class OutputCanary(Canary):
         return self.multiplier
 
     def plan(self, parties: int, times: int) -> list[Release]:
-        return self.kind.releases(Facts({rank: {} for rank in range(parties)}), times=times)
+        return self.kind.releases(PlanFacts({rank: {} for rank in range(parties)}), times=times)
 
     def _weights(self, world: str) -> np.ndarray:
         side = 0.5 if world == CHANGED else -0.5

@@ -143,6 +143,7 @@ def read(name: str) -> Dataset:
 
 
 def files(name: str) -> list[Path]:
+    """The local file that a name refers to, if any."""
     _, mark, origin = _parts(name)
     return [Path(origin)] if mark == ":" else []
 

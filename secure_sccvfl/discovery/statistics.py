@@ -264,7 +264,7 @@ def column_slices(counts: Iterable[int]) -> list[slice]:
 
 
 def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:
-    """What one record moves; a number is that of counts."""
+    """The sensitivity itself; a bare number is read as the sensitivity of counts."""
     return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity.of_counts(sensitivity)
 
 

@@ -27,7 +27,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     make_counterfactuals,
     shuffled,
 )
-from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, gaps_of
+from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, reported_gaps
 from secure_sccvfl.models.cvae import mmd
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.plain import decisions, log_loss
@@ -132,7 +132,7 @@ def group_gaps(
     widest = {name: max(rates) - min(rates) for name, rates in reportable.items() if len(rates) > 1}
     return [
         Scored(None, "positive_rate", float(decisions(logits, task).mean())),
-        *(Scored(None, name, value) for name, value in gaps_of(widest).items()),
+        *(Scored(None, name, value) for name, value in reported_gaps(widest).items()),
     ]
 
 

@@ -1,4 +1,5 @@
-"""Evaluation of a model under MPC: rates of groups with intervals, exact or with noise.
+"""Evaluation of a model under MPC: `exact` figures, `noisy` charged sums, `rates` of groups with intervals, `slices`.
 
-Called by the job `evaluate`. Its plaintext counterpart is `secure_sccvfl.evaluation`.
+A slice is a group of s crossed with a column. Called by the jobs `evaluate` and `predict`. Its plaintext
+counterpart is `secure_sccvfl.evaluation`.
 """

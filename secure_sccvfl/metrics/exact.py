@@ -45,8 +45,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_model, gaps_of
-from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, Facts
+from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_model, reported_gaps
+from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, PlanFacts
 
 LOSS_BOUND = 50.0
 """Logits beyond this count as this much in the log loss."""
@@ -75,7 +75,7 @@ def metric_names(task: Task, models: Sequence[str], groups: int) -> tuple[str, .
 def exact_release(parties: int, task: Task, models: Sequence[str], groups: int) -> Release:
     names = metric_names(task, models, groups)
     shown = [name for name in names if not name.startswith("enough")]
-    facts = Facts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
+    facts = PlanFacts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
     detail = f"{', '.join(shown)}; which rates rest on too few records"
     (release,) = EXACT_EVALUATION.releases(facts, detail=detail)
     return release
@@ -97,7 +97,7 @@ def exact_figures(opened: Mapping[str, float], models: Sequence[str], groups: in
         reportable = {rate: [out.pop(enough(rate, g)) > 0.5 for g in range(groups)] for rate in RATES}
         gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(reportable[rate]) > 1}
         group_notes = [{"too_few": [rate for rate in RATES if not reportable[rate][g]]} for g in range(groups)]
-        out |= gaps_of(gaps)
+        out |= reported_gaps(gaps)
     return {"metrics": out, "groups": group_notes}
 
 

@@ -60,8 +60,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, SharedCopies, split, squares
-from secure_sccvfl.metrics.rates import NULL, RATES, Copies, gaps_of, wilson
-from secure_sccvfl.releases.catalogue import EVALUATION, Facts
+from secure_sccvfl.metrics.rates import NULL, RATES, Copies, reported_gaps, wilson
+from secure_sccvfl.releases.catalogue import EVALUATION, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 
@@ -120,7 +120,7 @@ class Sums:
         return {"acc": each, **errors}
 
     def release(self, parties: int) -> Release:
-        facts = Facts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
+        facts = PlanFacts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
         (release,) = EVALUATION.releases(facts, detail=", ".join(self.widths))
         return release
 
@@ -401,5 +401,8 @@ def _gaps(rates: Sequence[Mapping[str, _Rate]]) -> dict[str, _Rate]:
         pairs = [_Rate(abs(a.value - b.value), math.hypot(a.error, b.error)) for a, b in combinations(reported, 2)]
         if pairs:
             widest[name] = max(pairs, key=lambda pair: pair.value)
-    values, errors = gaps_of(_values(widest)), gaps_of({name: rate.error for name, rate in widest.items()})
+    values, errors = (
+        reported_gaps(_values(widest)),
+        reported_gaps({name: rate.error for name, rate in widest.items()}),
+    )
     return {name: _Rate(value, errors[name]) for name, value in values.items()}

@@ -43,7 +43,7 @@ def figures_of_model(model: str, task: Task) -> tuple[str, ...]:
     return ("fr",) if model.startswith(NULL) else ("scg", "fr", "net")
 
 
-def gaps_of(gaps: Mapping[str, float]) -> dict[str, float]:
+def reported_gaps(gaps: Mapping[str, float]) -> dict[str, float]:
     """The gaps of reports from the gaps of single rates, as far as these exist."""
     parity = {"dp_gap": gaps["positive_rate"]} if "positive_rate" in gaps else {}
     odds = [gaps[rate] for rate in ("tpr", "fpr") if rate in gaps]

@@ -28,7 +28,7 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
 from secure_sccvfl.metrics.rates import RATES, wilson
-from secure_sccvfl.releases.catalogue import SLICES, Facts
+from secure_sccvfl.releases.catalogue import SLICES, PlanFacts
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Crossed:
         return part.parties[0].bins()[self.name]
 
     def release(self, parties: int, groups: int) -> Release:
-        facts = Facts(
+        facts = PlanFacts(
             {r: {} for r in range(parties)}, sizes={"slice counts": 2 * len(RATES) * groups * len(self.values)}
         )
         (release,) = SLICES.releases(facts, detail=self.name)

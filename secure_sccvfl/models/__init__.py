@@ -1,4 +1,9 @@
 """What runs locally at a party: encoders and counterfactual generators.
 
-Nothing here sees s or the label of a record. Called by training and modes.
+`encoders` (rows in input space -> columns of the head), `generators` (interface and registry), `table_generator`
+(generators that follow from noisy tables; `minimal` is the default), `table_gram` (the expected Gram matrix of
+encoded changes, from tables alone: the default source of the consistency penalty), `counterfactuals` (the same from
+records), `aware` (encodings per group, mode `aware`), `cvae`.
+
+Nothing here sees s or the label of a record, or opens a value. Called by training and its modes.
 """

@@ -32,7 +32,7 @@ REDRAWS = 32
 
 
 @dataclass(frozen=True)
-class Facts:
+class PlanFacts:
     """The public facts that a plan of releases follows from, all known before a session starts.
 
     bins: public bins of each party's features. groups: of each protected attribute. sizes: lengths that only one job
@@ -56,7 +56,7 @@ class Facts:
     private_model: bool = False
     consistency_from: str = ""
 
-    def with_settings(self, *settings: object) -> Facts:
+    def with_settings(self, *settings: object) -> PlanFacts:
         """The same facts, updated by the fields of these settings that have the same names."""
         names = [f.name for f in fields(self)]
         return replace(self, **{n: getattr(one, n) for one in settings for n in names if hasattr(one, n)})
@@ -86,7 +86,7 @@ class Facts:
         return lengths[symbol if rank is None or f"{symbol} {rank}" not in lengths else f"{symbol} {rank}"]
 
 
-def once(facts: Facts) -> int:
+def once(facts: PlanFacts) -> int:
     return 1
 
 
@@ -119,8 +119,8 @@ class Kind:
     """One kind of value that leaves the computation.
 
     title: its name in plans and logs; K stands for a number and P for a party. to: all parties, the owner of the
-    columns it is about, or one chosen receiver. shape: a symbol of `Facts.length` for each dimension. basis: why it
-    may leave. what: a short description, for reports. purpose: its declaration in plans and logs. about: which
+    columns it is about, or one chosen receiver. shape: a symbol of `PlanFacts.length` for each dimension. basis: why
+    it may leave. what: a short description, for reports. purpose: its declaration in plans and logs. about: which
     records and columns (default: by stage). why: conditions and reasons, for docs/releases.md. charge: the event that
     pays for a charged kind (default: the title without the party), and `pays` its part of a release's declaration
     where charges are numbered and releases are not. canary: of a charged kind, its class in
@@ -141,8 +141,8 @@ class Kind:
     pays: str | None = None
     canary: str = ""
     follows: tuple[str, ...] = ()
-    numbers: Callable[[Facts], int] = once
-    times: Callable[[Facts], int] = once
+    numbers: Callable[[PlanFacts], int] = once
+    times: Callable[[PlanFacts], int] = once
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "about", self.about or _ABOUT[self.stage])
@@ -181,7 +181,7 @@ class Kind:
         return self.charge if number is None else self.charge.replace("-K", f"-{number}")
 
     def releases(
-        self, facts: Facts, *, receiver: int | None = None, times: int | None = None, detail: str = ""
+        self, facts: PlanFacts, *, receiver: int | None = None, times: int | None = None, detail: str = ""
     ) -> list[Release]:
         """All releases of this kind in a plan. `detail` is added to the purpose."""
         times = self.times(facts) if times is None else times
@@ -192,7 +192,7 @@ class Kind:
         return [self._release(facts, r, k, receiver, times, detail) for k in numbers for r in owners]
 
     def _release(
-        self, facts: Facts, rank: int | None, number: int | None, receiver: int | None, times: int, detail: str
+        self, facts: PlanFacts, rank: int | None, number: int | None, receiver: int | None, times: int, detail: str
     ) -> Release:
         to = tuple(facts.bins) if self.to == "all" else (rank if receiver is None else receiver,)
         if None in to:
@@ -227,31 +227,31 @@ _announcement = partial(
 _exact = partial(Kind, stage="validation", basis="exact")
 
 
-def _sketches(facts: Facts) -> int:
+def _sketches(facts: PlanFacts) -> int:
     return facts.refreshes + facts.late_refreshes + 1
 
 
-def _edit_rounds(facts: Facts) -> int:
+def _edit_rounds(facts: PlanFacts) -> int:
     """How often counterfactuals are made: before joint training, and after each late refresh."""
     return 1 + facts.late_refreshes
 
 
-def _uncached(facts: Facts) -> bool:
+def _uncached(facts: PlanFacts) -> bool:
     """Whether statistics of s are released, instead of using cached DP releases of an earlier run."""
     return not facts.tables
 
 
-def _scored(facts: Facts) -> bool:
+def _scored(facts: PlanFacts) -> bool:
     """Whether tables are scored by their owners, not under MPC, and not by conditional evidence alone."""
     return facts.score not in ("hsic", "conditional")
 
 
-def _announced(facts: Facts) -> int:
+def _announced(facts: PlanFacts) -> int:
     """Numbers of each feature that its owner announces: with the rule "tri-partition" HSIC and probability gap."""
     return (2 if facts.rule == "tri-partition" else 1) if _scored(facts) else 0
 
 
-def _projected(facts: Facts) -> int:
+def _projected(facts: PlanFacts) -> int:
     """How often scores are computed under MPC."""
     return _sketches(facts) if facts.score == "hsic" else 0
 
@@ -679,14 +679,14 @@ CATALOGUE: tuple[Kind, ...] = (
 """Every kind, in the order of plans."""
 
 
-def plan_of(facts: Facts, *stages: Stage) -> list[Release]:
+def plan_of(facts: PlanFacts, *stages: Stage) -> list[Release]:
     """Every release of these stages."""
     return [release for kind in CATALOGUE if kind.stage in stages for release in kind.releases(facts)]
 
 
 def charged_statistics(*settings: object) -> int:
     """How many charges a run with these settings makes for statistics of s: its budget is planned for them."""
-    facts = Facts({0: {"some feature": 1}}, (2,)).with_settings(*settings)
+    facts = PlanFacts({0: {"some feature": 1}}, (2,)).with_settings(*settings)
     return len({release.event for release in plan_of(facts, "discovery") if release.event is not None})
 
 

@@ -37,7 +37,7 @@ from secure_sccvfl.reports.folders import RunFolder, read_json
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import Change, Description, Example, Outcome, decode, encode, read
 from secure_sccvfl.reports.sections import role_words
-from secure_sccvfl.runs.files import describe
+from secure_sccvfl.runs.files import describe_data
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -92,7 +92,7 @@ def explain_to_party(
         records = options.load(party, parties)
     name = records.schema.parties[party]
     row = _row(records.ids, record, f"the records of {name}")
-    data = decode(Description, describe(options.data.dataset, records.schema))
+    data = decode(Description, describe_data(options.data.dataset, records.schema))
     shown = _shown(result, result["parties"], data, _card(run))
     return {
         "record": record,

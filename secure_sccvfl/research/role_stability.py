@@ -270,7 +270,7 @@ def measure(dataset: str, seeds: Sequence[int]) -> dict[str, Any]:
     return {**facts, "rows": rows, "fractions": chosen, "per_seed": roles}
 
 
-def paper_parts(result: Mapping[str, Any]) -> list[object]:
+def paper_page(result: Mapping[str, Any]) -> list[object]:
     """The page of these figures."""
     seeds, development = result["seeds"], result["development_seeds"]
     agreed = [*map(Column, ("roles", "between", "pairs")), *(Column(name, form=".3f") for name in ("same", "chance"))]

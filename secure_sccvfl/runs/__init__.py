@@ -1,4 +1,10 @@
 """One party's part in a session: the jobs, checkpoints, model files and logs.
 
-Called by the programs that start a party, and by readers of a run's results.
+`process` (a party or the dealer, from settings to exit code) -> `jobs` (the registry) -> `alignment` (first phase
+of a job), `discover`, `train`, `evaluate`, `predict`, `selftest`. They share `cached_tables`, `checkpoints`,
+`model_files` (encoder and tables in the clear, a share of the head), `scoring` (common to evaluate and predict),
+`files`, `console` and `status`. A job declares its releases before the session starts; the method is in `discovery`
+and `training`.
+
+`member` runs a party on its own host, `local` a whole session on one machine.
 """

@@ -37,7 +37,7 @@ from secure_sccvfl.data.splits import PARTS, SHARES
 from secure_sccvfl.releases.catalogue import plan_of
 from secure_sccvfl.releases.charging import refusals_in_one_line
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
-from secure_sccvfl.training.modes.base import facts_of
+from secure_sccvfl.training.modes.base import plan_facts
 from secure_sccvfl.training.modes.options import RunOptions
 
 ROOM = 6.0
@@ -91,7 +91,7 @@ class AlignJob(RecordsJob):
 
     @staticmethod
     def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
-        return ReleasePlan(plan_of(facts_of(schema, options), "alignment"))
+        return ReleasePlan(plan_of(plan_facts(schema, options), "alignment"))
 
     def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)

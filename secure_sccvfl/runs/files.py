@@ -106,7 +106,7 @@ def _events(folder: Path, event: str) -> list[dict[str, Any]]:
     return [entry for log in logs for entry in read_chain(log) if entry["event"] == event]
 
 
-def describe(dataset: str, schema: Schema) -> dict[str, Any]:
+def describe_data(dataset: str, schema: Schema) -> dict[str, Any]:
     """Label, protected attributes and columns with their words; nothing here comes from a record."""
     spec = loader_of(dataset).words(dataset)
     label = spec["label"]

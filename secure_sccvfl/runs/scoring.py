@@ -28,7 +28,7 @@ from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.aware import hypotheses
 from secure_sccvfl.policy.card import AwareEntry
-from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, Facts, plan_of
+from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, PlanFacts, plan_of
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel
 from secure_sccvfl.runs.files import ModelError
@@ -41,14 +41,14 @@ OWN = "own"
 """The run's own generator as a counterfactual model: a diagnostic where there is no common one."""
 
 
-def facts_of(options: RunOptions, parties: int, **sizes: int) -> Facts:
+def plan_facts(options: RunOptions, parties: int, **sizes: int) -> PlanFacts:
     """The facts that the plan of a job on a model follows from."""
-    return Facts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.data.align)
+    return PlanFacts({rank: {} for rank in range(parties)}, sizes=sizes, align=options.data.align)
 
 
 def common_releases(options: RunOptions, parties: int) -> list[Release]:
     """What every job on a model opens: alignment and the sizes of encodings."""
-    facts = facts_of(options, parties)
+    facts = plan_facts(options, parties)
     return [*plan_of(facts, "alignment"), *COLUMNS.releases(facts)]
 
 
@@ -98,7 +98,7 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> 
     detail = "calibrated logits" if options.session.scores else "decisions"
     if options.data.align == "hidden":
         detail += ", where all parties hold the record, and whether they do"
-    facts = facts_of(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
+    facts = plan_facts(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
     predictions = PREDICTIONS.releases(facts, receiver=receiver, detail=detail)
     refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
     return ReleasePlan([*common_releases(options, len(schema.parties)), *predictions, *refused])

@@ -55,7 +55,7 @@ from secure_sccvfl.runs.cached_tables import (
     tables_record,
 )
 from secure_sccvfl.runs.checkpoints import Checkpoints
-from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe, sessions_of
+from secure_sccvfl.runs.files import CARD, DESCRIPTION, OWN_RECORDS, RUN, TABLES, AuditLog, describe_data, sessions_of
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, no_weights, save_model, trained_networks
 from secure_sccvfl.training.modes import gradient_mode
@@ -299,7 +299,7 @@ class TrainJob(RecordsJob):
             "mode": options.training.mode,
             "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
-            "data": describe(options.data.dataset, schema),
+            "data": describe_data(options.data.dataset, schema),
             "pooled": options.data.pooled,
             "parties": list(schema.parties),
             "seed": options.data.seed,

@@ -1,9 +1,12 @@
 """Training of a consistent model: one trainer, one engine interface, and an engine in plaintext and under MPC.
 
-From the lowest: `modules` (heads that are CrypTen modules), `grid` (public rules of second-order training), `engine`
-(the interface), `config` (settings and numbers of steps), `plain` (the plaintext engine), `shared`, `secure_steps`
-and `secure` (the engine under MPC), `model` (what a run is given, keeps and returns), `trainer` (the method, also for
-a model that uses s), and `modes` (what a run of each gradient mode opens, charges and trains).
+In the order of a run: `modes` (what a run of each gradient mode opens, charges and trains), `config` (settings),
+`model` (what a run is given, keeps and returns), `trainer` (the method: encode, discover, make generators and
+penalty, train each lambda), `engine` (the interface), `plain` (plaintext), `secure` with `shared` (what a party
+holds of it) and `secure_steps` (steps, by `protocols.steps`), `grid` (public rules of second-order steps, the
+default), `modules` (heads that are CrypTen modules).
+
+Columns of different parties, labels and s meet in an engine and nowhere else.
 """
 
 from __future__ import annotations

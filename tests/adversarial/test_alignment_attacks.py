@@ -25,7 +25,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import Frame, read_transcript
 from protocols.session.runtime import Session
 from tests.support.sessions import run_session
-from tests.support.two_parties import told
+from tests.support.two_parties import error_text
 
 LISTS = [[f"{number:06d}" for number in range(first, 10**6, 9973)] for first in (17, 4003)]
 LISTS[1] += LISTS[0][::3]
@@ -61,8 +61,8 @@ def seen_pseudonyms(frames: list[Frame]) -> list[np.ndarray]:
 def identified(pseudonyms: list[np.ndarray], key: bytes) -> list[set[str]]:
     """The ids whose pseudonyms under a key are among those seen."""
     tried = SessionPseudonyms(key).of(GUESSES)
-    wanted = [set(own[:, 0].tolist()) for own in pseudonyms]
-    return [{GUESSES[k] for k, word in enumerate(tried[:, 0].tolist()) if word in own} for own in wanted]
+    wanted = [set(seen[:, 0].tolist()) for seen in pseudonyms]
+    return [{GUESSES[k] for k, word in enumerate(tried[:, 0].tolist()) if word in seen} for seen in wanted]
 
 
 @pytest.mark.chance(1e-10)  # two keys, a million guesses against 235 words of 64 bits; two sessions
@@ -70,24 +70,26 @@ def test_the_dealer_identifies_nobody_without_the_key_and_sees_sorted_pseudonyms
     keys: list[bytes] = []
     views = [dealers_view(tmp_path / name, keys) for name in ("one", "two")]
     pseudonyms, again = (seen_pseudonyms(view) for view in views)
-    assert [len(own) for own in pseudonyms] == [len(own) for own in LISTS]
+    assert [len(party_list) for party_list in pseudonyms] == [len(party_list) for party_list in LISTS]
     assert identified(pseudonyms, fresh_key()) == [set(), set()]
-    assert identified(pseudonyms, keys[0]) == [set(own) for own in LISTS], (
+    assert identified(pseudonyms, keys[0]) == [set(party_list) for party_list in LISTS], (
         "the control: with the key every id is there"
     )
 
     everything = b"".join(array.tobytes() for frame in views[0] for array in frame.arrays)
     assert keys[0] not in everything and keys[0][:8] not in everything
     rest = b"".join(array.tobytes() for f in views[0] if f.step != "tags of records" for array in f.arrays)
-    assert not any(name.encode() in rest for own in LISTS for name in own)
+    assert not any(name.encode() in rest for party_list in LISTS for name in party_list)
     for name in LISTS[0]:
         for plain in (hashlib.blake2b(name.encode(), digest_size=16), hashlib.sha256(name.encode())):
             assert plain.digest()[:8] not in everything
 
-    for own in (*pseudonyms, *again):
-        rows = [tuple(row) for row in own.tolist()]
+    for party_list in (*pseudonyms, *again):
+        rows = [tuple(row) for row in party_list.tolist()]
         assert rows == sorted(rows), "the order of a file would tell which ids are near each other"
-    first, second = ({word for own in view for word in own[:, 0].tolist()} for view in (pseudonyms, again))
+    first, second = (
+        {word for party_list in view for word in party_list[:, 0].tolist()} for view in (pseudonyms, again)
+    )
     assert not first & second, "two sessions have none in common"
 
 
@@ -124,11 +126,11 @@ PROBED = {"c5": True, "c40": False}
 """Ids that a party would like to know of, and whether another party holds them."""
 
 
-def rows_of_union(own: list[str], bounds: Bounds | None) -> int:
+def rows_of_union(ids: list[str], bounds: Bounds | None) -> int:
     """What the first party learns of an alignment."""
 
     def job(session: Session) -> int:
-        return HiddenIntersection(session, bounds).align([own, *OTHERS][session.rank]).size
+        return HiddenIntersection(session, bounds).align([ids, *OTHERS][session.rank]).size
 
     return int(run_session(job, 3, ReleasePlan(releases(3, revealed=False)))[0])
 
@@ -178,7 +180,7 @@ def test_repeats_in_a_list_are_refused_and_would_tell_who_else_holds_a_record(
 ) -> None:
     with pytest.raises(ExceptionGroup) as stopped:
         bits_of_repeats()
-    assert "party 2: its list has an element twice" in told(stopped.value)
+    assert "party 2: its list has an element twice" in error_text(stopped.value)
     monkeypatch.setattr(psi, "check_repeats", lambda lists: None)
     one_other = [(name in TWO[0]) != (name in TWO[1]) for name in ASKED]
     assert bits_of_repeats() == one_other and 10 < sum(one_other) < 50

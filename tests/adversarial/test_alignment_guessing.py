@@ -16,7 +16,7 @@ from protocols.dealing.randomness import Draw
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
+from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
 from tests.support.sessions import run_session
 
 RUNS = 40
@@ -55,12 +55,12 @@ def view(runs: int = 1) -> list[tuple[str, np.ndarray]]:
             pre_aligned.PreAligned(session).align(LISTS[session.rank])
 
     for _ in range(runs):
-        plan = ReleasePlan(ALIGNMENT.releases(Facts({0: {}, 1: {}})))
+        plan = ReleasePlan(ALIGNMENT.releases(PlanFacts({0: {}, 1: {}})))
         run_session(job, 2, plan, wrap=lambda inner: Watched(inner, seen, threading.Lock()))
     return seen
 
 
-def found(seen: list[tuple[str, np.ndarray]]) -> int | None:
+def guessed_record(seen: list[tuple[str, np.ndarray]]) -> int | None:
     """The extra record, if the hash of some list with one record more is in what was seen."""
     words = b"".join(array.tobytes() for _, array in seen)
     for guess in range(EXTRA - 500, EXTRA + 500):
@@ -81,7 +81,7 @@ def agreement(seen: list[tuple[str, np.ndarray]]) -> tuple[int, int]:
 
 @pytest.mark.chance(1e-12)
 def test_no_hash_is_there_to_try_lists_against() -> None:
-    assert found(view()) is None
+    assert guessed_record(view()) is None
 
 
 @pytest.mark.chance(3e-10)
@@ -93,7 +93,7 @@ def test_what_is_sent_agrees_with_the_hash_at_chance() -> None:
 def test_without_masks_the_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draw, "bits", lambda self, shape: np.zeros(shape, np.uint8))
     seen = view()
-    assert found(seen) == EXTRA and agreement(seen) == (128, 128)
+    assert guessed_record(seen) == EXTRA and agreement(seen) == (128, 128)
 
 
 def test_different_lists_have_different_hashes() -> None:

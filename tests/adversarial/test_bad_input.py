@@ -28,11 +28,11 @@ from tests.support.two_parties import (
     CARD,
     CLINIC,
     OPTIONS,
+    error_text,
     ledger_lines,
     opened,
     people,
     run_two,
-    told,
     write,
     write_two,
 )
@@ -111,6 +111,6 @@ def test_a_model_without_its_charge_is_refused(trained: Path, tmp_path: Path, ki
     with pytest.raises(ExceptionGroup) as stopped:
         used(home, kind)
     said = [str(error) for error in stopped.value.exceptions if line in str(error)]
-    assert said and all("\n" not in one for one in said), told(stopped.value)
+    assert said and all("\n" not in one for one in said), error_text(stopped.value)
     assert opened(home / "used") == [] and not list(home.rglob("predictions-*"))
     assert ledgers(home) == before

@@ -58,7 +58,7 @@ def corners() -> np.ndarray:
     return np.array([np.concatenate(one) for one in product(*choices)])
 
 
-def sketch(rng: np.random.Generator) -> NoisyTables:
+def edge_tables(rng: np.random.Generator) -> NoisyTables:
     """Tables that noise has driven to the edge: shares of groups near 0, means far apart."""
     tables = {}
     for feature in FEATURES:
@@ -105,20 +105,22 @@ def test_rows_without_some_features_are_no_longer(dropped: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("seed", range(5))
 def test_aware_rows_are_within_their_radius_whatever_the_tables_are(seed: int) -> None:
-    made = make_aware(LAYOUT, public_encoder(LAYOUT), sketch(np.random.default_rng(seed)), ROLES, private=True)
-    assert made.columns == aware_columns(LAYOUT, ROLES, 2)
+    encoder = make_aware(
+        LAYOUT, public_encoder(LAYOUT), edge_tables(np.random.default_rng(seed)), ROLES, private=True
+    )
+    assert encoder.columns == aware_columns(LAYOUT, ROLES, 2)
     for group in range(2):
-        check(made(corners(), group), aware_radius(LAYOUT, ROLES), tight=False)
+        check(encoder(corners(), group), aware_radius(LAYOUT, ROLES), tight=False)
 
 
 def test_aware_rows_that_are_not_shortened_would_be_longer() -> None:
     """The control: at some tables they are, so the bound must be enforced."""
-    found = []
+    lengths = []
     for seed in range(20):
-        made = make_aware(LAYOUT, public_encoder(LAYOUT), sketch(np.random.default_rng(seed)), ROLES)
-        assert isinstance(made, AwareEncoder) and np.isinf(made.radius)
-        found += [float(np.sqrt((made(corners(), group) ** 2).sum(axis=1)).max()) for group in range(2)]
-    assert max(found) > aware_radius(LAYOUT, ROLES)
+        encoder = make_aware(LAYOUT, public_encoder(LAYOUT), edge_tables(np.random.default_rng(seed)), ROLES)
+        assert isinstance(encoder, AwareEncoder) and np.isinf(encoder.radius)
+        lengths += [float(np.sqrt((encoder(corners(), group) ** 2).sum(axis=1)).max()) for group in range(2)]
+    assert max(lengths) > aware_radius(LAYOUT, ROLES)
 
 
 def learned(seed: int) -> FeatureEncoder:
@@ -130,16 +132,16 @@ def learned(seed: int) -> FeatureEncoder:
 
 @pytest.mark.parametrize("dropped", [(), ("kind",), ("hours",)])
 def test_rows_with_learned_units_are_within_their_radius(dropped: tuple[str, ...]) -> None:
-    made = learned(0)
-    assert float(np.sqrt((replace(made, radius=np.inf)(corners()) ** 2).sum(axis=1)).max()) > made.radius
-    check(without(made, dropped, corners())(corners()), made.radius, tight=not dropped)
+    encoder = learned(0)
+    assert float(np.sqrt((replace(encoder, radius=np.inf)(corners()) ** 2).sum(axis=1)).max()) > encoder.radius
+    check(without(encoder, dropped, corners())(corners()), encoder.radius, tight=not dropped)
 
 
 def test_a_row_follows_from_no_other_record_also_if_a_feature_is_left_out() -> None:
     """Units were centred on the training rows anew when a feature was dropped: every row moved with every record."""
     rows = corners()
-    made = [without(learned(1), ("kind",), part)(rows[:3]) for part in (rows, rows[:40])]
-    assert np.array_equal(made[0], made[1])
+    encoded = [without(learned(1), ("kind",), part)(rows[:3]) for part in (rows, rows[:40])]
+    assert np.array_equal(encoded[0], encoded[1])
     loose = replace(learned(1), radius=np.inf)  # the control: an encoder of a head that is not private
     moved = [without(loose, ("kind",), part)(rows[:3]) for part in (rows, rows[:40])]
     assert not np.array_equal(moved[0], moved[1])
@@ -183,16 +185,16 @@ def test_the_slope_is_that_of_the_priced_loss_up_to_the_largest_logit(task: str,
     """To a part of what noise on the finished head covers; so it has the sign and the bound that are priced."""
     most = LARGEST_LOGIT[task]  # type: ignore[index]
     logits = np.linspace(-most, most, 2001)[:, None]
-    found = slopes(task, logits, label)
-    assert np.abs(found - exact(task, logits, label)).max() < TOLERANCE / 8
-    assert np.diff(found[:, 0]).min() > -TOLERANCE / 8, "convex"
+    computed = slopes(task, logits, label)
+    assert np.abs(computed - exact(task, logits, label)).max() < TOLERANCE / 8
+    assert np.diff(computed[:, 0]).min() > -TOLERANCE / 8, "convex"
 
 
 @pytest.mark.parametrize(("task", "bound"), [("binary", 60.0), ("regression", 30.0)])
 def test_beyond_it_the_series_bends_back(task: str, bound: float) -> None:
     """The control: there the secret loss is another one, and not convex."""
-    found = slopes(task, np.linspace(LARGEST_LOGIT[task], bound, 400)[:, None], 0.0)  # type: ignore[index]
-    assert np.diff(found[:, 0]).sum() < -TOLERANCE
+    computed = slopes(task, np.linspace(LARGEST_LOGIT[task], bound, 400)[:, None], 0.0)  # type: ignore[index]
+    assert np.diff(computed[:, 0]).sum() < -TOLERANCE
 
 
 def test_a_label_that_is_none_makes_the_slope_unbounded() -> None:

@@ -50,8 +50,8 @@ def test_a_changed_s_moves_every_table_by_the_root_of_two_and_a_changed_record_n
         twin = rng.integers(0, data.n)
         whole = [  # the record becomes another's, columns and all
             np.outer(b[record], np.eye(2)[attribute.codes[record]]) - np.outer(b[twin], np.eye(2)[changed[record]])
-            for own in columns
-            for b in own.values()
+            for bins in columns
+            for b in bins.values()
         ]
         assert np.linalg.norm(np.concatenate(whole)) <= moved.replaced * (1 + 1e-12)
 
@@ -62,10 +62,10 @@ def test_the_secret_tables_move_as_far_as_is_charged_for():
         codes[7] = (codes[7] + 1) % count
     tables = []
     for one in (group, other):
-        found = one.run(lambda session, statistics, budget, one=one: one.sketch(session, statistics))
-        tables.append(np.concatenate([t.ravel() for party in found for part in party for t in part.values()]))
+        releases = one.run(lambda session, statistics, budget, one=one: one.release_counts(session, statistics))
+        tables.append(np.concatenate([t.ravel() for party in releases for part in party for t in part.values()]))
     (event, *_) = group.run(
-        lambda session, statistics, budget: (group.sketch(session, statistics), budget.events[0])[1],
+        lambda session, statistics, budget: (group.release_counts(session, statistics), budget.events[0])[1],
         kind=SecureStatistics,
     )
     assert np.linalg.norm(tables[0] - tables[1]) == pytest.approx(event.sensitivity)
@@ -76,23 +76,23 @@ def masses(sigma: float, copies: int, reach: int = 120) -> np.ndarray:
     """Chances of -reach..reach under the sum of this many discrete Gaussians."""
     support = np.arange(-reach, reach + 1)
     one = np.exp(-(support**2) / (2 * sigma**2))
-    made = one = one / one.sum()
+    density = one = one / one.sum()
     for _ in range(copies - 1):
-        made = np.convolve(made, one, "same")
-    return made / made.sum()
+        density = np.convolve(density, one, "same")
+    return density / density.sum()
 
 
 def exact_delta(noise: np.ndarray, cells: int, epsilon: float, upwards: bool) -> float:
     """Delta at epsilon when this many cells move by one, by the distribution of the privacy loss on a fine grid."""
     step, size = 2e-4, 1 << 22
     here, there = noise[:-1], noise[1:]
-    known = (here > 1e-250) & (there > 1e-250)
-    loss = np.log(here[known] / there[known]) / step
+    positive = (here > 1e-250) & (there > 1e-250)
+    loss = np.log(here[positive] / there[positive]) / step
     rounded = (np.ceil(loss) if upwards else np.floor(loss)).astype(int)
-    pmf = np.bincount(rounded % size, weights=here[known], minlength=size)
+    pmf = np.bincount(rounded % size, weights=here[positive], minlength=size)
     total = np.fft.irfft(np.fft.rfft(pmf) ** cells, size)
-    places = np.arange(size)
-    losses = np.where(places < size // 2, places, places - size) * step
+    indices = np.arange(size)
+    losses = np.where(indices < size // 2, indices, indices - size) * step
     beyond = losses > epsilon
     return float((np.maximum(total[beyond], 0) * -np.expm1(epsilon - losses[beyond])).sum())
 
@@ -113,8 +113,8 @@ def test_the_real_noise_keeps_a_changed_s_within_the_cap_and_one_copy_would_not(
 @KINDS
 def test_the_cap_holds_for_a_replaced_record_with_every_kind_of_noise(kind: NoiseKind):
     level = RunOptions.of_flat(noise=kind, refreshes=ROUNDS - 1, late_refreshes=0).simulated_budget(3).level
-    made = noised_event("s", Sensitivity.of_counts(math.sqrt(FEATURES)), level, "records")
-    events = [made] * ROUNDS
+    event = noised_event("s", Sensitivity.of_counts(math.sqrt(FEATURES)), level, "records")
+    events = [event] * ROUNDS
     assert 7.999 < epsilon_of(events, DELTA) <= CAP
     left = {
         "dealer+holder": pytest.approx(12.18, abs=0.01),

@@ -44,10 +44,10 @@ def opened_rows(model: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> np
     honest = Session.open_each
 
     def watched(self: Session, pairs: Any, *more: Any, **named: Any) -> Any:
-        found = honest(self, pairs, *more, **named)
+        opened_values = honest(self, pairs, *more, **named)
         if self.rank == RECEIVER and pairs[0][1].name == "predictions":
-            seen.append(np.asarray(found[0]))
-        return found
+            seen.append(np.asarray(opened_values[0]))
+        return opened_values
 
     monkeypatch.setattr(Session, "open_each", watched)
     run_two(PredictJob, folder, options, ({"records": str(home / "few.csv")}, {"records": str(home / "all.csv")}))
@@ -90,12 +90,12 @@ def test_a_dealer_that_took_the_receivers_word_would_give_it_all(
     honest = matching.matched
 
     def trusting(lists: Any, bounds: Any, draw: Any) -> Any:
-        found = honest(lists, bounds, draw)
-        held = np.zeros(found[0].size, np.int64)
-        held[found[1].rows] = 1
-        bits = sum(one.shares for one in found)
-        found[0] = matching.Aligned(found[0].size, found[0].rows, found[0].shares + held - bits)
-        return found
+        aligned = honest(lists, bounds, draw)
+        held = np.zeros(aligned[0].size, np.int64)
+        held[aligned[1].rows] = 1
+        bits = sum(one.shares for one in aligned)
+        aligned[0] = matching.Aligned(aligned[0].size, aligned[0].rows, aligned[0].shares + held - bits)
+        return aligned
 
     monkeypatch.setattr(matching, "matched", trusting)
     assert decided(opened_rows(model, tmp_path, monkeypatch)) == THEIRS
@@ -105,13 +105,13 @@ def shift_presence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares are not authenticated: the receiver adds 1 to its share of every bit that must be 0."""
     asked = matching.ask
 
-    def shifted(transport: Any, tags: Any) -> matching.Aligned:
-        found = asked(transport, tags)
+    def shifted(transport: Any, pseudonyms: Any) -> matching.Aligned:
+        aligned = asked(transport, pseudonyms)
         if transport.node != RECEIVER:
-            return found
-        elsewhere = np.ones(found.size, np.int64)
-        elsewhere[found.rows] = 0
-        return matching.Aligned(found.size, found.rows, found.shares + elsewhere)
+            return aligned
+        elsewhere = np.ones(aligned.size, np.int64)
+        elsewhere[aligned.rows] = 0
+        return matching.Aligned(aligned.size, aligned.rows, aligned.shares + elsewhere)
 
     monkeypatch.setattr(matching, "ask", shifted)
 

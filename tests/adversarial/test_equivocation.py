@@ -123,8 +123,8 @@ def flag_at_the_end(session: Session) -> None:
 )
 def test_what_is_said_to_all_is_compared_before_it_is_opened(job: Callable[[Session], None], step: str) -> None:
     opened: list[str] = []
-    told = stopped(job, step, opened)
-    assert any(f"party 2: {SAYS_SO}" in line or f"party 1: {SAYS_SO}" in line for line in told), told
+    messages = stopped(job, step, opened)
+    assert any(f"party 2: {SAYS_SO}" in line or f"party 1: {SAYS_SO}" in line for line in messages), messages
     assert not opened
 
 
@@ -233,8 +233,8 @@ def test_an_owner_that_lies_about_its_block_reads_s_through_the_noise() -> None:
 
 def pair(parties: int) -> tuple[BroadcastTags, BroadcastTags]:
     keys = {rank: fresh_key() for rank in range(1, parties)}
-    own = BroadcastTags({rank: Stream(key, "heard") for rank, key in keys.items()})
-    return own, BroadcastTags({0: Stream(keys[1], "heard"), 2: Stream(fresh_key(), "heard")})
+    first = BroadcastTags({rank: Stream(key, "heard") for rank, key in keys.items()})
+    return first, BroadcastTags({0: Stream(keys[1], "heard"), 2: Stream(fresh_key(), "heard")})
 
 
 @pytest.mark.chance(1e-12)
@@ -254,15 +254,15 @@ def test_tags_are_of_what_third_parties_said() -> None:
 
 
 @pytest.mark.chance(1e-12)
-@pytest.mark.parametrize("place", [0, 5_000, 99_999])
-def test_tags_are_of_every_word_of_a_long_array(place: int) -> None:
+@pytest.mark.parametrize("index", [0, 5_000, 99_999])
+def test_tags_are_of_every_word_of_a_long_array(index: int) -> None:
     zero, one = pair(3)
     words = np.arange(100_000)
     zero.add({2: [words]})
     one.add({2: [words]})
     assert (zero.mac_tags()[1] == one.mac_tags()[0]).all()
     other = words.copy()
-    other[place] += 1
+    other[index] += 1
     zero.add({2: [words]})
     one.add({2: [other]})
     assert (zero.mac_tags()[1] != one.mac_tags()[0]).any()

@@ -71,11 +71,13 @@ def test_the_attackers_equations_have_no_exact_right_hand_side(consortium):
     """Rates times the number of records are no whole numbers any more, and their noise is that which was paid for."""
     _, data, _, _, first = consortium
     rows = len(own_part(data, 0, 0).split.test)
-    told = first[0]
-    assert told["evaluation"]["kind"] == "noisy"
-    assert told["evaluation"]["epsilon_rdp"] <= told["evaluation"]["cap"]
-    assert told["noise"]["acc"] * rows > 1.96 * 1.5, "at least three records' worth of noise, either way"
-    counts = [told["metrics"][name] * rows for name in ("acc", "positive_rate") if 0 < told["metrics"][name] < 1]
+    figures = first[0]
+    assert figures["evaluation"]["kind"] == "noisy"
+    assert figures["evaluation"]["epsilon_rdp"] <= figures["evaluation"]["cap"]
+    assert figures["noise"]["acc"] * rows > 1.96 * 1.5, "at least three records' worth of noise, either way"
+    counts = [
+        figures["metrics"][name] * rows for name in ("acc", "positive_rate") if 0 < figures["metrics"][name] < 1
+    ]
     assert all(abs(count - round(count)) > 1e-10 for count in counts)
 
 
@@ -170,7 +172,7 @@ def test_one_record_less_does_not_reset_the_test_budget(consortium, one_record_l
         ledger.unlink()  # so that training is allowed here
     run_jobs(jobs_of(TrainJob, {"dataset": str(path), **SHORT}), folder / "run")
     again = evaluate(folder / "evaluation", {"dataset": str(path), "model": str(folder / "run")})
-    spent = [told[0]["evaluation"]["epsilon_rdp"] for told in (first, again)]
+    spent = [figures[0]["evaluation"]["epsilon_rdp"] for figures in (first, again)]
     alone = epsilon_of(Budget.open(folder / "sccvfl-ledgers/party-0/evaluation.jsonl", 4.0, 1e-5).events[:1], 1e-5)
     assert spent[0] == pytest.approx(alone)
     assert spent[1] > 1.3 * alone, "two releases about the same people"

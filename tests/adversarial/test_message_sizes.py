@@ -33,8 +33,8 @@ def sizes_of_a_run(home: Path, seed: int) -> list[dict[str, dict[str, int]]]:
         data["s"][:] = np.arange(300) % 7 == 0
         data["y"][:] = np.arange(300) % 9 == 0
     options = {"dataset": str(write_data(home, data)), "card": str(home / "card.toml"), **OPTIONS}
-    made = run_two(TrainJob, home / "run", options)
-    return sizes(made) + sizes(run_two(EvaluateJob, home / "figures", {**options, "model": str(home / "run")}))
+    trained = run_two(TrainJob, home / "run", options)
+    return sizes(trained) + sizes(run_two(EvaluateJob, home / "figures", {**options, "model": str(home / "run")}))
 
 
 def sizes(results: list[Any]) -> list[dict[str, dict[str, int]]]:
@@ -69,8 +69,8 @@ def test_nor_do_those_of_a_prediction_depend_on_cells_or_on_who_was_asked_for_be
 def bytes_of(values: dict[str, float]) -> int:
     def job(session: Session) -> int:
         before = session.total_cost.sent
-        told = session.announce({f"{session.rank} {name}": value for name, value in values.items()}, NUMBERS)
-        assert [told[f"1 {name}"] for name in values] == list(values.values()), "to the last bit"
+        announced = session.announce({f"{session.rank} {name}": value for name, value in values.items()}, NUMBERS)
+        assert [announced[f"1 {name}"] for name in values] == list(values.values()), "to the last bit"
         return session.total_cost.sent - before
 
     return int(run_session(job, 2, ReleasePlan([NUMBERS]))[0])

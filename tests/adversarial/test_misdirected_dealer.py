@@ -36,10 +36,10 @@ DIFFERS = "sent another request than party 0"
 
 def gullible(self: Dealer, wait: float) -> bytes | None:
     """The dealer as it was: it obeys party 0, whatever the others say."""
-    for rank, told in enumerate(self._orders):
-        if told is None:
-            told = self._orders[rank] = self._transport.receive_message(rank, "", wait=wait)
-        if told is None:
+    for rank, order in enumerate(self._orders):
+        if order is None:
+            order = self._orders[rank] = self._transport.receive_message(rank, "", wait=wait)
+        if order is None:
             return None
     first, self._orders = self._orders[0], [None] * len(self._orders)
     return first
@@ -205,9 +205,9 @@ def test_whoever_differs_is_named(liar: int, change: Change) -> None:
                 break
         session.open(session.share(np.ones(3), owner=0, shape=(3,)), results(3)[1])
 
-    told = stopped(lambda: run_session(job, wrap=lambda inner: Lying(inner, liar, change, opened)))
+    messages = stopped(lambda: run_session(job, wrap=lambda inner: Lying(inner, liar, change, opened)))
     names = "party 1, party 2" if liar == 0 else f"party {liar}"
-    assert any(f"{names}: {DIFFERS}" in line for line in told), told
+    assert any(f"{names}: {DIFFERS}" in line for line in messages), messages
     assert not opened, "nothing is opened after a difference"
 
 
@@ -225,9 +225,9 @@ def test_the_dealers_word_cannot_be_made_up() -> None:
         session.open(session.share(np.ones(3), owner=0, shape=(3,)), results(3)[1])
         raise AssertionError("party 0 got what it wanted")
 
-    told = stopped(lambda: run_session(job, wrap=lambda inner: Lying(inner, -1, shape, opened)))
-    assert any("cannot show that all sent the dealer the same" in line for line in told), told
-    assert not any("got what it wanted" in line for line in told) and len(opened) <= 1, "party 0 alone goes on"
+    messages = stopped(lambda: run_session(job, wrap=lambda inner: Lying(inner, -1, shape, opened)))
+    assert any("cannot show that all sent the dealer the same" in line for line in messages), messages
+    assert not any("got what it wanted" in line for line in messages) and len(opened) <= 1, "party 0 alone goes on"
 
 
 # noise
@@ -249,8 +249,8 @@ def noisy(parties: int = 3) -> np.ndarray:
         assert value is not None
         return value.numpy()
 
-    found = run_session(job, parties, wrap=lambda inner: Lying(inner, 0, removed, opened))
-    return np.asarray(found[1])
+    values = run_session(job, parties, wrap=lambda inner: Lying(inner, 0, removed, opened))
+    return np.asarray(values[1])
 
 
 def test_without_guards_the_noise_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

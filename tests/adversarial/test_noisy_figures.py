@@ -23,7 +23,7 @@ RADIUS, SIGMA, RIDGE = 1.0, 2.0, 2.5
 """Of a private head: the longest record, deviation of its noise, and ridge, for sums over records."""
 
 
-def told(head: np.ndarray, point: np.ndarray, rng: np.random.Generator) -> float:
+def noisy_count(head: np.ndarray, point: np.ndarray, rng: np.random.Generator) -> float:
     """The noisy number of positive decisions among test records that are all at one point."""
     return TESTED * float(point @ head > 0) + float(rng.normal(0, NOISE))
 
@@ -41,34 +41,34 @@ def training_set() -> tuple[np.ndarray, np.ndarray, np.ndarray, list[list[np.nda
     groups = rng.integers(0, 2, n)
     rows = rng.normal(size=(n, 3))
     label = (rows[:, 0] + rng.logistic(size=n) > 0).astype(float)
-    edits = [[rng.normal(size=(n, 3)) * [1, 1, 0] for _ in range(2)]]
-    return rows, label, groups, edits
+    counterfactuals = [[rng.normal(size=(n, 3)) * [1, 1, 0] for _ in range(2)]]
+    return rows, label, groups, counterfactuals
 
 
 def test_figures_tell_s_of_a_training_record_if_the_penalty_is_built_from_records() -> None:
     """The other penalty is not a function of s: tests/unit/audit/attacks/test_model_attacks.py has the same heads."""
-    rows, label, groups, edits = training_set()
+    rows, label, groups, counterfactuals = training_set()
     other = groups.copy()
     other[0] = 1 - other[0]
-    made = []
+    fitted = []
     for codes in (groups, other):
-        made.append(fit_head(rows, label, 0.005 * np.eye(3) + 3.0 * record_gram(edits, codes)))
-    point, rng = between(*made), np.random.default_rng(1)
-    figures = np.array([[told(head, point, rng) for head in made] for _ in range(200)])
+        fitted.append(fit_head(rows, label, 0.005 * np.eye(3) + 3.0 * record_gram(counterfactuals, codes)))
+    point, rng = between(*fitted), np.random.default_rng(1)
+    figures = np.array([[noisy_count(head, point, rng) for head in fitted] for _ in range(200)])
     assert (figures[:, 0] > MIDDLE).all() and (figures[:, 1] < MIDDLE).all()
 
 
 def epsilon_low(first: np.ndarray, second: np.ndarray, confidence: float = 1 - 1e-9) -> float:
     """A lower bound on epsilon at DELTA from samples of both worlds: a threshold in the middle, both directions."""
-    error, found = (1 - confidence) / 4, 0.0
+    error, epsilon = (1 - confidence) / 4, 0.0
     for a, b in ((first, second), (second, first)):
         for above in (True, False):
             hits, false = (int(((x > MIDDLE) == above).sum()) for x in (a, b))
             low = beta.ppf(error, hits, len(a) - hits + 1) if hits else 0.0
             high = beta.ppf(1 - error, false + 1, len(b) - false) if false < len(b) else 1.0
             if low > DELTA:
-                found = max(found, float(np.log((low - DELTA) / high)))
-    return found
+                epsilon = max(epsilon, float(np.log((low - DELTA) / high)))
+    return epsilon
 
 
 def figures_of_private_heads(sigma: float, ridge: float, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -80,12 +80,12 @@ def figures_of_private_heads(sigma: float, ridge: float, count: int) -> tuple[np
     worlds = [(np.vstack([rows, victim]), np.append(label, k)) for k in (1, 0)]
     exact = [heads(x, y, 1e-3, np.zeros((1, 2)))[0] for x, y in worlds]
     point = between(*exact)
-    made = []
+    figures = []
     for x, y in worlds:
         noise = rng.normal(0, sigma, (count, 2)) if sigma else np.zeros((1, 2))
         drawn = np.resize(heads(x, y, ridge, noise), (count, 2))
-        made.append(TESTED * (drawn @ point > 0) + rng.normal(0, NOISE, count))
-    return made[0], made[1]
+        figures.append(TESTED * (drawn @ point > 0) + rng.normal(0, NOISE, count))
+    return figures[0], figures[1]
 
 
 def test_figures_tell_the_label_of_a_training_record_through_a_head_without_noise() -> None:

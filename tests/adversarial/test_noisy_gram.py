@@ -43,19 +43,19 @@ def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     def noisy_gram(self: Any, deltas: Any, groups: Any, moving: Any, membership: Any, charge: Any) -> np.ndarray:
         drawn: list[GramNoise] = []
         paid = lambda: drawn.append(charge()) or drawn[0]  # type: ignore[func-returns-value]  # noqa: E731
-        found = honest(self, deltas, groups, moving, membership, paid)
-        edits = [[np.hstack([b[rank] for rank in sorted(b)]) for b in draw] for draw in deltas[0]]
-        seen.append((np.array(edits), found, drawn[0].sigma))
-        return found
+        gram = honest(self, deltas, groups, moving, membership, paid)
+        changes = [[np.hstack([b[rank] for rank in sorted(b)]) for b in draw] for draw in deltas[0]]
+        seen.append((np.array(changes), gram, drawn[0].sigma))
+        return gram
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlainEngine, "noisy_gram", noisy_gram)
         model, _ = train_plainly(data, split, parties, *given, card=options.policy())
-    ((edits, released, sigma),) = seen
+    ((changes, released, sigma),) = seen
     truth = data.protected[0].codes[split.joined]
-    reached = np.flatnonzero(np.abs(edits).sum(axis=(0, 1, 2)))
-    edits, released = edits[..., reached], released[np.ix_(reached, reached)]
-    squares = np.einsum("dgnc,dgne->gnce", edits, edits).reshape(2, RECORDS, -1)
+    reached = np.flatnonzero(np.abs(changes).sum(axis=(0, 1, 2)))
+    changes, released = changes[..., reached], released[np.ix_(reached, reached)]
+    squares = np.einsum("dgnc,dgne->gnce", changes, changes).reshape(2, RECORDS, -1)
     share = truth.mean()
     left, right = (squares[1] - squares[0]).T, released.reshape(-1) - squares[0].sum(axis=0)
     doubt = sigma**2 / (share * (1 - share)) + 1e-9
@@ -63,24 +63,24 @@ def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         left.T @ left + doubt * np.eye(RECORDS), left.T @ (right - left @ np.full(RECORDS, share))
     )
     moved = np.abs(left).sum(axis=0) > 1e-9
-    return (beyond > 0).astype(int)[moved], _known(model, parties, split.joined)[moved], truth[moved]
+    return (beyond > 0).astype(int)[moved], _guessed_from_tables(model, parties, split.joined)[moved], truth[moved]
 
 
-def _known(model: Any, parties: Any, rows: np.ndarray) -> np.ndarray:
-    found = np.zeros((len(rows), 2))
+def _guessed_from_tables(model: Any, parties: Any, rows: np.ndarray) -> np.ndarray:
+    log_odds = np.zeros((len(rows), 2))
     for name, bins in (pair for party in parties for pair in party.take(rows).bins().items()):
         if name not in model.noisy_tables[0].tables:  # tables are of mediators and proxies only
             continue
         counts = np.maximum(model.noisy_tables[0].tables[name], 0.5)
-        found += bins @ np.log(counts / counts.sum(axis=0))
-    return found.argmax(axis=1)
+        log_odds += bins @ np.log(counts / counts.sum(axis=0))
+    return log_odds.argmax(axis=1)
 
 
 def rates(seeds: Any) -> tuple[float, float, float]:
     """Balanced accuracy with the matrix, that of x and tables alone, and the deviation of a guess at random."""
-    guess, known, truth = (np.concatenate(part) for part in zip(*map(attacked, seeds), strict=True))
-    found, alone = (float(balanced(one[None], truth)[0]) for one in (guess, known))
-    return found, alone, float(np.sqrt((0.25 / np.bincount(truth)).sum()) / 2)
+    guess, from_tables, truth = (np.concatenate(part) for part in zip(*map(attacked, seeds), strict=True))
+    rate, alone = (float(balanced(one[None], truth)[0]) for one in (guess, from_tables))
+    return rate, alone, float(np.sqrt((0.25 / np.bincount(truth)).sum()) / 2)
 
 
 def test_a_linear_attack_gains_little_from_the_noisy_matrix_and_more_without_noise() -> None:

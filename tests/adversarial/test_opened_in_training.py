@@ -27,7 +27,7 @@ from secure_sccvfl.runs.model_files import PartyModel
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.trainer import Trainer
-from tests.adversarial.test_bounded_rows import FEATURES, corners, sketch
+from tests.adversarial.test_bounded_rows import FEATURES, corners, edge_tables
 from tests.support.two_parties import CARD, OPTIONS, people, run_two, write_data
 
 CHARGED = {"sketch-0", "sketch-1"}
@@ -51,8 +51,8 @@ Told = list[tuple[int, str, Any]]
 
 def other_people(count: int, seed: int) -> dict[str, np.ndarray]:
     """The same ids, and everything else is another's."""
-    made, turned = people(count, seed=seed + 1), people(count, seed=seed)
-    return {**made, "id": turned["id"], "y": 1 - turned["y"], "s": turned["s"][::-1], "hours": 1 - made["hours"]}
+    drawn, turned = people(count, seed=seed + 1), people(count, seed=seed)
+    return {**drawn, "id": turned["id"], "y": 1 - turned["y"], "s": turned["s"][::-1], "hours": 1 - drawn["hours"]}
 
 
 def listened(monkeypatch: pytest.MonkeyPatch) -> Told:
@@ -61,20 +61,20 @@ def listened(monkeypatch: pytest.MonkeyPatch) -> Told:
     announce, collect, tell_all = Session.announce, Session.open_each, Session.tell_all
 
     def announced(self: Session, values: Any, release: Any) -> Any:
-        found = announce(self, values, release)
-        seen.append((self.rank, release.name, sorted(found.items())))
-        return found
+        values_of_all = announce(self, values, release)
+        seen.append((self.rank, release.name, sorted(values_of_all.items())))
+        return values_of_all
 
     def opened(self: Session, pairs: Any, *more: Any, **named: Any) -> Any:
-        found = collect(self, pairs, *more, **named)
-        told = [None if one is None else np.asarray(one).tolist() for one in found]
-        seen.append((self.rank, ", ".join(release.name for _, release in pairs), told))
-        return found
+        tensors = collect(self, pairs, *more, **named)
+        numbers = [None if one is None else np.asarray(one).tolist() for one in tensors]
+        seen.append((self.rank, ", ".join(release.name for _, release in pairs), numbers))
+        return tensors
 
     def answered(self: Session, step: str, value: int) -> Any:
-        found = tell_all(self, step, value)
-        seen.append((self.rank, step, list(found)))
-        return found
+        answers = tell_all(self, step, value)
+        seen.append((self.rank, step, list(answers)))
+        return answers
 
     monkeypatch.setattr(Session, "announce", announced)
     monkeypatch.setattr(Session, "open_each", opened)
@@ -150,12 +150,12 @@ def test_every_release_of_a_training_is_named_here(tmp_path: Path, monkeypatch: 
 def test_the_penalty_follows_from_tables_whatever_the_own_rows_are(kind: str) -> None:
     """Generators are handed the party's training rows; only those that a private head refuses may look at them."""
     layout, roles, rng = Layout.of(FEATURES), Roles({f.name: "M" for f in FEATURES}), np.random.default_rng(0)
-    known, config = sketch(rng), GeneratorConfig(kind=kind)
+    noisy_tables, config = edge_tables(rng), GeneratorConfig(kind=kind)
     rows = corners()
     grams = [
         table_gram(
             layout,
-            make_generator(layout, known.tables, known.deviation, roles, config, 0, inputs),
+            make_generator(layout, noisy_tables.tables, noisy_tables.deviation, roles, config, 0, inputs),
             public_encoder(layout),
             set(layout.names),
             2,
@@ -177,10 +177,10 @@ def edits_of_an_evaluation(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     seen: dict[int, np.ndarray] = {}
     honest = scoring.below_each_other
 
-    def below(made: Any) -> Any:
-        ((rank, _),) = next(iter(next(iter(made[0])))).items()
-        seen[rank] = np.array([[[block[rank] for block in draw] for draw in edits] for edits in made])
-        return honest(made)
+    def below(by_control: Any) -> Any:
+        ((rank, _),) = next(iter(next(iter(by_control[0])))).items()
+        seen[rank] = np.array([[[block[rank] for block in draw] for draw in by_draw] for by_draw in by_control])
+        return honest(by_control)
 
     monkeypatch.setattr(scoring, "below_each_other", below)
     options = {"dataset": str(home / "own.toml"), "card": str(home / "card.toml"), **OPTIONS}
@@ -200,21 +200,21 @@ def test_edits_of_an_evaluation_follow_from_released_tables(
         honest = PartyModel.generators
 
         def generators(self: PartyModel, trained: Any) -> Any:
-            own = {name: bins.sum(axis=0)[:, None] for name, bins in trained.bins().items()}
+            counts = {name: bins.sum(axis=0)[:, None] for name, bins in trained.bins().items()}
             moved = [
-                replace(s, tables={k: v + own[k] * [1, 0] for k, v in s.tables.items()}) for s in self.noisy_tables
+                replace(s, tables={k: v + counts[k] * [1, 0] for k, v in s.tables.items()}) for s in self.noisy_tables
             ]
             return honest(replace(self, noisy_tables=tuple(moved)), trained)
 
         monkeypatch.setattr(PartyModel, "generators", generators)
     held = own_part(tmp_path / "first" / "own.toml", 0, 0)
     test = np.isin(rows["id"], held.ids[held.split.test])
-    made = []
+    changes = []
     for world in ("same", "other"):
         shutil.copytree(tmp_path / "first", tmp_path / world)
         others = other_people(400, seed=5) if world == "other" else rows
         write_data(tmp_path / world, {name: np.where(test, rows[name], others[name]) for name in rows})
         (tmp_path / world / "card.toml").write_text(WITH_A_PROXY)
-        made.append(edits_of_an_evaluation(tmp_path / world, monkeypatch))
-    assert made[0][1].shape[0] == 2 and np.abs(made[0][1]).max() > 0, "edits and their null control"
-    assert all(np.array_equal(one, two) for one, two in zip(*made, strict=True)) is not breaks
+        changes.append(edits_of_an_evaluation(tmp_path / world, monkeypatch))
+    assert changes[0][1].shape[0] == 2 and np.abs(changes[0][1]).max() > 0, "edits and their null control"
+    assert all(np.array_equal(one, two) for one, two in zip(*changes, strict=True)) is not breaks

@@ -27,7 +27,7 @@ from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.base import MOST_NOISE, Spread, planned_spread, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.adversarial.test_resumed_heads import tells
-from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
+from tests.support.two_parties import OPTIONS, error_text, ledger_lines, people, run_two, write_data
 
 RECORDS = RecordSet(np.arange(9, dtype=np.uint64))
 DATA: dict[str, dict[str, str]] = {"german": {}, "heart": {"mode": "dp"}}
@@ -39,8 +39,8 @@ class Liar:
     def __init__(self, said: float) -> None:
         self.parties, self.rank, self.said = 2, 0, said
 
-    def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
-        return [own, struct.pack("<d", self.said)]
+    def swap_bytes(self, step: str, sent: bytes) -> list[bytes]:
+        return [sent, struct.pack("<d", self.said)]
 
 
 def spread_with(said: float, dataset: str = "german") -> tuple[Spread, Spread]:
@@ -72,19 +72,21 @@ def test_every_other_figure_follows_from_public_things(dataset: str, times: floa
     fresh = spread_with(1.0, dataset)[1]
     assert fresh.heads is not None
     plan, budget = fresh.heads
-    made, _ = spread_with(times * budget.head_multiplier, dataset)
-    assert made.heads is not None
-    _, found = made.heads
-    assert not missed(plan, found)
+    spread, _ = spread_with(times * budget.head_multiplier, dataset)
+    assert spread.heads is not None
+    _, planned = spread.heads
+    assert not missed(plan, planned)
     if times <= 1:
-        assert made == fresh
+        assert spread == fresh
         return
-    assert found.head_multiplier >= times * budget.head_multiplier * (1 - 1e-9)
-    assert made.multiplier >= times * fresh.multiplier * (1 - 1e-9)
-    assert found.output_multiplier >= times * budget.output_multiplier * (1 - 1e-9) and found.ridge >= budget.ridge
+    assert planned.head_multiplier >= times * budget.head_multiplier * (1 - 1e-9)
+    assert spread.multiplier >= times * fresh.multiplier * (1 - 1e-9)
+    assert (
+        planned.output_multiplier >= times * budget.output_multiplier * (1 - 1e-9) and planned.ridge >= budget.ridge
+    )
     # The head's own part of the ledger costs no more than planned, and no less than its noise says.
     prices = [
-        epsilon_of(price_head(plan, one, 600, "dealer", 2, RECORDS.digest).events, 1e-5) for one in (found, budget)
+        epsilon_of(price_head(plan, one, 600, "dealer", 2, RECORDS.digest).events, 1e-5) for one in (planned, budget)
     ]
     assert prices[0] < prices[1]
 
@@ -117,12 +119,12 @@ def charged_and_drawn(
     monkeypatch.setattr(charging.Charger, "charge_heads", charge_heads)
     data = write_data(home, people(400, seed=5))
     run_two(TrainJob, home / "run", {"dataset": str(data), "card": str(home / "card.toml"), **OPTIONS, **more})
-    found = []
+    charged = []
     for rank in range(2):
         path = home / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl"
         account = read_account(path)
-        found.append(([e for e in account.events if e.name.startswith("head")], drawn[str(rank)]))
-    return found
+        charged.append(([e for e in account.events if e.name.startswith("head")], drawn[str(rank)]))
+    return charged
 
 
 @pytest.mark.parametrize(("kind", "times"), [("dealer+holder", 1.0), ("dealer", 2.5), ("all-parties", 2.5)])
@@ -153,5 +155,5 @@ def test_a_run_with_made_up_noise_stops_before_anything_is_charged(
     options = {"dataset": str(write_data(tmp_path, people(400, seed=5))), "card": str(tmp_path / "card.toml")}
     with pytest.raises(ExceptionGroup) as stopped:
         run_two(TrainJob, tmp_path / "run", {**options, **OPTIONS})
-    assert "party 0 plans with noise that no run has" in told(stopped.value)
+    assert "party 0 plans with noise that no run has" in error_text(stopped.value)
     assert not [line for rank in range(2) for line in ledger_lines(tmp_path, rank) if line["kind"] == "charge"]

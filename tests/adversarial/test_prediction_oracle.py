@@ -52,12 +52,12 @@ def forget(monkeypatch: pytest.MonkeyPatch, *parties: int) -> None:
     plain = Asked.of.__func__  # type: ignore[attr-defined]
 
     def of(cls: type[Asked], log: Any, new: Any, kind: str) -> Asked:
-        found: Asked = plain(cls, log, new, kind)
+        asked: Asked = plain(cls, log, new, kind)
         if new.party.rank not in parties:
-            return found
+            return asked
         log.answers.clear()
         rows = len(new.ids)
-        return replace(found, readable=new.readable, changed=np.zeros(rows, bool), fresh=np.ones(rows, bool))
+        return replace(asked, readable=new.readable, changed=np.zeros(rows, bool), fresh=np.ones(rows, bool))
 
     monkeypatch.setattr(Asked, "of", classmethod(of))
 
@@ -78,8 +78,10 @@ class Receiver:
         out = self.home / f"{self.name}-{self.asked}"
         run_two(PredictJob, out, self.options, [{"records": str(path)} for path in files])
         assert opened(out).count("predictions") == 1
-        told = table(out / "party-0" / "predictions.csv")
-        return np.array([int(told[name]["decision"]) if name in told else -1 for name in self.new["id"]])
+        predictions = table(out / "party-0" / "predictions.csv")
+        return np.array(
+            [int(predictions[name]["decision"]) if name in predictions else -1 for name in self.new["id"]]
+        )
 
     def thresholds(self) -> tuple[np.ndarray, np.ndarray]:
         """Where each person's decision turns, as far as bisection tells; and the first decision."""
@@ -94,11 +96,11 @@ class Receiver:
         return (low + high) / 2, first
 
 
-def rate(known: np.ndarray, truth: np.ndarray) -> float:
+def rate(features: np.ndarray, truth: np.ndarray) -> float:
     """Balanced accuracy of an attacker that knows the truth of the first third and guesses the rest."""
     third = PEOPLE // 3
-    fitted = GradientBoostingClassifier(random_state=0).fit(known[:third], truth[:third])
-    return float(balanced_accuracy_score(truth[third:], fitted.predict(known[third:])))
+    fitted = GradientBoostingClassifier(random_state=0).fit(features[:third], truth[:third])
+    return float(balanced_accuracy_score(truth[third:], fitted.predict(features[third:])))
 
 
 def category_rates(receiver: Receiver) -> tuple[float, float]:
@@ -129,8 +131,8 @@ def test_without_metering_sixteen_decisions_tell_the_other_partys_category(
 ) -> None:
     """The positive control: a log that nobody looks at."""
     forget(monkeypatch, 0, 1)
-    found, once = category_rates(Receiver(sealed, "control"))
-    assert found > 0.95 and found > once + 0.2
+    sixteen, once = category_rates(Receiver(sealed, "control"))
+    assert sixteen > 0.95 and sixteen > once + 0.2
 
 
 def test_sixteen_questions_tell_what_one_decision_tells(sealed: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,17 +141,17 @@ def test_sixteen_questions_tell_what_one_decision_tells(sealed: Trained, monkeyp
     plain = Session.open_each
 
     def watched(session: Session, pairs: Any, *rest: Any, **more: Any) -> Any:
-        told = plain(session, pairs, *rest, **more)
+        opened_values = plain(session, pairs, *rest, **more)
         if session.rank == 0 and pairs[-1][1].name == REFUSED_RECORDS.name:
-            marks.append(np.asarray(told[-1]))
-            assert len(marks) == 1 or not np.asarray(told[0]).any(), "nothing is opened a second time"
-        return told
+            marks.append(np.asarray(opened_values[-1]))
+            assert len(marks) == 1 or not np.asarray(opened_values[0]).any(), "nothing is opened a second time"
+        return opened_values
 
     monkeypatch.setattr(Session, "open_each", watched)
     receiver = Receiver(sealed, "metered")
-    found, once = category_rates(receiver)
+    sixteen, once = category_rates(receiver)
     assert [set(seen.tolist()) for seen in marks] == [{0}] + [{2}] * (PREDICTIONS - 1)
-    assert found == once, "answers after the first are the same for everybody"
+    assert sixteen == once, "answers after the first are the same for everybody"
     assert once < 0.75, "and one decision tells little"
 
 

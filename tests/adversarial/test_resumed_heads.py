@@ -27,7 +27,7 @@ from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import secure
 from secure_sccvfl.training.secure import SecureEngine
-from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write, write_data
+from tests.support.two_parties import OPTIONS, error_text, ledger_lines, people, run_two, write, write_data
 
 ATTACKER = 0
 Consortium = tuple[Path, dict[str, Any]]
@@ -43,10 +43,10 @@ def tells(monkeypatch: pytest.MonkeyPatch, times: float) -> None:
     """The attacker says that it needs this many times the noise that it needs."""
     honest = Session.swap_bytes
 
-    def swap_bytes(self: Session, step: str, own: bytes) -> list[bytes]:
+    def swap_bytes(self: Session, step: str, sent: bytes) -> list[bytes]:
         if self.rank == ATTACKER and step == "planned noise":
-            own = struct.pack("<d", times * struct.unpack("<d", own)[0])
-        return honest(self, step, own)
+            sent = struct.pack("<d", times * struct.unpack("<d", sent)[0])
+        return honest(self, step, sent)
 
     monkeypatch.setattr(Session, "swap_bytes", swap_bytes)
 
@@ -61,7 +61,7 @@ def interrupted(folder: Path, options: dict[str, Any]) -> None:
         patch.setattr(SecureEngine, "finish", finish)
         with pytest.raises(ExceptionGroup) as stopped:
             run_two(TrainJob, folder, options)
-        assert "interrupted" in told(stopped.value)
+        assert "interrupted" in error_text(stopped.value)
 
 
 def resumed(folder: Path, options: dict[str, Any]) -> list[Any]:
@@ -80,8 +80,8 @@ def test_a_run_that_resumes_pays_for_one_head(consortium: Consortium) -> None:
     interrupted(home / "run", options)
     before = [ledger_lines(home, rank) for rank in range(2)]
     assert len(heads_charged(home, 1)) == 1
-    made = resumed(home / "run", options)
-    assert made[1]["ok"] and [ledger_lines(home, rank) for rank in range(2)] == before
+    results = resumed(home / "run", options)
+    assert results[1]["ok"] and [ledger_lines(home, rank) for rank in range(2)] == before
 
 
 def test_noise_that_was_paid_for_cannot_become_less(consortium: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_noise_that_was_paid_for_cannot_become_less(consortium: Consortium, monk
     before = [ledger_lines(home, rank) for rank in range(2)]
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "run", options)
-    assert "has this charge of this run for other noise; nothing was charged" in told(stopped.value)
+    assert "has this charge of this run for other noise; nothing was charged" in error_text(stopped.value)
     assert [ledger_lines(home, rank) for rank in range(2)] == before
     assert not list(home.rglob("model.json"))
 
@@ -149,14 +149,14 @@ def test_a_second_head_under_one_charge_is_refused(consortium: Consortium, monke
     kept[-1].unlink()
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "run", options)
-    assert "a party has a model of this run already" in told(stopped.value)
+    assert "a party has a model of this run already" in error_text(stopped.value)
     assert (home / "run/party-1/model/model.json").read_text() == first
     before = ledger_lines(home, 1)
     plain = Session.tell_all
     monkeypatch.setattr(
         Session, "tell_all", lambda self, step, value: plain(self, step, 0 if step == "finished model" else value)
     )
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     resumed(home / "run", options)
     assert ledger_lines(home, 1) == before, "the control: another head, and nothing charged"
     assert (home / "run/party-1/model/model.json").read_text() != first
@@ -171,15 +171,15 @@ def test_a_head_that_was_checked_is_not_tried_again_with_other_noise(
         patch.setattr(secure, "LARGEST_LOGIT", {"binary": 1e-3})  # no head is that short
         with pytest.raises(ExceptionGroup) as stopped:
             run_two(TrainJob, home / "run", options)
-        assert "training has not settled" in told(stopped.value)
+        assert "training has not settled" in error_text(stopped.value)
     before = [ledger_lines(home, rank) for rank in range(2)]
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "run", options)
-    assert "or the check of its head was opened: train a new run, which is charged" in told(stopped.value)
+    assert "or the check of its head was opened: train a new run, which is charged" in error_text(stopped.value)
     assert not list(home.rglob("model.json"))
     monkeypatch.setattr(TrainJob, "_followed", lambda self, folder: False)
-    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     assert resumed(home / "run", options)[1]["ok"], "the control: another noise, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -195,16 +195,18 @@ def test_a_copy_of_an_interrupted_run_is_not_a_second_head(
     before = [ledger_lines(home, rank) for rank in range(2)]
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "copy", options)
-    assert "has finished the head of this run, and its folder does not know of it" in told(stopped.value)
+    assert "has finished the head of this run, and its folder does not know of it" in error_text(stopped.value)
     assert not list((home / "copy").rglob("model.json"))
     assert [ledger_lines(home, rank) for rank in range(2)] == before
     assert resumed(home / "run", options)[1]["ok"], "the folder that went on still can"
-    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
+    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "copy", options)
-    assert "another session has finished the head of this charge" in told(stopped.value), "as if both went on at once"
+    assert "another session has finished the head of this charge" in error_text(stopped.value), (
+        "as if both went on at once"
+    )
     assert not list((home / "copy").rglob("model.json"))
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     assert resumed(home / "copy", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -228,9 +230,9 @@ def test_a_backup_of_a_running_session_is_not_a_second_head(
     before = [ledger_lines(home, rank) for rank in range(2)]
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "backup", options)
-    assert "has finished the head of this run, and its folder does not know of it" in told(stopped.value)
+    assert "has finished the head of this run, and its folder does not know of it" in error_text(stopped.value)
     assert not list((home / "backup").rglob("model.json"))
-    monkeypatch.setattr(train, "finished_head", lambda place, run: "")
-    monkeypatch.setattr(train, "claim_head", lambda place, run, session: None)
+    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
     assert resumed(home / "backup", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before

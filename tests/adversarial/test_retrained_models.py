@@ -33,7 +33,7 @@ from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
+from tests.support.two_parties import OPTIONS, error_text, ledger_lines, people, run_two, write_data
 
 RECORDS, TRAININGS, PREDICTIONS, LAMBDA = 177, 48, 1000, 3.0
 PRIVATE = TrainConfig(
@@ -68,8 +68,8 @@ class Paid:
     factor: float = 1.0
 
     def charge_heads(self, count: int) -> HeadNoise:
-        made = GaussianNoise(self.budget, self.seed).charge_heads(count)
-        return replace(made, sigma=self.factor * made.sigma, output=self.factor * made.output)
+        noise = GaussianNoise(self.budget, self.seed).charge_heads(count)
+        return replace(noise, sigma=self.factor * noise.sigma, output=self.factor * noise.output)
 
 
 @cache
@@ -107,8 +107,8 @@ def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray
     )
     for mine, first in zip(model.noisy_tables, base.model.noisy_tables, strict=True):
         assert all(np.allclose(table, first.tables[name], rtol=1e-12) for name, table in mine.tables.items())
-    found = fitted_linear(base, model)
-    return np.append(found.weight[:, 0], found.bias)
+    fitted = fitted_linear(base, model)
+    return np.append(fitted.weight[:, 0], fitted.bias)
 
 
 @cache
@@ -119,12 +119,12 @@ def heads(source: str, factor: float) -> tuple[np.ndarray, ...]:
 
 def attacked(source: str, factor: float) -> Retraining:
     """What the attacker has: x, y, the counterfactuals of every seed, and each head exactly."""
-    base, known = ready(), heads(source, factor)
+    base, weights = ready(), heads(source, factor)
     view = retraining_view(replace(fitted_linear(base, base.model), consistency="records"))
     noise = Paid(base.budget, 0, factor).charge_heads(RECORDS)
     given: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
     rows = base.config.training_rows(base.split)[:RECORDS]
-    given |= {"trainings": TRAININGS, "heads": known.__getitem__, "groups": shuffled().protected[0].codes[rows]}
+    given |= {"trainings": TRAININGS, "heads": weights.__getitem__, "groups": shuffled().protected[0].codes[rows]}
     given |= {"sigma": max(noise.sigma, NOISE_OF_THE_HEAD), "ridge": noise.ridge / RECORDS}
     return PrivateRetraining(**given)
 
@@ -161,9 +161,9 @@ def test_the_same_attacker_finds_s_if_penalty_and_noise_are_taken_away(monkeypat
 def test_predictions_tell_the_head() -> None:
     """So the attacker that has heads has no more than one that has 1,000 scores of each model."""
     base, rng = ready(), np.random.default_rng(0)
-    found = fitted_linear(base, base.model)
+    fitted = fitted_linear(base, base.model)
     rows = np.hstack(
-        [found.encoders[p.rank](p.inputs)[rng.integers(0, len(p.inputs), PREDICTIONS)] for p in base.parties]
+        [fitted.encoders[p.rank](p.inputs)[rng.integers(0, len(p.inputs), PREDICTIONS)] for p in base.parties]
     )
     rows = np.column_stack([rows, np.ones(PREDICTIONS)])
     for head in heads("tables", 1.0)[:3]:
@@ -196,7 +196,7 @@ def refused(home: Path, options: dict[str, Any], *seeds: int) -> None:
         with pytest.raises(ExceptionGroup) as stopped:
             run_two(TrainJob, home / f"more {seed}", {**options, "tables": "kept", "generator_seed": seed})
         said = [str(error) for error in stopped.value.exceptions if "too little is left of the cap" in str(error)]
-        assert said and all("\n" not in line for line in said), told(stopped.value)
+        assert said and all("\n" not in line for line in said), error_text(stopped.value)
         assert not list((home / f"more {seed}").rglob("model.json"))
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 

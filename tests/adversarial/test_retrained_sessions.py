@@ -68,29 +68,29 @@ class Consortium:
     @classmethod
     def paid(cls, home: Path, count: int, undefended: bool, patch: pytest.MonkeyPatch) -> Consortium:
         """One that has paid for its tables, and whose s was shuffled since."""
-        made, rows = cls(home, undefended), people(count, seed=11)
+        consortium, rows = cls(home, undefended), people(count, seed=11)
         (home / "own.toml").write_text(AT_THE_BANK)
         (home / "card.toml").write_text(CARD)
         write(home / "bank.csv", rows, ("y", *BANK))
         write(home / "clinic.csv", rows, CLINIC)
-        made.prepare(patch)
-        run_two(TrainJob, home / "paid", made.options)
+        consortium.prepare(patch)
+        run_two(TrainJob, home / "paid", consortium.options)
         shuffled = np.random.default_rng(5).permutation(rows["s"])
         write(home / "clinic.csv", {**rows, "s": shuffled}, CLINIC)
-        return made
+        return consortium
 
     def prepare(self, patch: pytest.MonkeyPatch) -> None:
         """A cap for all heads, each with the noise of a run of its own; or with none, and penalties from records."""
         budget, charged = train.open_budget, charging.Charger.charge_heads
 
         def charge_heads(charger: charging.Charger, count: int) -> HeadNoise:
-            made = charged(charger, count)
+            noise = charged(charger, count)
             if self.undefended:
-                made = replace(made, sigma=1e-9, output=1e-12)
-            self.drawn.append(made)
-            return made
+                noise = replace(noise, sigma=1e-9, output=1e-12)
+            self.drawn.append(noise)
+            return noise
 
-        patch.setattr(train, "open_budget", lambda place, epsilon, *rest: budget(place, 1e4, *rest))
+        patch.setattr(train, "open_budget", lambda path, epsilon, *rest: budget(path, 1e4, *rest))
         patch.setattr(train, "planned_spread", lambda session, options, schema, *rest: spread_of(options, schema))
         patch.setattr(charging.Charger, "charge_heads", charge_heads)
         if self.undefended:
@@ -131,8 +131,8 @@ class Model:
         given = {"dataset": str(home / "own.toml"), "align": "exact", "model": str(self.out), "scores": scores}
         folder = self.out / f"asked-{self.sessions}"
         run_two(PredictJob, folder, given, [{"records": str(path)} for path in files])
-        told = table(folder / "party-0" / "predictions.csv")
-        seen = np.array([float(told[name]["logit 1" if scores else "decision"]) for name in rows["id"]])
+        predictions = table(folder / "party-0" / "predictions.csv")
+        seen = np.array([float(predictions[name]["logit 1" if scores else "decision"]) for name in rows["id"]])
         return self.encoded(files, rows["id"]), seen
 
     def encoded(self, files: list[Path], ids: np.ndarray) -> np.ndarray:
@@ -160,8 +160,8 @@ class Model:
         def decide(kinds: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """About people of these kinds who were not asked about before."""
             ids = np.array([f"d{self.sessions}-{k}" for k in range(len(at))])
-            own = dict(zip(BANK, at.T.round(9), strict=True))
-            return self.ask({"id": ids, "s": np.zeros(len(at), int), "edu": kinds, **own}, scores=False)
+            bank_columns = dict(zip(BANK, at.T.round(9), strict=True))
+            return self.ask({"id": ids, "s": np.zeros(len(at), int), "edu": kinds, **bank_columns}, scores=False)
 
         seen = decide(kinds, tried)[1]
         sides = [[np.flatnonzero((kinds == kind) & (seen == side)) for side in (0, 1)] for kind in "abc"]
@@ -187,8 +187,8 @@ class Model:
 
     def head(self) -> np.ndarray:
         """The truth."""
-        found = [combined([getattr(one, name) for one in self.shares]) for name in ("weight", "bias")]
-        return np.concatenate([part.ravel() for part in found])
+        parts = [combined([getattr(one, name) for one in self.shares]) for name in ("weight", "bias")]
+        return np.concatenate([part.ravel() for part in parts])
 
 
 def paired(rng: np.random.Generator, first: np.ndarray, second: np.ndarray) -> Iterable[tuple[int, int]]:
@@ -206,17 +206,19 @@ def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, flo
     """Balanced accuracy of guesses of s, its deviation by chance, and the largest error of a head that was read."""
     parts = consortium.parts()
     rows = parts[0].split.joined  # a private model is trained with validation records too
-    mine, heads, edits, error = parts[0].party.take(rows), [], [], 0.0
+    mine, heads, counterfactuals, error = parts[0].party.take(rows), [], [], 0.0
     for number in range(trainings):
         model = consortium.trained(number)
         heads.append(read(model))
-        shown, own = model.shown(), model.shares[0]
+        shown, bank_model = model.shown(), model.shares[0]
         error = max(error, float(np.abs(shown @ (heads[-1] - model.head())).max()))
-        draws = int(np.clip(EDITED_ROWS // len(rows), 2, own.generator.draws))
-        makers, encoded = {0: own.generators(mine)["s"]}, {0: own.encoder(mine.inputs)}
-        made = EncodedCounterfactuals((mine,), 2, makers, {0: own.encoder}, encoded, draws, own.drawn_seed)
+        draws = int(np.clip(EDITED_ROWS // len(rows), 2, bank_model.generator.draws))
+        makers, encoded = {0: bank_model.generators(mine)["s"]}, {0: bank_model.encoder(mine.inputs)}
+        encoded_draws = EncodedCounterfactuals(
+            (mine,), 2, makers, {0: bank_model.encoder}, encoded, draws, bank_model.drawn_seed
+        )
         still = np.zeros((len(rows), model.shares[1].encoder.columns))
-        edits.append([[np.hstack([blocks[0], still]) for blocks in by_group] for by_group in made])
+        counterfactuals.append([[np.hstack([blocks[0], still]) for blocks in by_group] for by_group in encoded_draws])
     x = np.hstack([model.shares[k].encoder(part.party.take(rows).inputs) for k, part in enumerate(parts)])
     noise, truth = consortium.drawn[-1], parts[1].protected[0].codes
     assert truth is not None and parts[0].label is not None
@@ -226,7 +228,7 @@ def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, flo
         parts[0].label[rows].astype(float),
         truth[rows],
         np.zeros(len(rows), int),
-        edits.__getitem__,
+        counterfactuals.__getitem__,
         LAMBDA,
         noise.ridge / len(rows),
         np.zeros((x.shape[1],) * 2),
@@ -235,9 +237,9 @@ def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, flo
         trainings,
         heads.__getitem__,
     )
-    guess, _, known = recovered(view, 0)
-    assert len(known) > 0.9 * len(rows)
-    return float(balanced(guess[None], known)[0]), float(np.sqrt((0.25 / np.bincount(known)).sum()) / 2), error
+    guess, _, labels = recovered(view, 0)
+    assert len(labels) > 0.9 * len(rows)
+    return float(balanced(guess[None], labels)[0]), float(np.sqrt((0.25 / np.bincount(labels)).sum()) / 2), error
 
 
 def by_scores(model: Model) -> np.ndarray:
@@ -261,9 +263,9 @@ def test_many_models_and_their_predictions_tell_nothing_of_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainings: int, read: Read
 ) -> None:
     private = Consortium.paid(tmp_path, COUNT, False, monkeypatch)
-    found, deviation, error = rate(private, trainings, read)
-    print(f"rate {found:.3f}, deviation {deviation:.3f}, error of a head {error:.1e}")
-    assert abs(found - 0.5) < DEVIATIONS * deviation
+    accuracy, deviation, error = rate(private, trainings, read)
+    print(f"rate {accuracy:.3f}, deviation {deviation:.3f}, error of a head {error:.1e}")
+    assert abs(accuracy - 0.5) < DEVIATIONS * deviation
     assert error < 1e-2, "predictions do tell the head"
 
 
@@ -272,6 +274,6 @@ def test_without_the_defences_the_same_predictions_tell_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainings: int, read: Read
 ) -> None:
     """The control: s of every record."""
-    found, _, error = rate(Consortium.paid(tmp_path, COUNT, True, monkeypatch), trainings, read)
-    print(f"rate {found:.3f}, error of a head {error:.1e}")
-    assert found > 0.98
+    accuracy, _, error = rate(Consortium.paid(tmp_path, COUNT, True, monkeypatch), trainings, read)
+    print(f"rate {accuracy:.3f}, error of a head {error:.1e}")
+    assert accuracy > 0.98

@@ -35,7 +35,7 @@ from secure_sccvfl.training.modes.base import Spread, planned_spread, spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.own_data import heart_rows, write_own
 from tests.support.sessions import run_session
-from tests.support.two_parties import OPTIONS, ledger_lines, opened, people, run_two, told, write_data
+from tests.support.two_parties import OPTIONS, error_text, ledger_lines, opened, people, run_two, write_data
 
 REPLAYS = 250
 ATTACKER = 0
@@ -45,8 +45,8 @@ COUNTS = Sensitivity.of_counts(1.0)
 
 def summed(self: Session) -> str:
     """The protocol as it was: the sum of all words, in one round."""
-    own = np.frombuffer(runtime.fresh_key(), np.uint8)
-    return bytes(sum(self._to_all("name of the run", own).values(), own)).hex()
+    word = np.frombuffer(runtime.fresh_key(), np.uint8)
+    return bytes(sum(self._to_all("name of the run", word).values(), word)).hex()
 
 
 def rushing(wanted: list[str], attacker: int = ATTACKER) -> Any:
@@ -59,8 +59,8 @@ def rushing(wanted: list[str], attacker: int = ATTACKER) -> Any:
         came = self._transport.exchange("name of the run", {}, {rank: [spec] for rank in others})
         self.party._broadcasts.add(came)
         total = sum((came[rank][0] for rank in others), np.zeros(32, np.uint8))
-        own = np.frombuffer(bytes.fromhex(wanted[0]), np.uint8) - total
-        self._transport.exchange("name of the run", {rank: [own] for rank in others}, {})
+        word = np.frombuffer(bytes.fromhex(wanted[0]), np.uint8) - total
+        self._transport.exchange("name of the run", {rank: [word] for rank in others}, {})
         return wanted[0]
 
     return name
@@ -69,7 +69,7 @@ def rushing(wanted: list[str], attacker: int = ATTACKER) -> Any:
 def without_checks(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
     """Names are not looked for in ledgers, and neither are keys of charges."""
     for module in modules:
-        monkeypatch.setattr(module, "agree_on_run", lambda session, place: session.agree_on_name())
+        monkeypatch.setattr(module, "agree_on_run", lambda session, folder: session.agree_on_name())
     monkeypatch.setattr(Budget, "paid", lambda self, key: False)
 
 
@@ -90,31 +90,33 @@ def test_words_that_were_not_committed_to_stop_everybody(parties: int, monkeypat
     with pytest.raises(ExceptionGroup) as stopped:
         run_session(lambda session: session.agree_on_name(), parties)
     errors = [error for error in stopped.value.exceptions if isinstance(error, PeerError)]
-    assert len(errors) >= parties and "party 0: sent other bytes than it had committed to" in told(stopped.value)
+    assert len(errors) >= parties and "party 0: sent other bytes than it had committed to" in error_text(
+        stopped.value
+    )
 
 
 def test_other_commitments_to_other_parties_are_noticed_with_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = runtime.Party.broadcast
 
-    def two_faced(self: Any, step: str, own: Any, theirs: Any) -> Any:
+    def two_faced(self: Any, step: str, arrays: Any, theirs: Any) -> Any:
         if step == "commitment to the name of the run" and self.rank == ATTACKER:
-            send = {peer: [own[0] ^ peer] for peer in self.others}
+            send = {peer: [arrays[0] ^ peer] for peer in self.others}
             came = self.transport.exchange(step, send, theirs)
             self._broadcasts.add(came)
             return came
-        return honest(self, step, own, theirs)
+        return honest(self, step, arrays, theirs)
 
     monkeypatch.setattr(runtime.Party, "broadcast", two_faced)
     with pytest.raises(ExceptionGroup) as stopped:
         run_session(lambda session: session.agree_on_name(), 3)
-    assert "received something else: a party sent different data to different parties" in told(stopped.value)
+    assert "received something else: a party sent different data to different parties" in error_text(stopped.value)
 
 
 @pytest.mark.chance(1e-50)
 def test_names_are_the_same_at_all_and_new_each_time() -> None:
-    found = run_session(lambda session: [session.agree_on_name() for _ in range(4)], 3)
-    assert found[0] == found[1] == found[2]
-    assert len(set(found[0])) == 4 and all(len(name) == 64 for name in found[0])
+    names = run_session(lambda session: [session.agree_on_name() for _ in range(4)], 3)
+    assert names[0] == names[1] == names[2]
+    assert len(set(names[0])) == 4 and all(len(name) == 64 for name in names[0])
 
 
 def test_a_name_costs_two_rounds_and_80_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,16 +136,16 @@ def replayed(folder: Path, refusing: bool) -> list[tuple[int, int, float, int]]:
     """At each party: names refused, charges refused, epsilon and lines of its ledger, after 250 runs of one name."""
 
     def job(session: Session) -> tuple[int, int, float, int]:
-        place = folder / f"party-{session.rank}"
-        place.mkdir()
-        budget = Budget.open(place / "ledger.jsonl", 8.0, 1e-5)
-        name = agree_on_run(session, place)
+        party_folder = folder / f"party-{session.rank}"
+        party_folder.mkdir()
+        budget = Budget.open(party_folder / "ledger.jsonl", 8.0, 1e-5)
+        name = agree_on_run(session, party_folder)
         Charger(session, budget, 4.0, name, RECORDS).charge("sketch-0", COUNTS)
         session.agree_on_name = lambda: name  # type: ignore[method-assign]
         names = charges = 0
         for _ in range(REPLAYS):
             try:
-                agree_on_run(session, place) if refusing else session.agree_on_name()
+                agree_on_run(session, party_folder) if refusing else session.agree_on_name()
             except ProtocolError:
                 names += 1
             try:
@@ -172,14 +174,14 @@ def test_one_ledger_that_knows_a_name_stops_all(tmp_path: Path) -> None:
     """Also if it is the ledger of evaluations, or only one party's."""
 
     def job(session: Session) -> str:
-        place = tmp_path / f"party-{session.rank}"
-        place.mkdir()
+        party_folder = tmp_path / f"party-{session.rank}"
+        party_folder.mkdir()
         if session.rank == 1:
             event = noised_event("evaluation", COUNTS, NoiseLevel(4.0, "dealer+holder", 2), RECORDS.digest)
-            Budget.open(place / ledgers.EVALUATIONS, 8.0, 1e-5).charge(event, "ab evaluation", RECORDS)
+            Budget.open(party_folder / ledgers.EVALUATIONS, 8.0, 1e-5).charge(event, "ab evaluation", RECORDS)
         session.agree_on_name = lambda: "ab"  # type: ignore[method-assign]
         with pytest.raises(ProtocolError, match="the ledger of party 1 already has charges under this run's name"):
-            agree_on_run(session, place)
+            agree_on_run(session, party_folder)
         return session.agree_on_name()
 
     assert run_session(job, 2) == ["ab", "ab"]
@@ -210,7 +212,7 @@ def test_a_discovery_under_an_old_name_is_refused_before_anything_is_charged(
     monkeypatch.setattr(Session, "agree_on_name", rushing([before[1][-1]["key"].split()[0]]))
     with pytest.raises(ExceptionGroup) as stopped:
         run_two(DiscoveryJob, tmp_path / "second", options)
-    assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
+    assert "already has charges under this run's name; nothing was charged" in error_text(stopped.value)
     assert [ledger_lines(tmp_path, rank) for rank in range(2)] == before
     assert opened(tmp_path / "second") == ["alignment"], "which is not charged"
     assert problems(tmp_path, "first", "second") == []
@@ -252,7 +254,7 @@ def test_with_three_parties_and_hidden_records_an_old_name_is_refused_too(
     monkeypatch.setattr(Session, "agree_on_name", rushing([name], attacker))
     with pytest.raises(ExceptionGroup) as stopped:
         three_parties(tmp_path, "second")
-    assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
+    assert "already has charges under this run's name; nothing was charged" in error_text(stopped.value)
     assert [ledger_lines(tmp_path, rank) for rank in range(3)] == before
     logs = (tmp_path / "second").rglob("releases.jsonl")
     assert not any(word in log.read_text() for log in logs for word in ("sketch", "first count"))
@@ -274,8 +276,8 @@ def test_the_largest_planned_noise_is_taken(tmp_path: Path) -> None:
         if session.rank == 1:
             event = noised_event("sketch-0", COUNTS, NoiseLevel(8.0, "dealer+holder", 2), RECORDS.digest)
             budget.charge(event, "earlier sketch-0", RECORDS)
-        own = spread_of(options, schema, budget.events).multiplier
-        return own, planned_spread(session, options, schema, budget, RECORDS, ()).multiplier
+        needed = spread_of(options, schema, budget.events).multiplier
+        return needed, planned_spread(session, options, schema, budget, RECORDS, ()).multiplier
 
     (less, first), (more, second) = run_session(job, 2)
     assert less < more and first == second == pytest.approx(more)
@@ -292,7 +294,7 @@ def test_an_evaluation_under_an_old_name_is_refused_too(tmp_path: Path, monkeypa
     before = ledger_lines(tmp_path, 1, ledgers.EVALUATIONS)
     with pytest.raises(ExceptionGroup) as stopped:
         run_two(EvaluateJob, tmp_path / "second", {**options, "model": str(tmp_path / "two")})
-    assert "already has charges under this run's name" in told(stopped.value)
+    assert "already has charges under this run's name" in error_text(stopped.value)
     assert ledger_lines(tmp_path, 1, ledgers.EVALUATIONS) == before
     without_checks(monkeypatch, scoring)
     again = run_two(EvaluateJob, tmp_path / "control", {**options, "model": str(tmp_path / "two")})

@@ -25,7 +25,7 @@ from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.member.outlook import outlook, plan_lines
 from secure_sccvfl.runs.member.plan import make_plan
 from secure_sccvfl.runs.train import TrainJob
-from tests.support.two_parties import ADDRESSES, DESCRIPTION, ledger_lines, people, run_two, told, write_data
+from tests.support.two_parties import ADDRESSES, DESCRIPTION, error_text, ledger_lines, people, run_two, write_data
 
 OPTIONS = {"align": "exact", "refreshes": 0}
 RULE = 'id = { columns = ["id"], case = "lower" }'
@@ -62,7 +62,7 @@ def again(home: Path, options: dict[str, Any]) -> str:
         run_two(DiscoveryJob, unused_name(home / "again"), options)
     except ExceptionGroup as stopped:
         assert [ledger_lines(home, rank) for rank in range(2)] == before
-        return told(stopped)
+        return error_text(stopped)
     return ""
 
 
@@ -120,8 +120,8 @@ def test_without_the_binding_another_rule_starts_anew(spent: Any, monkeypatch: p
 
 def plan_of(options: dict[str, Any]) -> str:
     config = SessionConfig(parties=ADDRESSES, job="discovery", options=options)
-    made = make_plan(config)
-    return "\n".join(plan_lines(made, outlook(config, made, 1)))
+    plan = make_plan(config)
+    return "\n".join(plan_lines(plan, outlook(config, plan, 1)))
 
 
 def test_a_new_ledger_next_to_a_used_one_is_pointed_out(spent: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -103,12 +103,14 @@ def test_mode_split_gives_s_away_and_the_evaluation_says_so(tmp_path: Path) -> N
     """The same attacker finds nothing in the gradients of the warm-up, which are all that an older run kept."""
     run = record(tmp_path, mode="split", steps=20)
     assert verdicts(run, ("s", (2,)), ("y", (2,))) == [True, True]
-    truth, own, signals = run.truth("s"), run.own_columns((2,)), run.signals((2,))
+    truth, columns_of_party, signals = run.truth("s"), run.own_columns((2,)), run.signals((2,))
     assert signals.shape[1] == 20 + SplitConfig().warmup
 
     def gain(used: np.ndarray) -> float:
-        found = infer(own, None, truth, 0, used)
-        return gain_interval(found.chosen, found.against(infer(own, None, truth, 0)), found.truth, 1 - RARE)[1]
+        inference = infer(columns_of_party, None, truth, 0, used)
+        return gain_interval(
+            inference.chosen, inference.against(infer(columns_of_party, None, truth, 0)), inference.truth, 1 - RARE
+        )[1]
 
     assert gain(signals) > 0 >= gain(signals[:, : SplitConfig().warmup])
 
@@ -116,16 +118,16 @@ def test_mode_split_gives_s_away_and_the_evaluation_says_so(tmp_path: Path) -> N
 def in_the_clear(run: FinishedRun, folder: Path) -> Path:
     """The same frames in TLS records that encrypt nothing."""
     folder.mkdir()
-    places = ["party-0", "party-1", "party-2", "dealer"]
-    frames = [list(read_transcript(run.folder / place / "transcript")) for place in places]
+    nodes = ["party-0", "party-1", "party-2", "dealer"]
+    frames = [list(read_transcript(run.folder / node / "transcript")) for node in nodes]
     for rank in range(3):
         for caller in range(rank + 1, 4):
             for source, target, way in ((caller, rank, "to"), (rank, caller, "from")):
                 plain = bytearray(b"handshake")
                 for frame in frames[source]:
                     if frame.way == "out" and target in frame.peers:
-                        told = describe(frame.step, frame.specs) if frame.kind == "data" else b""
-                        plain += bytes(HEADER.size) + told + b"".join(a.tobytes() for a in frame.arrays)
+                        header = describe(frame.step, frame.specs) if frame.kind == "data" else b""
+                        plain += bytes(HEADER.size) + header + b"".join(a.tobytes() for a in frame.arrays)
                 pieces = (plain[at : at + 16384] for at in range(0, len(plain), 16384))
                 records = (b"\x17\x03\x03" + (len(p) + 17).to_bytes(2) + p + bytes(17) for p in pieces)
                 (folder / f"{rank}-{caller}-{way}.bin").write_bytes(b"".join(records))
@@ -148,15 +150,15 @@ def test_a_network_that_is_not_encrypted_is_caught(
 def test_the_wire_is_lined_up_with_the_frames(maskless: FinishedRun, tmp_path: Path) -> None:
     folder = in_the_clear(maskless, tmp_path / "clear")
     paths = {n: maskless.folder / p / "transcript" for n, p in enumerate(["party-0", "party-1", "party-2", "dealer"])}
-    found = [
+    signals = [
         s
         for s in seen_by_network(folder, paths, maskless.records)
         if s.source[:3] == ("wire", "masked block", "1 to 0")
     ]
     sent = [f.arrays[0] for f in read_transcript(paths[1]) if f.way == "out" and f.step == "masked block"]
     rows = [a for a in sent if len(a) == maskless.records]
-    assert found and len(found) == len(rows)
-    assert all(np.array_equal(s.words, a) for s, a in zip(found, rows, strict=True))
+    assert signals and len(signals) == len(rows)
+    assert all(np.array_equal(s.words, a) for s, a in zip(signals, rows, strict=True))
 
 
 def test_what_the_tap_saw_is_not_what_was_sent(sound: FinishedRun) -> None:
@@ -179,8 +181,8 @@ def game(
             sabotage(patch)
         parts = run_session(lambda session: held(session, 0, 1000), 3, ReleasePlan([]))[1:]
     truth, seen = drawn(1000, 0), columns(parts)
-    found = infer(None, seen, truth, 0)
-    gain, low, _ = gain_interval(found.chosen, None, found.truth, 0.999)
+    inference = infer(None, seen, truth, 0)
+    gain, low, _ = gain_interval(inference.chosen, None, inference.truth, 0.999)
     return low > 0 or dependence(seen, truth, 0) < 0.001, gain
 
 
@@ -211,9 +213,9 @@ def test_one_telling_column_among_thousands_is_noticed_and_noise_is_not() -> Non
     telling = noise.copy()
     telling[:, 1234] += 0.5 * truth
     assert dependence(telling, truth, 0) < 0.001
-    own = rng.normal(size=(500, 5))
-    found, control = infer(own, telling, truth, 0), infer(own, None, truth, 0)
-    assert gain_interval(found.chosen, control.chosen, found.truth, 0.95)[1] > 0
+    columns_of_party = rng.normal(size=(500, 5))
+    inference, control = infer(columns_of_party, telling, truth, 0), infer(columns_of_party, None, truth, 0)
+    assert gain_interval(inference.chosen, control.chosen, inference.truth, 0.95)[1] > 0
 
 
 def test_the_test_of_columns_holds_its_level() -> None:
@@ -227,9 +229,9 @@ def test_the_test_of_columns_holds_its_level() -> None:
 def by_halves(seen: np.ndarray, truth: np.ndarray, half: np.ndarray) -> Inference:
     """The simplest attacker: which side of the middle of the means that the other half shows."""
     guess = np.zeros(len(truth), int)
-    for known in (half, ~half):
-        low, high = (seen[known & (truth == group)].mean() for group in (0, 1))
-        guess[~known] = (seen[~known] > (low + high) / 2) == (high > low)
+    for labelled in (half, ~half):
+        low, high = (seen[labelled & (truth == group)].mean() for group in (0, 1))
+        guess[~labelled] = (seen[~labelled] > (low + high) / 2) == (high > low)
     return Inference(truth, guess, {})
 
 
@@ -262,12 +264,16 @@ def test_a_report_says_what_does_not_hold(sound: FinishedRun) -> None:
         Row("pgd", "white box of this run", 0.2, 0.1, 0.05, 0.15, 0.0),
         Row("pgd", "white box of erm", 0.2, 0.08, 0.05, 0.11, 0.0),
     ]
-    made = assemble(sound, rows, {"sketch": audit(*noise, 1.426, 1e-5)}, 1.0)
-    heads = [c["check"] for c in made["checks"][4:]]
-    assert made["ok"] is False and [c["holds"] for c in made["checks"][:4]] == [False, False, True, True]
+    report = assemble(sound, rows, {"sketch": audit(*noise, 1.426, 1e-5)}, 1.0)
+    heads = [c["check"] for c in report["checks"][4:]]
+    assert report["ok"] is False and [c["holds"] for c in report["checks"][:4]] == [False, False, True, True]
     assert len(heads) == 2 and all("head" in name for name in heads), "charged, and not audited here"
-    assert "**leak**" in markdown(made) and "promise not met" in markdown(made) and "target not met" in markdown(made)
-    assert set(json.loads(json.dumps(made))["rows"][0]) >= {"attack", "view", "strength", "rate", "gain_high"}
+    assert (
+        "**leak**" in markdown(report)
+        and "promise not met" in markdown(report)
+        and "target not met" in markdown(report)
+    )
+    assert set(json.loads(json.dumps(report))["rows"][0]) >= {"attack", "view", "strength", "rate", "gain_high"}
     assert [c["holds"] for c in checks([], {"sketch": audit(noise[0], noise[1] + 4, 1.426, 1e-5)})] == [False, False]
 
 
@@ -291,15 +297,18 @@ def test_mistakes_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ):
         assert security_eval.main(arguments) == 2
         assert line in capsys.readouterr().err
-    own = tmp_path / "loans.toml"
-    own.write_text("")
-    assert run_mpc.main(["--dataset", str(own), "--parties", "3", "--transcript", "--out", str(tmp_path / "r")]) == 2
+    description = tmp_path / "loans.toml"
+    description.write_text("")
+    assert (
+        run_mpc.main(["--dataset", str(description), "--parties", "3", "--transcript", "--out", str(tmp_path / "r")])
+        == 2
+    )
     assert "benchmark or --pooled" in capsys.readouterr().err
 
 
 def test_transcripts_of_own_data_are_refused_by_hand_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config, made = tmp_path / "session.toml", tmp_path / "transcript"
-    asked = ["--config", str(config), "--transcript", str(made)]
+    config, transcript = tmp_path / "session.toml", tmp_path / "transcript"
+    asked = ["--config", str(config), "--transcript", str(transcript)]
     for options in ({"dataset": "loans.toml"}, {"dataset": "german", "pooled": False}):
         parties = ("127.0.0.1:1", "127.0.0.1:2")
         config.write_text(SessionConfig(parties, job="train", options=options).to_toml())
@@ -307,7 +316,7 @@ def test_transcripts_of_own_data_are_refused_by_hand_too(tmp_path: Path, capsys:
         assert "benchmark or --pooled" in capsys.readouterr().err
         assert run_dealer.main(asked) == 2
         assert "benchmark or --pooled" in capsys.readouterr().err
-    assert not made.exists()
+    assert not transcript.exists()
 
 
 def test_records_can_be_read_back(sound: FinishedRun, tmp_path: Path) -> None:

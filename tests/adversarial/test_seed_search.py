@@ -91,4 +91,4 @@ def test_every_byte_of_every_key_varies() -> None:
         agreed.append(one.agree(other.public, b"session"))
     for keys in (agreed, [fresh_key() for _ in range(40)]):
         assert all(len(key) == 32 for key in keys)
-        assert all(len({key[place] for key in keys}) > 20 for place in range(32))
+        assert all(len({key[index] for key in keys}) > 20 for index in range(32))

@@ -69,24 +69,24 @@ class Problem:
         first = trained
         trained = engine.steps(trained, engine.first_order(batch, penalty, step, self.curvature), steps)
         engine.check_range([first, trained], batch)
-        found = {
+        results = {
             "measures": engine.measure([trained], batch, penalty)[0],
             "logits": engine.logits(trained, self.x),
         }
         if self.task != "regression":
-            found["temperature"] = engine.best_temperature(trained, batch, TEMPERATURES)
-        return found
+            results["temperature"] = engine.best_temperature(trained, batch, TEMPERATURES)
+        return results
 
     def of(self, rank, parties):
         """What one party passes: its own blocks; label and s at their holders."""
-        own = object.__new__(Problem)
-        own.__dict__.update(self.__dict__)
+        local = object.__new__(Problem)
+        local.__dict__.update(self.__dict__)
         for name in ("x", "guard", "ridge", "curvature"):
-            setattr(own, name, {rank: getattr(self, name)[rank]})
-        own.deltas = [[{rank: blocks[rank]} for blocks in draw] for draw in self.deltas]
-        own.y = self.y if rank == 0 else None
-        own.s = self.s if rank == parties - 1 else None
-        return own
+            setattr(local, name, {rank: getattr(self, name)[rank]})
+        local.deltas = [[{rank: blocks[rank]} for blocks in draw] for draw in self.deltas]
+        local.y = self.y if rank == 0 else None
+        local.s = self.s if rank == parties - 1 else None
+        return local
 
 
 Script = Callable[[Any, Problem], Any]

@@ -81,8 +81,8 @@ def analytic_epsilon(multiplier, delta):
 @KINDS
 @pytest.mark.parametrize("multiplier", [0.2, 0.5, 1, 2, 5, 20])
 def test_never_below_the_analytic_value(kind, multiplier):
-    found, exact = read(kind, [event(multiplier)]), analytic_epsilon(multiplier, DELTA)
-    assert exact <= found <= 1.15 * exact
+    epsilon, exact = read(kind, [event(multiplier)]), analytic_epsilon(multiplier, DELTA)
+    assert exact <= epsilon <= 1.15 * exact
 
 
 @pytest.mark.parametrize(("sampling", "multiplier", "count"), [(0.02, 1.0, 200), (0.25, 1.8, 40), (0.5, 2.1, 20)])
@@ -124,15 +124,15 @@ def test_a_replaced_record_in_a_sample_is_priced_between_the_exact_divergence_an
 
 @pytest.mark.parametrize(("copies", "dealer"), [(2, 1), (1, 0), (1, 5)])
 def test_copies_count_for_whom_they_are_hidden_from(copies, dealer):
-    made = event(1.5, count=3, copies=copies, dealer_copies=dealer)
-    assert read(renyi, [made]) == read(renyi, [event(1.5 * math.sqrt(copies), count=3)])
-    assert epsilon_added([made], DELTA) == read(renyi, [event(3 * math.sqrt(copies), count=3)])
+    release = event(1.5, count=3, copies=copies, dealer_copies=dealer)
+    assert read(renyi, [release]) == read(renyi, [event(1.5 * math.sqrt(copies), count=3)])
+    assert epsilon_added([release], DELTA) == read(renyi, [event(3 * math.sqrt(copies), count=3)])
     if dealer == 0:
-        assert epsilon_against_dealer([event(9.0, dealer_copies=1), made], DELTA) == math.inf
+        assert epsilon_against_dealer([event(9.0, dealer_copies=1), release], DELTA) == math.inf
     else:
         alone = read(renyi, [event(1.5 * math.sqrt(dealer), count=3)])
-        assert epsilon_against_dealer([made], DELTA) == pytest.approx(alone, rel=1e-12)
-        assert epsilon_against_dealer([replace(made, sampling=0.1)], DELTA) == pytest.approx(alone, rel=1e-12)
+        assert epsilon_against_dealer([release], DELTA) == pytest.approx(alone, rel=1e-12)
+        assert epsilon_against_dealer([replace(release, sampling=0.1)], DELTA) == pytest.approx(alone, rel=1e-12)
 
 
 @pytest.mark.parametrize("sigma", [0.6, 0.8, 1.0, 1.3, FINE])
@@ -141,8 +141,8 @@ def test_two_copies_of_discrete_noise_are_one_of_the_root_of_two_times_the_devia
     reach = np.arange(-60, 61)
 
     def masses(deviation):
-        made = np.exp(-(reach**2) / (2 * deviation**2))
-        return made / made.sum()
+        density = np.exp(-(reach**2) / (2 * deviation**2))
+        return density / density.sum()
 
     both, one = np.convolve(masses(sigma), masses(sigma), "same"), masses(sigma * math.sqrt(2))
     seen = np.abs(reach) <= 5 * sigma
@@ -180,8 +180,8 @@ HEADS = st.tuples(
 @given(data=st.data(), heads=st.lists(HEADS, min_size=1, max_size=2), prices=st.lists(PRICES, max_size=2))
 def test_heads_keep_the_same_promises(kind, data, heads, prices):
     """Any order, more never costs less, a count is that many, and a sharper head or less noise never costs less."""
-    made = [event(z, count, mechanism=mechanism, curvature=k) for z, count, k, mechanism in heads]
-    events = [*(event(*price) for price in prices), *made]
+    head_events = [event(z, count, mechanism=mechanism, curvature=k) for z, count, k, mechanism in heads]
+    events = [*(event(*price) for price in prices), *head_events]
     whole = read(kind, events)
     assert read(kind, data.draw(st.permutations(events))) == whole, "to the last bit"
     assert read(kind, events[:-1]) <= whole + 1e-6

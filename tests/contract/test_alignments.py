@@ -26,7 +26,7 @@ from protocols.operations import comparison
 from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.releases.catalogue import ALIGNMENT, Facts
+from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
 from tests.support.sessions import run_session
 
 MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenIntersection, "revealed": PrivateSetIntersection}
@@ -61,8 +61,8 @@ def some_lists(parties: int, seed: int) -> list[list[str]]:
     everyone = [f"person {number}" for number in range(400)]
     common = rng.sample(everyone, 60)
     lists = [list({*common, *rng.sample(everyone, rng.randint(5, 200))}) for _ in range(parties)]
-    for own in lists:
-        rng.shuffle(own)
+    for ids in lists:
+        rng.shuffle(ids)
     return lists
 
 
@@ -72,16 +72,16 @@ def test_hidden_gives_the_union_and_a_mask_and_psi_the_intersection_sorted_by_id
     union, common = set.union(*map(set, lists)), sorted(set.intersection(*map(set, lists)))
     aligned = run("hidden", lists)
     row: dict[str, int] = {}
-    for own, table in zip(lists, aligned, strict=True):
+    for ids, table in zip(lists, aligned, strict=True):
         assert table.size == len(union)
-        for name, at in zip(own, table.rows.tolist(), strict=True):
+        for name, at in zip(ids, table.rows.tolist(), strict=True):
             assert row.setdefault(name, at) == at
     assert sorted(row.values()) == list(range(len(union)))
     mask = sum(table.shares for table in aligned)
     assert set(np.flatnonzero(mask)) == {row[name] for name in common} and set(mask.tolist()) <= {0, 1}
-    for own, table in zip(lists, run("revealed", lists), strict=True):
+    for ids, table in zip(lists, run("revealed", lists), strict=True):
         assert table.size == len(common) and table.present.all()
-        names = {int(at): name for name, at in zip(own, table.rows, strict=True) if at != ABSENT}
+        names = {int(at): name for name, at in zip(ids, table.rows, strict=True) if at != ABSENT}
         assert [names[at] for at in range(table.size)] == common
 
 
@@ -100,8 +100,8 @@ def test_a_million_ids_against_a_hundred(monkeypatch: pytest.MonkeyPatch) -> Non
     long, short = run("hidden", lists)
     assert long.size == short.size == 10**6 + 50
     assert long.rows[999_950:].tolist() == short.rows[:50].tolist()
-    found = run("revealed", [lists[0][-20_000:], lists[1]])
-    assert [aligned.size for aligned in found] == [50, 50]
+    intersections = run("revealed", [lists[0][-20_000:], lists[1]])
+    assert [aligned.size for aligned in intersections] == [50, 50]
 
 
 def test_tuples_that_the_dealer_made_ahead_do_not_get_in_the_way() -> None:
@@ -118,22 +118,22 @@ def test_tuples_that_the_dealer_made_ahead_do_not_get_in_the_way() -> None:
             share = comparison.all_ones(session.party, bits)
         return aligned.size, share
 
-    found = run_session(job, 2, plan(2, "hidden"))
-    assert {size for size, _ in found} == {len({*lists[0], *lists[1]})}
-    assert (found[0][1] ^ found[1][1]).all(), "products after it are right"
+    outcomes = run_session(job, 2, plan(2, "hidden"))
+    assert {size for size, _ in outcomes} == {len({*lists[0], *lists[1]})}
+    assert (outcomes[0][1] ^ outcomes[1][1]).all(), "products after it are right"
 
 
 def test_bounds_hide_the_numbers_of_records() -> None:
     lists = some_lists(3, 4)
     tables = run("hidden", lists, bounds=(250, 300, 260))
     assert {table.size for table in tables} == {810}
-    assert [len(table.rows) for table in tables] == [len(own) for own in lists]
+    assert [len(table.rows) for table in tables] == [len(ids) for ids in lists]
     assert sum(table.shares for table in tables).sum() == len(set.intersection(*map(set, lists)))
     with pytest.raises(ExceptionGroup) as stopped:
         run("hidden", [["a", "b", "c"], ["a"]], bounds=(2, 2))
-    told = [str(error) for error in stopped.value.exceptions]
-    assert "3 records are more than the bound of 2 for this party" in told
-    assert all("3 records" not in text for text in told[1:]), "the bound is named at its own party alone"
+    messages = [str(error) for error in stopped.value.exceptions]
+    assert "3 records are more than the bound of 2 for this party" in messages
+    assert all("3 records" not in text for text in messages[1:]), "the bound is named at its own party alone"
     for counts in ((-1, 2), (1.5, 2), (True, "2"), (1 << 40, 2)):
         with pytest.raises(ProtocolError, match="integers"):
             checked_bounds(counts, 2)
@@ -143,7 +143,7 @@ def test_bounds_hide_the_numbers_of_records() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "message"),
     [
         (["secret", "b", "secret"], "the same id occurs twice, in rows 1 and 3"),
         (["1", 1], "an id is of type int"),
@@ -151,13 +151,13 @@ def test_bounds_hide_the_numbers_of_records() -> None:
     ids=["twice", "numbers"],
 )
 def test_ids_that_cannot_be_used_stop_all_before_anything_is_sent(
-    mode: str, ids: Any, told: str, tmp_path: Path
+    mode: str, ids: Any, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ExceptionGroup) as stopped:
         run(mode, [["a"], ids], folder=tmp_path)
-    own = [error for error in stopped.value.exceptions if isinstance(error, InputError)]
-    others = [str(error) for error in stopped.value.exceptions if error not in own]
-    assert len(own) == 1 and told in str(own[0])
+    input_errors = [error for error in stopped.value.exceptions if isinstance(error, InputError)]
+    others = [str(error) for error in stopped.value.exceptions if error not in input_errors]
+    assert len(input_errors) == 1 and message in str(input_errors[0])
     assert others and all("(InputError)" in text and "secret" not in text for text in others)
     assert all(not read_chain(log) for log in tmp_path.glob("*/releases.jsonl"))
 
@@ -207,12 +207,12 @@ def add(number: int) -> Callable[[np.ndarray], None]:
 def test_a_dealer_that_tells_different_sizes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = matching.ask
 
-    def told_otherwise(transport: Transport, tags: Any) -> Any:
-        found = honest(transport, tags)
+    def with_other_size(transport: Transport, pseudonyms: Any) -> Any:
+        answer = honest(transport, pseudonyms)
         more = transport.node
-        return replace(found, size=found.size + more, shares=np.append(found.shares, [0] * more))
+        return replace(answer, size=answer.size + more, shares=np.append(answer.shares, [0] * more))
 
-    monkeypatch.setattr(matching, "ask", told_otherwise)
+    monkeypatch.setattr(matching, "ask", with_other_size)
     with pytest.raises(ExceptionGroup) as stopped:
         run("hidden", [["a", "b"], ["b"]])
     assert any("sent the parties different numbers of rows" in str(e) for e in stopped.value.exceptions)
@@ -275,12 +275,12 @@ def test_costs_are_those_of_the_docstrings() -> None:
     def job(session: Session, aligned: Aligned) -> Any:
         return session.costs["alignment"], aligned.size
 
-    for own, (cost, size) in zip(lists, run("hidden", lists, job), strict=True):
+    for ids, (cost, size) in zip(lists, run("hidden", lists, job), strict=True):
         assert cost.rounds == 3 and cost.sent < 2 * 240
-        frames = 40 * (3 + len(own) // 64 + size // 64) + 200
-        assert 20 * len(own) + 8 * size <= cost.dealer <= 20 * len(own) + 8 * size + frames
+        frames = 40 * (3 + len(ids) // 64 + size // 64) + 200
+        assert 20 * len(ids) + 8 * size <= cost.dealer <= 20 * len(ids) + 8 * size + frames
 
-    sizes = [len(own) for own in lists]
+    sizes = [len(ids) for ids in lists]
     costs = run("revealed", lists, lambda session, aligned: session.costs["alignment"])
     for rank, cost in enumerate(costs):
         passed = 32 * (sizes[rank] + sizes[rank - 1])
@@ -305,9 +305,9 @@ def test_a_table_is_filled_with_zeros_where_there_is_no_record() -> None:
     assert aligned.present.tolist() == [True, False, True, False]
     assert aligned.spread(np.array([[1.5, 1], [7, 7], [3, 4]])).tolist() == [[3, 4], [0, 0], [1.5, 1], [0, 0]]
     assert "2" not in repr(aligned)
-    for size, places in ((2, [0, 0]), (2, [0, 2]), (2, [-2])):
+    for size, rows in ((2, [0, 0]), (2, [0, 2]), (2, [-2])):
         with pytest.raises(ProtocolError, match="same row, or a row"):
-            Aligned(size, np.array(places))
+            Aligned(size, np.array(rows))
 
 
 def test_numbers_are_those_of_sets() -> None:
@@ -315,21 +315,25 @@ def test_numbers_are_those_of_sets() -> None:
     for _ in range(50):
         lists = [np.unique(rng.integers(0, 3, (rng.integers(0, 12), 2)).astype(np.uint64), axis=0) for _ in range(3)]
         different, numbers = numbered(lists)
-        rows = [[tuple(row) for row in own.tolist()] for own in lists]
-        union = {row for own in rows for row in own}
+        rows = [[tuple(row) for row in elements.tolist()] for elements in lists]
+        union = {row for elements in rows for row in elements}
         assert different == len(union)
-        pairs = {pair for own, at in zip(rows, numbers, strict=True) for pair in zip(own, at.tolist(), strict=True)}
+        pairs = {
+            pair
+            for elements, at in zip(rows, numbers, strict=True)
+            for pair in zip(elements, at.tolist(), strict=True)
+        }
         assert len(pairs) == len(union) == len({number for _, number in pairs})
         common = set.intersection(*map(set, rows))
         assert [bits.astype(bool).tolist() for bits in in_all(lists)] == [
-            [row in common for row in own] for own in rows
+            [row in common for row in elements] for elements in rows
         ]
 
 
 def test_a_tag_twice_in_a_list_names_its_party() -> None:
-    tags = np.array([[1, 2], [1, 2]], np.uint64)
+    pseudonyms = np.array([[1, 2], [1, 2]], np.uint64)
     with pytest.raises(PeerError, match="party 1: sent a pseudonym twice"):
-        matching.matched([tags[:1], tags], None, Stream(bytes(32), "test").draw())
+        matching.matched([pseudonyms[:1], pseudonyms], None, Stream(bytes(32), "test").draw())
 
 
 def test_keys_and_scalars_do_not_show_themselves() -> None:
@@ -357,7 +361,7 @@ def compare(lists: Lists, **settings: Any) -> list[str]:
             return str(error)
         return "aligned"
 
-    declared = ALIGNMENT.releases(Facts({rank: {} for rank in range(len(lists))}))
+    declared = ALIGNMENT.releases(PlanFacts({rank: {} for rank in range(len(lists))}))
     return run_session(job, len(lists), ReleasePlan(declared), **settings)
 
 

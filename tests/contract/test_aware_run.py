@@ -54,9 +54,13 @@ def plain(secure):
     """Data, split and the same model of the plaintext engine."""
     _, options, _, released = secure
     data = pooled("german", PARTIES)
-    split, made = make_split(data, "iid", 0), RunOptions.of(options)
+    split, run_options = make_split(data, "iid", 0), RunOptions.of(options)
     statistics = PlainStatistics(released)
-    config, card, privacy = made.train_config(), made.policy(), Silent(made, made.schema(PARTIES))
+    config, card, privacy = (
+        run_options.train_config(),
+        run_options.policy(),
+        Silent(run_options, run_options.schema(PARTIES)),
+    )
     given = (PlainEngine(), statistics, data, split, config, 0)
     return data, split, train(*given, card=card, driver=AwareTrainer, privacy=privacy)
 
@@ -83,10 +87,10 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, s
     assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
     assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).training.lambdas[0]
     inputs, codes = np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes
-    expected, found = aware_predictor(model, make_parties(data)).of(inputs, codes), secret.of(inputs, codes)
-    assert np.abs(found - expected).max() <= 0.02
-    assert ((found > 0) == (expected > 0)).mean() >= 0.995
-    assert np.abs(found - secret.of(inputs, 1 - codes)).max() > 0.1, "the model does use s"
+    expected, logits = aware_predictor(model, make_parties(data)).of(inputs, codes), secret.of(inputs, codes)
+    assert np.abs(logits - expected).max() <= 0.02
+    assert ((logits > 0) == (expected > 0)).mean() >= 0.995
+    assert np.abs(logits - secret.of(inputs, 1 - codes)).max() > 0.1, "the model does use s"
 
 
 def test_it_opens_what_a_sealed_run_opens(secure):
@@ -113,21 +117,21 @@ def _shown(inputs, codes, copies):
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret):
     folder, options, results, *_ = secure
     data, split, _ = plain
-    judges = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
-    hand_out(data, judges, folder)
+    models = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
+    hand_out(data, models, folder)
     with np.load(folder / "party-0" / "judge-all.npz") as file:
         assert "target" not in file, "groups of edited records go to the holder of s alone"
-    found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
+    results_of_evaluation = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     held_out = data.take(split.test)
     inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
     label, codes = held_out.label.values, held_out.protected[0].codes
-    figures = flat(evaluate(secret, inputs, label, codes, "binary", judges.counterfactuals, judges.nulls))
-    opened = {name: value for name, value in found[0]["metrics"].items() if not name.endswith("_own")}
+    figures = flat(evaluate(secret, inputs, label, codes, "binary", models.counterfactuals, models.nulls))
+    opened = {name: value for name, value in results_of_evaluation[0]["metrics"].items() if not name.endswith("_own")}
     assert {
-        f"{metric}_{judge}" for judge in judges.counterfactuals for metric in ("fr", "net", "fr_null")
+        f"{metric}_{name_of_model}" for name_of_model in models.counterfactuals for metric in ("fr", "net", "fr_null")
     } <= opened.keys()
     # Fixed point may turn a decision whose logit is this near to 0; each turns a rate by one record of its cell.
-    copies = [*judges.counterfactuals.values(), *judges.nulls.values()]
+    copies = [*models.counterfactuals.values(), *models.nulls.values()]
     near = [(np.abs(logits_of(secret, rows, s)) < NEAR).sum() for rows, s in _shown(inputs, codes, copies)]
     cell = min(np.bincount(2 * codes + label))
     for name, value in opened.items():
@@ -155,12 +159,12 @@ def test_decisions_about_new_records_use_s_and_say_so(secure, plain, secret, tmp
     asked = {"model": str(folder), "records": records, "scores": True}
     results = run_jobs(PredictJob, tmp_path / "out", asked)
     with (tmp_path / "out" / "party-0" / "predictions.csv").open() as file:
-        told = {row["id"]: row for row in csv.DictReader(file)}
+        predictions = {row["id"]: row for row in csv.DictReader(file)}
     logits = secret.of(np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes)[:, 0]
-    assert {row["note"] for row in told.values()} == {USES_S}
+    assert {row["note"] for row in predictions.values()} == {USES_S}
     decided = np.arange(60) != 7
-    assert told.keys() == set(data.ids[decided])
-    assert np.abs([float(told[name]["logit 1"]) for name in data.ids[decided]] - logits[decided]).max() < 0.02
+    assert predictions.keys() == set(data.ids[decided])
+    assert np.abs([float(predictions[name]["logit 1"]) for name in data.ids[decided]] - logits[decided]).max() < 0.02
     assert "unknown" not in (tmp_path / "out" / "party-0" / "refused.csv").read_text()
     assert all(r["note"].startswith(USES_S.capitalize()) and "unlawful" in r["note"] for r in results)
     assert not list((tmp_path / "out").glob("party-[12]/predictions.csv"))
@@ -175,22 +179,22 @@ def test_a_missing_column_of_s_is_one_clear_line(secure, plain, tmp_path):
 def test_a_model_whose_review_is_overdue_decides_only_under_a_reviewed_card(secure, plain, tmp_path, monkeypatch):
     """The entry of the model is what counts, unless a card with a later date is given."""
     records = write_records(tmp_path / "new.csv", plain[0].take(np.arange(20)))
-    made = {"model": str(secure[0]), "records": records}
+    options = {"model": str(secure[0]), "records": records}
     monkeypatch.setattr("secure_sccvfl.policy.card.AwareEntry.overdue", lambda self, today: True)
     with pytest.raises(ConfigError, match="was to be reviewed by 2999-01-31"):
-        run_jobs(PredictJob, tmp_path / "out", made)
+        run_jobs(PredictJob, tmp_path / "out", options)
     monkeypatch.setattr(
         "secure_sccvfl.policy.card.AwareEntry.overdue", lambda self, today: self.review_due < "2999-06-01"
     )
     renewed = tmp_path / "renewed.toml"
     renewed.write_text(write_card(renewed).read_text().replace("2999-01-31", "2999-12-31"))
-    assert len(run_jobs(PredictJob, tmp_path / "out", {**made, "card": str(renewed)})) == PARTIES
+    assert len(run_jobs(PredictJob, tmp_path / "out", {**options, "card": str(renewed)})) == PARTIES
     with pytest.raises(ConfigError, match="was to be reviewed by 2999-01-31"):
         run_jobs(EvaluateJob, tmp_path / "out", {"seed": 0, "model": str(secure[0])})
     other = tmp_path / "other.toml"
     other.write_text(renewed.read_text().replace("a test", "another ground"))
     with pytest.raises(ConfigError, match="another use of s than the model was trained for"):
-        run_jobs(PredictJob, tmp_path / "out", {**made, "card": str(other)})
+        run_jobs(PredictJob, tmp_path / "out", {**options, "card": str(other)})
 
 
 def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, plain, tmp_path):
@@ -208,7 +212,7 @@ def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, 
 
 
 def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
-    def broken(self, made, grid):
+    def broken(self, penalty, grid):
         raise RuntimeError("a fault before training")
 
     with monkeypatch.context() as patch:

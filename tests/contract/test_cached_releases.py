@@ -73,9 +73,9 @@ def consortium(tmp_path_factory):
     """Own data and a run that paid for its tables and its head, half of the cap. Each party lacks a record."""
     home = tmp_path_factory.mktemp("own")
     data = write_own(home, heart_rows())
-    for place, party in enumerate(COLUMNS):
+    for rank, party in enumerate(COLUMNS):
         table = home / f"{party}.csv"
-        table.write_text(without(table, (place,)))
+        table.write_text(without(table, (rank,)))
     options = {"dataset": str(data), **SHORT}
     return home, options, train(home / "paid", {**options, "reserve": 0.5})
 
@@ -90,23 +90,25 @@ def test_another_training_from_kept_tables_opens_nothing_about_s_and_charges_its
     options = {**options, "dataset": str(home / Path(options["dataset"]).name)}
     before = ledgers(home)
     other = {**options, "tables": str(home / "paid"), "fdr": 0.9, "lambdas": [1.0], "take_lambda": 1.0}
-    made = train(home / "again", {**other, "generator_seed": 7})
+    retrained = train(home / "again", {**other, "generator_seed": 7})
     for name, text in ledgers(home).items():
         assert text.startswith(before[name])
         more = [json.loads(line) for line in text[len(before[name]) :].splitlines()]
         assert [line["event"]["name"] for line in more] == HEADS, "every model counts"
-    assert made[0]["privacy"]["epsilon_rdp"] == pytest.approx(replay(ledgers(home)["party-0"])[0], rel=1e-3)
+    assert retrained[0]["privacy"]["epsilon_rdp"] == pytest.approx(replay(ledgers(home)["party-0"])[0], rel=1e-3)
     assert not [line for line in releases(home / "again") if line["event"] is not None]
     assert [r["release"] for r in releases(home / "paid") if r["event"] is not None] != []
-    assert made[0]["privacy"]["releases"] == 2 and paid[0]["privacy"]["releases"] == 5
-    assert paid[0]["privacy"]["epsilon_rdp"] < made[0]["privacy"]["epsilon_rdp"] <= 8.0
-    assert made[0]["tables"]["runs"] == [paid[0]["run"]]
-    assert made[0]["scores"] == pytest.approx(paid[0]["scores"], abs=1e-4), "the same tables give the same scores"
-    assert made[0]["roles"] != paid[0]["roles"], "roles follow the new threshold"
-    assert made[0]["lambda"] == 1.0
+    assert retrained[0]["privacy"]["releases"] == 2 and paid[0]["privacy"]["releases"] == 5
+    assert paid[0]["privacy"]["epsilon_rdp"] < retrained[0]["privacy"]["epsilon_rdp"] <= 8.0
+    assert retrained[0]["tables"]["runs"] == [paid[0]["run"]]
+    assert retrained[0]["scores"] == pytest.approx(paid[0]["scores"], abs=1e-4), (
+        "the same tables give the same scores"
+    )
+    assert retrained[0]["roles"] != paid[0]["roles"], "roles follow the new threshold"
+    assert retrained[0]["lambda"] == 1.0
     once = ledgers(home)
-    told = refused(home / "third", {**other, "generator_seed": 8})
-    assert any("too little is left of the cap for another head" in line for line in told), told
+    messages = refused(home / "third", {**other, "generator_seed": 8})
+    assert any("too little is left of the cap for another head" in line for line in messages), messages
     assert ledgers(home) == once
 
 
@@ -120,9 +122,9 @@ def test_a_model_without_its_charge_in_every_ledger_is_refused_by_all(consortium
         """How many parties refuse, and which party's ledger they name."""
 
         def job(session):
-            place = home / "sccvfl-ledgers" / f"party-{session.rank}"
+            folder = home / "sccvfl-ledgers" / f"party-{session.rank}"
             try:
-                EvaluateJob.check_charged(session, models[session.rank], place)
+                EvaluateJob.check_charged(session, models[session.rank], folder)
             except ModelError as error:
                 return str(error)
             return ""
@@ -140,32 +142,34 @@ def test_a_run_whose_model_is_finished_anywhere_is_not_trained_a_second_time(con
     home = shutil.copytree(first, tmp_path / "own")
     options = {**options, "dataset": str(home / Path(options["dataset"]).name), "reserve": 0.5}
     before = ledgers(home)
-    for place in home.glob("paid/party-*/checkpoints"):
-        max(place.glob("*.npz"), key=lambda path: int(path.stem)).unlink()  # the one with the finished head
+    for checkpoints in home.glob("paid/party-*/checkpoints"):
+        max(checkpoints.glob("*.npz"), key=lambda path: int(path.stem)).unlink()  # the one with the finished head
     for gone in (1, 2):
         shutil.rmtree(home / "paid" / f"party-{gone}" / "model")
-    told = refused(home / "paid", {**options, "resume": True})
-    assert any("a party has a model of this run already" in line for line in told), told
+    messages = refused(home / "paid", {**options, "resume": True})
+    assert any("a party has a model of this run already" in line for line in messages), messages
     assert ledgers(home) == before
     shutil.rmtree(home / "paid" / "party-0" / "model")
-    told = refused(home / "paid", {**options, "resume": True})
-    assert any("the check of its head was opened" in line for line in told), told
+    messages = refused(home / "paid", {**options, "resume": True})
+    assert any("the check of its head was opened" in line for line in messages), messages
     for log in home.glob("paid/party-*/releases*.jsonl"):
         log.unlink()
-    told = refused(home / "paid", {**options, "resume": True})
-    assert any("has finished the head of this run" in line for line in told), told
+    messages = refused(home / "paid", {**options, "resume": True})
+    assert any("has finished the head of this run" in line for line in messages), messages
     for claim in home.rglob(FINISHED_HEADS):
         claim.unlink()
-    made = train(home / "paid", {**options, "resume": True})
-    assert made[0]["ok"] and ledgers(home) == before, "nobody has a model: the head is trained, and paid for once"
+    retrained = train(home / "paid", {**options, "resume": True})
+    assert retrained[0]["ok"] and ledgers(home) == before, (
+        "nobody has a model: the head is trained, and paid for once"
+    )
 
 
 def test_kept_tables_are_those_of_the_model_and_private(consortium):
     home, options, _ = consortium
-    found = files(home)
-    assert len(found) == PARTIES and {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
+    paths = files(home)
+    assert len(paths) == PARTIES and {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
     model = load_model(home / "paid" / "party-0" / "model", jobs_of(TrainJob, options)[0].data.party.layout)
-    kept = load_releases(found[0])
+    kept = load_releases(paths[0])
     for name, table in model.noisy_tables[0].tables.items():
         both = [kept.releases[f"sketch-{k}"].parts[0][name] for k in range(2)]
         assert np.allclose(np.mean(both, axis=0), table)
@@ -178,14 +182,14 @@ def test_other_records_splits_and_descriptions_and_missing_or_changed_tables_are
     assert any("split otherwise" in line for line in refused(home / "seed", {**kept, "seed": 3}))
     fewer = write_own(home / "fewer", heart_rows(290))
     (home / "fewer" / "sccvfl-ledgers").symlink_to(home / "sccvfl-ledgers")
-    told = refused(home / "records", {**kept, "dataset": str(fewer)})
-    assert any("of other records" in line for line in told)
+    messages = refused(home / "records", {**kept, "dataset": str(fewer)})
+    assert any("of other records" in line for line in messages)
     wider = write_own(home / "wider", heart_rows())
     wider.write_text(wider.read_text().replace("high = 200", "high = 210"))
     (home / "wider" / "sccvfl-ledgers").symlink_to(home / "sccvfl-ledgers")
     assert any("bins or public" in line for line in refused(home / "ranges", {**kept, "dataset": str(wider)}))
-    told = refused(home / "gain", {**kept, "gain": True})  # which keeps validation records apart
-    assert any("split otherwise" in line for line in told)
+    messages = refused(home / "gain", {**kept, "gain": True})  # which keeps validation records apart
+    assert any("split otherwise" in line for line in messages)
     path = files(home)[1]
     whole = path.read_bytes()
     path.unlink()
@@ -211,8 +215,8 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
     data = write_own(tmp_path, heart_rows())
     shutil.copytree(home / "sccvfl-ledgers", copied)
     options = {**options, "dataset": str(data)}
-    told = refused(tmp_path / "kept", {**options, "reserve": 0.5})
-    assert any("less a reserve of 4" in line for line in told), told
+    messages = refused(tmp_path / "kept", {**options, "reserve": 0.5})
+    assert any("less a reserve of 4" in line for line in messages), messages
     later = train(tmp_path / "later", options)
     assert 7.99 < later[0]["privacy"]["epsilon_rdp"] <= 8.0
     assert (later[0]["privacy"]["releases"], later[0]["privacy"]["releases_in_ledger"]) == (5, 10)
@@ -255,14 +259,16 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     for part in ("not its own", "has not signed", "another ledger", "must pin", "party-3, which is no party"):
         assert any(part in line for line in said), part
     assert ledgers(home) == before
-    made = train(home / "raised", {**settings, "cap": str(good)}, PINS)
-    assert made[0]["privacy"]["cap"] == 12.0 and made[0]["privacy"]["raised"] == ["yearly review"]
+    results = train(home / "raised", {**settings, "cap": str(good)}, PINS)
+    assert results[0]["privacy"]["cap"] == 12.0 and results[0]["privacy"]["raised"] == ["yearly review"]
 
     def decisions():
-        found = [[json.loads(line) for line in text.splitlines()] for text in ledgers(home).values()]
-        assert all(comparable(lines, own_records=True) == comparable(found[0], own_records=True) for lines in found)
-        assert len({lines[-1]["hash"] for lines in found}) > 1, "though each has its own records in it"
-        return [line["reason"] for line in found[0] if "reason" in line]
+        entries = [[json.loads(line) for line in text.splitlines()] for text in ledgers(home).values()]
+        assert all(
+            comparable(lines, own_records=True) == comparable(entries[0], own_records=True) for lines in entries
+        )
+        assert len({lines[-1]["hash"] for lines in entries}) > 1, "though each has its own records in it"
+        return [line["reason"] for line in entries[0] if "reason" in line]
 
     assert decisions() == ["yearly review"]
     again = refused(home / "twice", {**settings, "cap": str(good)}, PINS)
@@ -276,6 +282,6 @@ def test_a_charge_is_counted_for_the_run_that_made_it(tmp_path):
     budget = Budget.open(tmp_path / "ledger.jsonl", 8.0, 1e-5)
     for number, run in enumerate(["aa", "bb", "aa", "aa", "aa"]):
         budget.charge(Event(f"sketch-{number}", 1.0, 4.0, records.digest), f"{run} sketch-{number}", records)
-    for runs, made in ((["aa"], 4), (["bb"], 1), (["aa", "bb"], 5)):
-        told = spent_figures(budget.account, "dealer", runs)
-        assert (told["releases"], told["releases_in_ledger"]) == (made, 5)
+    for runs, releases in ((["aa"], 4), (["bb"], 1), (["aa", "bb"], 5)):
+        figures = spent_figures(budget.account, "dealer", runs)
+        assert (figures["releases"], figures["releases_in_ledger"]) == (releases, 5)

@@ -64,8 +64,8 @@ class Case:
     gradient: float | None = None
 
     def close(self, got: torch.Tensor, wanted: torch.Tensor) -> bool:
-        room = self.units * ULP + self.absolute + self.relative * wanted.abs()
-        return got.shape == wanted.shape and bool(((got - wanted).abs() <= room).all())
+        tolerance = self.units * ULP + self.absolute + self.relative * wanted.abs()
+        return got.shape == wanted.shape and bool(((got - wanted).abs() <= tolerance).all())
 
 
 @dataclass(frozen=True)
@@ -417,9 +417,9 @@ def faults(outcome: Outcome) -> list[str]:
             if not (trial.case.in_place and trial.bits[0] == 0 and "integers cannot take fractions" in str(got)):
                 wrong.append(f"{trial}: {type(got).__name__}: {got}")
             continue
-        case, room = trial.case, trial.case.gradient
+        case, tolerance = trial.case, trial.case.gradient
         if trial.gradient:
-            case = replace(case, units=0.0, absolute=room, relative=room)
+            case = replace(case, units=0.0, absolute=tolerance, relative=tolerance)
         for value, reference in zip(got, computed(trial, None), strict=True):
             if not case.close(value, reference.detach().double()):
                 wrong.append(f"{trial}: {value} instead of {reference}")

@@ -40,8 +40,8 @@ def planned_steps(config, multiplier):
     """All steps as one event."""
     moved = Sensitivity.of_any(weighted_sums.sensitivity(config.clip, PARTIES), 2.0**-weighted_sums.SUM_BITS)
     level, records = NoiseLevel(multiplier, "dealer+holder", PARTIES), records_of(None).digest
-    made = noised_event("dp gradient", moved, level, records, sampling=config.sampling)
-    return replace(made, count=config.steps)
+    event = noised_event("dp gradient", moved, level, records, sampling=config.sampling)
+    return replace(event, count=config.steps)
 
 
 def records_of(rows):
@@ -62,12 +62,12 @@ def test_sums_are_exact():
         return session.open(sums.with_fraction(0), release).numpy()
 
     whole = ring.encode(np.hstack(blocks)).T @ ring.encode(weight, weighted_sums.WEIGHT_BITS)
-    for found in run_session(job, 2, ReleasePlan([release])):
-        assert np.array_equal(found, whole[:, 0])
+    for sums_of_party in run_session(job, 2, ReleasePlan([release])):
+        assert np.array_equal(sums_of_party, whole[:, 0])
 
 
 @pytest.mark.parametrize(
-    ("blocks", "shape", "told"),
+    ("blocks", "shape", "message"),
     [
         (lambda s: s.share(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
         (lambda s: s.owned(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
@@ -75,9 +75,9 @@ def test_sums_are_exact():
         (lambda s: side_by_side(s, (2, 2), np.ones((4, 2))), (3, 1), "a weight each"),
     ],
 )
-def test_a_sum_takes_a_block_of_every_party_and_one_weight_for_each_row(blocks, shape, told):
+def test_a_sum_takes_a_block_of_every_party_and_one_weight_for_each_row(blocks, shape, message):
     def job(session):
-        with pytest.raises(ProtocolError, match=told):
+        with pytest.raises(ProtocolError, match=message):
             weighted_sums.weighted_sums(blocks(session), session.zeros(shape, weighted_sums.WEIGHT_BITS))
 
     run_session(job, 2)
@@ -129,9 +129,9 @@ def test_the_encoder_gives_the_units_that_were_trained():
     score = Score(party, 4, 0)
     with torch.no_grad():
         units = torch.relu(score.network.hidden(score.rows)).numpy()
-    made = score.encoder()(party.inputs)[:, -4:]
+    encoded = score.encoder()(party.inputs)[:, -4:]
     scale = np.maximum(units.std(axis=0), 1e-3)
-    assert np.allclose(made, (units - units.mean(axis=0)) / scale)
+    assert np.allclose(encoded, (units - units.mean(axis=0)) / scale)
 
 
 def german_part(rank, rows=None):
@@ -161,8 +161,8 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
         charger = Charger(session, budget, multiplier, name, records_of(rows))
         kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 32)
         state = kept.resume(session, "binary") if resume else None
-        told = None if hooks is None else hooks(session.rank, kept)
-        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, hooks=told, state=state)
+        party_hooks = None if hooks is None else hooks(session.rank, kept)
+        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, hooks=party_hooks, state=state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
     return run_session(job, PARTIES, ReleasePlan(releases))
@@ -319,8 +319,8 @@ def labels_read(folder, multiplier, epsilon, rows=60):
     """How well each party reads labels from its sums, with few records and many parameters."""
     label = german().data.label.values[german().split.train][:rows]
     folder.mkdir()
-    found = run_dp(DpConfig(units=4, steps=2), folder, multiplier, epsilon, rows)
-    return [labels_from_dp(model.seen, label) for model, *_ in found]
+    results = run_dp(DpConfig(units=4, steps=2), folder, multiplier, epsilon, rows)
+    return [labels_from_dp(model.seen, label) for model, *_ in results]
 
 
 def test_without_noise_the_labels_can_be_solved_for(tmp_path):

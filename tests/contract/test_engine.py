@@ -40,8 +40,8 @@ def objective(problem, step, weight, bias):
         loss = 0.5 * ((logits[:, 0] - label) ** 2).mean()
     shifts = [torch.tensor(draw) @ weight for draw in selected(problem)]
     gap = sum(0.5 * (v**2).sum(dim=1).mean() for v in shifts) / len(shifts)
-    guard, ridge = (torch.tensor(whole(blocks)) for blocks in (problem.guard, problem.ridge))
-    guarded = 0.5 * ((guard @ weight) ** 2).sum()
+    proxy_direction, ridge = (torch.tensor(whole(blocks)) for blocks in (problem.guard, problem.ridge))
+    guarded = 0.5 * ((proxy_direction @ weight) ** 2).sum()
     return loss + step.lam * gap + step.proxy_penalty * guarded + 0.5 * (ridge[:, None] * weight**2).sum()
 
 
@@ -49,9 +49,9 @@ def objective(problem, step, weight, bias):
 def test_steps_follow_the_gradient_of_the_stated_objective(side, task, outputs):
     problem, step = Problem(WIDTHS, task, outputs), Step(0.1, 0.5, 0.2, 0.1)
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        return engine.logits(own.trained(engine, batch, penalty, step, 4), own.x)
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        return engine.logits(local.trained(engine, batch, penalty, step, 4), local.x)
 
     weight = torch.zeros(sum(WIDTHS), outputs, dtype=torch.float64)
     bias = torch.zeros(outputs, dtype=torch.float64)
@@ -65,20 +65,22 @@ def test_steps_follow_the_gradient_of_the_stated_objective(side, task, outputs):
         weight, bias = weight + velocity, bias + bias_velocity
     expected = (torch.tensor(whole(problem.x)) @ weight + bias).numpy()
     assert expected.std() > 20 * side.tolerance, "there is something to compare"
-    for found in side.run(problem, script):
-        assert np.abs(found - expected).max() < side.tolerance
+    for logits in side.run(problem, script):
+        assert np.abs(logits - expected).max() < side.tolerance
 
 
 def test_a_head_goes_on_in_another_descent(side):
     """Heads are of the columns as they are, whatever curvature a descent scales by."""
     problem = Problem(WIDTHS)
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        head = own.trained(engine, batch, None, Step(0.1, 0.5), 4)
-        before = engine.logits(head, own.x)
-        wide = {rank: 3 * block for rank, block in own.curvature.items()}
-        return before, engine.logits(engine.steps(head, engine.first_order(batch, penalty, WEIGHTED, wide), 0), own.x)
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        head = local.trained(engine, batch, None, Step(0.1, 0.5), 4)
+        before = engine.logits(head, local.x)
+        wide = {rank: 3 * block for rank, block in local.curvature.items()}
+        return before, engine.logits(
+            engine.steps(head, engine.first_order(batch, penalty, WEIGHTED, wide), 0), local.x
+        )
 
     for before, after in side.run(problem, script):
         assert np.abs(before).max() > 0.1
@@ -86,10 +88,10 @@ def test_a_head_goes_on_in_another_descent(side):
 
 
 def test_a_descent_ends_where_the_next_one_is_prepared(side):
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        ended = engine.first_order(batch, None, WEIGHTED, own.curvature)
-        engine.first_order(batch, penalty, WEIGHTED, own.curvature)
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        ended = engine.first_order(batch, None, WEIGHTED, local.curvature)
+        engine.first_order(batch, penalty, WEIGHTED, local.curvature)
         engine.steps(engine.head(batch, 1, "binary"), ended, 1)
 
     with pytest.raises(ExceptionGroup) as refused:
@@ -104,9 +106,9 @@ def test_the_direction_is_selected_by_s_alone(side):
         for draw in problem.deltas
     ]
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        return engine.measure([own.trained(engine, batch, None, Step(0.1, 0.0), 3)], batch, penalty)[0]
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        return engine.measure([local.trained(engine, batch, None, Step(0.1, 0.0), 3)], batch, penalty)[0]
 
     for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
         assert a.gap_rms > 0.05
@@ -121,10 +123,10 @@ def test_rows_are_selected_by_s_alone(side):
         for g in range(GROUPS)
     ]
 
-    def script(engine, own):
-        rows = engine.select(own.deltas[0], own.s)
-        batch = engine.bind(rows, own.y, own.ridge)
-        return engine.logits(own.trained(engine, batch, None, WEIGHTED, 3), rows)
+    def script(engine, local):
+        rows = engine.select(local.deltas[0], local.s)
+        batch = engine.bind(rows, local.y, local.ridge)
+        return engine.logits(local.trained(engine, batch, None, WEIGHTED, 3), rows)
 
     for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
         assert np.abs(a).max() > 0.1 and np.abs(a - b).max() < side.tolerance
@@ -133,11 +135,11 @@ def test_rows_are_selected_by_s_alone(side):
 def test_measures_are_what_they_are_called(side):
     problem = Problem(WIDTHS)
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        head = own.trained(engine, batch, None, Step(0.5, 0.0), 2)
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        head = local.trained(engine, batch, None, Step(0.5, 0.0), 2)
         (seen,) = engine.measure([head], batch, penalty)
-        return seen, engine.measure([head], batch, None)[0], engine.logits(head, own.x)
+        return seen, engine.measure([head], batch, None)[0], engine.logits(head, local.x)
 
     for seen, without, logits in side.run(problem, script):
         inputs = np.hstack([whole(problem.x), np.ones((problem.rows, 1))])
@@ -153,25 +155,25 @@ def test_measures_are_what_they_are_called(side):
 def test_the_best_temperature_has_the_lowest_loss(side):
     problem = Problem(WIDTHS)
 
-    def script(engine, own):
-        batch, _ = own.inputs(engine)
-        head = own.trained(engine, batch, None, Step(0.5, 0.9), 12)
-        return engine.best_temperature(head, batch, TEMPERATURES), engine.logits(head, own.x)[:, 0]
+    def script(engine, local):
+        batch, _ = local.inputs(engine)
+        head = local.trained(engine, batch, None, Step(0.5, 0.9), 12)
+        return engine.best_temperature(head, batch, TEMPERATURES), engine.logits(head, local.x)[:, 0]
 
-    for found, logits in side.run(problem, script):
+    for index, logits in side.run(problem, script):
         losses = [np.logaddexp(0, -(2 * problem.y - 1) * logits / t).mean() for t in TEMPERATURES]
         best = int(np.argmin(losses))
         assert 0 < best < len(TEMPERATURES) - 1, "neither end of the grid"
-        assert found == best
+        assert index == best
 
 
 def test_numbers_of_all_parties_are_published_and_summed(side):
-    def script(engine, own):
-        told = engine.publish("numbers of parties", {str(rank): rank + 0.5 for rank in own.x})
-        return told, engine.total("sums over parties", [sum(own.x), sum(2.0 + rank / 4 for rank in own.x)])
+    def script(engine, local):
+        published = engine.publish("numbers of parties", {str(rank): rank + 0.5 for rank in local.x})
+        return published, engine.total("sums over parties", [sum(local.x), sum(2.0 + rank / 4 for rank in local.x)])
 
-    for told, sums in side.run(Problem(WIDTHS), script):
-        assert told == {"0": 0.5, "1": 1.5, "2": 2.5}
+    for published, sums in side.run(Problem(WIDTHS), script):
+        assert published == {"0": 0.5, "1": 1.5, "2": 2.5}
         assert sums == pytest.approx((3.0, 6.75), abs=1e-4)
 
 
@@ -182,7 +184,7 @@ def test_what_is_needed_is_asked_for(side, missing):
     problem.s = None if missing == "s" else problem.s
     problem.deltas = [] if missing == "every draw" else problem.deltas
     with pytest.raises(ExceptionGroup) as refused:
-        side.run(problem, lambda engine, own: own.inputs(engine) and None)
+        side.run(problem, lambda engine, local: local.inputs(engine) and None)
     errors = [error for error in refused.value.exceptions if isinstance(error, ValueError)]
     assert any(("no draw" if missing == "every draw" else "needs") in str(error) for error in errors)
 

@@ -46,6 +46,6 @@ def test_one_share_that_differs_by_one_is_noticed(tmp_path: Path, monkeypatch: p
         return share
 
     monkeypatch.setattr(noise, "noise_share", shifted)
-    found = golden.computed(name, tmp_path)
-    assert found["bytes"] == KNOWN[name]["bytes"] and found["rounds"] == KNOWN[name]["rounds"]
-    assert {k for k, v in found["shares"].items() if v != KNOWN[name]["shares"][k]} == {"tables", "scores"}
+    result = golden.computed(name, tmp_path)
+    assert result["bytes"] == KNOWN[name]["bytes"] and result["rounds"] == KNOWN[name]["rounds"]
+    assert {k for k, v in result["shares"].items() if v != KNOWN[name]["shares"][k]} == {"tables", "scores"}

@@ -31,9 +31,9 @@ FOLLOWS = 2e-3
 """How far they may be from those of the plaintext engine: see `test_the_secret_engine_follows_the_plain_one`."""
 
 
-def grid_of(problem, lambdas=LAMBDAS, guard=0.3):
+def grid_of(problem, lambdas=LAMBDAS, proxy_penalty=0.3):
     sharpens = problem.task != "regression"
-    return Grid(lambdas, (guard,) * len(lambdas), CURVATURE[problem.task], sharpens=sharpens)
+    return Grid(lambdas, (proxy_penalty,) * len(lambdas), CURVATURE[problem.task], sharpens=sharpens)
 
 
 def bounds_of(problem, length, selected=None):
@@ -51,7 +51,7 @@ def bounds_of(problem, length, selected=None):
         for rank in problem.ridge
     }
     flat = {rank: steep * square.mean(axis=0) + problem.ridge[rank] for rank, square in squares.items()}
-    return Bounds(flat, energy, {rank: np.abs(guard) * length for rank, guard in problem.guard.items()})
+    return Bounds(flat, energy, {rank: np.abs(direction) * length for rank, direction in problem.guard.items()})
 
 
 def whole(blocks):
@@ -64,11 +64,11 @@ def guard_length(problem):
 
 def descended(engine, batch, descent, grid, task, config=CONFIG):
     """A head of the whole grid after all its steps."""
-    made = engine.head(batch, len(grid), task)
+    head = engine.head(batch, len(grid), task)
     for count, sharp, _ in second_order_schedule(config, task):
-        descent = engine.sharpen(made, descent) if sharp else descent
-        made = engine.steps(made, descent, count)
-    return made
+        descent = engine.sharpen(head, descent) if sharp else descent
+        head = engine.steps(head, descent, count)
+    return head
 
 
 def inversion_rounds(grid, sharp):
@@ -83,17 +83,17 @@ def step_rounds(steps, task):
     return steps * (STEP_ROUNDS - 1) if task == "regression" else steps * STEP_ROUNDS - 5
 
 
-def training(grid, length, steps=CONFIG.grid_steps, sharpened=CONFIG.sharpened):
+def training(grid, length, steps=CONFIG.grid_steps, second_order_steps=CONFIG.sharpened):
     """A script that trains the heads of a grid and shows their logits; in secret also rounds."""
-    config = replace(CONFIG, grid_steps=steps, sharpened=sharpened)
+    config = replace(CONFIG, grid_steps=steps, sharpened=second_order_steps)
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
-        heads = engine.apart(descended(engine, batch, descent, grid, own.task, config))
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        descent = engine.second_order(batch, penalty, grid, bounds_of(local, length))
+        heads = engine.apart(descended(engine, batch, descent, grid, local.task, config))
         session = getattr(engine, "session", None)
         rounds = session and {name: cost.rounds for name, cost in session.costs.items()}
-        return np.hstack([engine.logits(one, own.x) for one in heads]), rounds
+        return np.hstack([engine.logits(one, local.x) for one in heads]), rounds
 
     return script
 
@@ -122,22 +122,27 @@ def optimum(rows, label, penalty, task):
     def curvature(weights):
         logits = inputs @ weights
         steep = expit(logits) * expit(-logits) if task == "binary" else np.ones(len(rows))
-        found = (inputs * steep[:, None]).T @ inputs / len(rows)
-        found[:-1, :-1] += penalty
-        return found
+        hessian = (inputs * steep[:, None]).T @ inputs / len(rows)
+        hessian[:-1, :-1] += penalty
+        return hessian
 
-    found = minimize(
+    minimum = minimize(
         objective, np.zeros(inputs.shape[1]), jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-9}
     )
-    return inputs @ found.x
+    return inputs @ minimum.x
 
 
 def optima(problem, grid):
-    gram, guard = gram_of(problem), whole(problem.guard)
+    gram, direction = gram_of(problem), whole(problem.guard)
     ridge = np.diag(whole(problem.ridge))
     return np.column_stack(
         [
-            optimum(whole(problem.x), problem.y, ridge + lam * gram + weight * np.outer(guard, guard), problem.task)
+            optimum(
+                whole(problem.x),
+                problem.y,
+                ridge + lam * gram + weight * np.outer(direction, direction),
+                problem.task,
+            )
             for lam, weight in zip(grid.lambdas, grid.proxy_penalties, strict=True)
         ]
     )
@@ -150,8 +155,8 @@ def test_all_heads_of_a_grid_reach_the_optimum_of_the_stated_objective(side, tas
     grid = grid_of(problem)
     expected = optima(problem, grid)
     assert expected.std(axis=0).max() > 5 * CLOSE and np.abs(expected[:, 0] - expected[:, -1]).max() > 5 * CLOSE
-    for found, _ in SIDES[side].run(problem, training(grid, guard_length(problem))):
-        assert np.abs(found - expected).max() < CLOSE
+    for logits, _ in SIDES[side].run(problem, training(grid, guard_length(problem))):
+        assert np.abs(logits - expected).max() < CLOSE
 
 
 @pytest.mark.parametrize(
@@ -167,16 +172,16 @@ def test_the_secret_engine_follows_the_plain_one(widths):
     grid = grid_of(problem)
     script = training(grid, guard_length(problem))
     ((expected, _),) = in_plaintext(problem, script)
-    for found, _ in in_secret(problem, script):
-        assert np.abs(found - expected).max() < FOLLOWS
+    for logits, _ in in_secret(problem, script):
+        assert np.abs(logits - expected).max() < FOLLOWS
 
 
 def test_rounds_do_not_depend_on_the_number_of_lambdas():
     problem = Problem(WIDTHS)
-    made = [
+    rounds_of_grids = [
         in_secret(problem, training(grid_of(problem, lambdas), 1.0, 3, 2))[0][1] for lambdas in ((16.0,), LAMBDAS[:4])
     ]
-    for rounds in made:
+    for rounds in rounds_of_grids:
         assert rounds["mask encodings"] == 1 and rounds["training step"] == step_rounds(3, "binary")
         assert rounds["inverse curvature"] == inversion_rounds(grid_of(problem, (16.0,)), sharp=True)
 
@@ -208,19 +213,19 @@ def test_odd_data_train_to_the_optimum_too(case):
     script = training(grid, guard_length(problem))
     ((expected, _),) = in_plaintext(problem, script)
     assert np.abs(expected - optima(problem, grid)).max() < CLOSE
-    for found, _ in in_secret(problem, script):
-        assert np.abs(found - expected).max() < FOLLOWS
+    for logits, _ in in_secret(problem, script):
+        assert np.abs(logits - expected).max() < FOLLOWS
 
 
 def test_steps_may_be_taken_in_parts_and_a_descent_ends_with_the_next():
     problem = Problem(WIDTHS)
     grid, length = grid_of(problem), guard_length(problem)
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        bounds = bounds_of(own, length)
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        bounds = bounds_of(local, length)
         descent = engine.second_order(batch, penalty, grid, bounds)
-        zero = engine.head(batch, len(grid), own.task)
+        zero = engine.head(batch, len(grid), local.task)
         once = engine.steps(zero, descent, 5)
         parts = engine.steps(engine.steps(zero, descent, 2), descent, 3)
         again = engine.second_order(batch, penalty, grid, bounds)
@@ -228,7 +233,8 @@ def test_steps_may_be_taken_in_parts_and_a_descent_ends_with_the_next():
         with pytest.raises(ValueError, match="has ended"):
             engine.steps(zero, descent, 1)
         return [
-            np.hstack([engine.logits(one, own.x) for one in engine.apart(made)]) for made in (once, parts, resumed)
+            np.hstack([engine.logits(one, local.x) for one in engine.apart(heads)])
+            for heads in (once, parts, resumed)
         ]
 
     for side in SIDES.values():
@@ -243,9 +249,9 @@ def test_many_rows_step_in_parts_of_the_grid(monkeypatch):
     script = training(grid_of(problem), guard_length(problem), 3)
     ((expected, _),) = in_plaintext(problem, script)
     monkeypatch.setattr("secure_sccvfl.training.secure_steps._TOGETHER", 2 * ROWS)
-    for found, rounds in in_secret(problem, script):
+    for logits, rounds in in_secret(problem, script):
         assert rounds["training step"] == 3 * 3 * STEP_ROUNDS
-        assert np.abs(found - expected).max() < FOLLOWS
+        assert np.abs(logits - expected).max() < FOLLOWS
 
 
 def test_rows_that_s_selects_train_as_if_they_were_the_parties_own():
@@ -254,26 +260,26 @@ def test_rows_that_s_selects_train_as_if_they_were_the_parties_own():
     own_rows.x = dict(enumerate(np.split(drawn, np.cumsum(WIDTHS)[:-1], axis=1)))
     grid, length = grid_of(problem), guard_length(problem)
 
-    def selecting(engine, own):
-        rows = engine.select(iter(own.deltas[1]), own.s)
-        batch = engine.bind(rows, own.y, own.ridge)
-        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
-        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length, selected=1))
+    def selecting(engine, local):
+        rows = engine.select(iter(local.deltas[1]), local.s)
+        batch = engine.bind(rows, local.y, local.ridge)
+        penalty = engine.join([engine.counterfactuals(local.deltas, local.s)], [local.guard])
+        descent = engine.second_order(batch, penalty, grid, bounds_of(local, length, selected=1))
         heads = engine.apart(descended(engine, batch, descent, grid, "binary"))
         return np.hstack([engine.logits(one, rows) for one in heads])
 
     expected = optima(own_rows, grid)
-    for found in in_secret(problem, selecting):
-        assert np.abs(found - expected).max() < CLOSE
+    for logits in in_secret(problem, selecting):
+        assert np.abs(logits - expected).max() < CLOSE
 
 
 def test_measures_are_those_of_each_head_alone():
     problem = Problem(WIDTHS)
     grid, length = grid_of(problem, LAMBDAS[:4]), guard_length(problem)
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        descent = engine.second_order(batch, penalty, grid, bounds_of(local, length))
         heads = engine.apart(engine.steps(engine.head(batch, len(grid), "binary"), descent, 12))
         engine.check_range(heads, batch)
         return engine.measure(heads, batch, penalty), [engine.measure([one], batch, penalty)[0] for one in heads]
@@ -282,7 +288,7 @@ def test_measures_are_those_of_each_head_alone():
         for together, alone in side.run(problem, script):
             gaps = [one.relative_gap for one in together]
             assert gaps[3] < gaps[2] < gaps[1] < gaps[0]
-            both = [np.array([[m.loss, m.spread, m.gap_rms] for m in made]) for made in (together, alone)]
+            both = [np.array([[m.loss, m.spread, m.gap_rms] for m in measured]) for measured in (together, alone)]
             assert np.abs(both[0] - both[1]).max() < side.tolerance
 
 
@@ -292,8 +298,8 @@ def test_measures_are_those_of_each_head_alone():
 def test_one_head_out_of_range_stops_every_party():
     problem = Problem(WIDTHS)
 
-    def script(engine, own):
-        batch, _ = own.inputs(engine)
+    def script(engine, local):
+        batch, _ = local.inputs(engine)
         zero = engine.head(batch, 1, "binary")
         weight, bias = engine.unscaled(zero)
         engine.check_range([zero, engine.restored(weight, bias + 30.0, "binary", WIDTHS)], batch)
@@ -362,8 +368,8 @@ def test_doubling_inverts_what_has_a_diagonal_of_one():
     curved = gram * np.outer(scale, scale)
     assert np.linalg.cond(curved) > 100
     grid = Grid((1.0,), (0.0,), 0.25)
-    found = inverses(grid, [curved])[0]
-    assert np.linalg.norm(found @ curved - np.eye(20), 2) < LEFT
+    inverse = inverses(grid, [curved])[0]
+    assert np.linalg.norm(inverse @ curved - np.eye(20), 2) < LEFT
     # One doubling less would leave more, and without relaxation even as many leave much more.
     least = grid.least / grid.span(20)
     assert len(second_order.relaxations(least, LEFT)) == len(grid.doublings(20)) < 10
@@ -401,15 +407,15 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
     problem = Problem(tuple(block.shape[1] for block in encodings.values()), rows=len(batch.rows))
     problem.x, problem.y = dict(encodings), batch.label
 
-    def script(engine, own):
+    def script(engine, local):
         rank = engine.session.rank
-        bound = engine.bind(own.x, own.y, {rank: np.full(own.x[rank].shape[1], config.ridge)})
+        bound = engine.bind(local.x, local.y, {rank: np.full(local.x[rank].shape[1], config.ridge)})
         shares = engine.session.public(penalty.gram, second_order.MATRIX_BITS)
-        shared = SharedPenalty((), shares, tuple(guard[rank] for guard in guards))
+        shared = SharedPenalty((), shares, tuple(direction[rank] for direction in guards))
         mine = Bounds(*({rank: blocks[rank]} for blocks in bounds))
         descent = engine.second_order(bound, shared, grid, mine)
         heads = engine.apart(descended(engine, bound, descent, grid, "binary", config))
-        return np.hstack([engine.logits(one, own.x) for one in heads])
+        return np.hstack([engine.logits(one, local.x) for one in heads])
 
-    for found in in_secret(problem, script):
-        assert np.abs(found - expected).max() < CLOSE
+    for logits in in_secret(problem, script):
+        assert np.abs(logits - expected).max() < CLOSE

@@ -72,17 +72,17 @@ def jobs(kind: Any, dataset: Path, per_party: Sequence[dict[str, Any]] = ({}, {}
     ]
 
 
-def run(made: Sequence[Any], folder: Path, progress: Progress = quiet) -> list[dict[str, Any]]:
+def run(party_jobs: Sequence[Any], folder: Path, progress: Progress = quiet) -> list[dict[str, Any]]:
     for log in list(folder.glob("party-*/releases.jsonl")):  # of an earlier session
         log.rename(unused_name(log))
-    plan = made[0].plan()
-    return run_session(lambda session: made[session.rank].run(session, progress), PARTIES, plan, folder=folder)
+    plan = party_jobs[0].plan()
+    return run_session(lambda session: party_jobs[session.rank].run(session, progress), PARTIES, plan, folder=folder)
 
 
-def refused(made: Sequence[Any], folder: Path, session: str = "run") -> str:
+def refused(party_jobs: Sequence[Any], folder: Path, session: str = "run") -> str:
     """What the parties say when they stop."""
     with pytest.raises(ExceptionGroup) as stopped:
-        run(made, folder / session)
+        run(party_jobs, folder / session)
     return "; ".join(map(str, stopped.value.exceptions))
 
 
@@ -92,7 +92,7 @@ def opened(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def resumed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped in the middle of training, and then resumed to its end."""
     folder = tmp_path_factory.mktemp("hidden")
     dataset = write_overlap(folder / "data")
@@ -124,24 +124,24 @@ def truth(dataset: Path) -> dict[str, int]:
 
 
 @pytest.mark.chance(3e-10)
-def test_a_stopped_run_goes_on_and_tells_about_how_many_records_are_common(place: Path) -> None:
-    results = json.loads((place / "results.json").read_text())
-    told, common = results[0]["rows"], truth(place / "data" / "own.toml")
-    assert all(result["ok"] and result["align"] == "hidden" and result["rows"] == told for result in results)
-    ledger = read_ledger(place / "data" / "sccvfl-ledgers" / "party-0" / "ledger.jsonl")[0]
+def test_a_stopped_run_goes_on_and_tells_about_how_many_records_are_common(resumed_run: Path) -> None:
+    results = json.loads((resumed_run / "results.json").read_text())
+    rows, common = results[0]["rows"], truth(resumed_run / "data" / "own.toml")
+    assert all(result["ok"] and result["align"] == "hidden" and result["rows"] == rows for result in results)
+    ledger = read_ledger(resumed_run / "data" / "sccvfl-ledgers" / "party-0" / "ledger.jsonl")[0]
     sigma = next(line["event"]["sigma"] for line in ledger if "event" in line)
     copies, cells, tables = 2, 78, 10
     error = sigma * (copies * cells) ** 0.5 / tables
     joined = common["train"] + common["validation"]  # a private model is trained with both
-    assert abs(told["train"] - joined) < STANDARD_ERRORS * error + 1
-    names = opened(place / "run")
+    assert abs(rows["train"] - joined) < STANDARD_ERRORS * error + 1
+    names = opened(resumed_run / "run")
     assert names.count("records") == 1 and names.count(UNION) == 4, "two parts in each of two sessions, one count"
     assert "alignment" not in names and "validation summary" not in names
 
 
-def test_each_party_charges_its_own_records_for_the_same_releases(place: Path) -> None:
+def test_each_party_charges_its_own_records_for_the_same_releases(resumed_run: Path) -> None:
     ledgers = [
-        read_ledger(place / "data" / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl")[0]
+        read_ledger(resumed_run / "data" / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl")[0]
         for rank in range(PARTIES)
     ]
     assert len({json.dumps(comparable(lines, own_records=True)) for lines in ledgers}) == 1
@@ -150,33 +150,36 @@ def test_each_party_charges_its_own_records_for_the_same_releases(place: Path) -
 
 
 @pytest.mark.chance(3e-10)
-def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Path) -> None:
-    dataset = place / "data" / "own.toml"
-    figures = run(jobs(EvaluateJob, dataset, model=str(place / "run")), place / "evaluation")
-    known, deviation = truth(dataset)["test"], figures[0]["evaluation"]["deviation"]
+def test_the_common_test_records_are_evaluated_and_others_are_refused(resumed_run: Path) -> None:
+    dataset = resumed_run / "data" / "own.toml"
+    figures = run(jobs(EvaluateJob, dataset, model=str(resumed_run / "run")), resumed_run / "evaluation")
+    exact, deviation = truth(dataset)["test"], figures[0]["evaluation"]["deviation"]
     assert all(f["metrics"] == figures[0]["metrics"] and f["records"] == figures[0]["records"] for f in figures)
-    assert abs(figures[0]["records"] - known) < STANDARD_ERRORS * deviation + 1 and "acc" in figures[0]["metrics"]
-    write_overlap(place / "data", left_out=LEFT)
+    assert abs(figures[0]["records"] - exact) < STANDARD_ERRORS * deviation + 1 and "acc" in figures[0]["metrics"]
+    write_overlap(resumed_run / "data", left_out=LEFT)
     try:
-        told = refused(jobs(EvaluateJob, dataset, model=str(place / "run")), place, "again")
+        message = refused(jobs(EvaluateJob, dataset, model=str(resumed_run / "run")), resumed_run, "again")
     finally:
-        write_overlap(place / "data")
-    assert "not those that the model was trained with" in told
-    assert opened(place / "again") == []
+        write_overlap(resumed_run / "data")
+    assert "not those that the model was trained with" in message
+    assert opened(resumed_run / "again") == []
 
 
 def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spent(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resumed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of the third party were charged before, in a run whose records the others do not have."""
-    shutil.copytree(place / "data", tmp_path / "data")
-    shutil.copytree(place / "run", tmp_path / "run")
+    shutil.copytree(resumed_run / "data", tmp_path / "data")
+    shutil.copytree(resumed_run / "run", tmp_path / "run")
     for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
         kept.unlink()
-    ledgers, part = tmp_path / "data" / "sccvfl-ledgers" / "party-2", own_part(place / "data" / "own.toml", 2, 0)
-    own = RecordKey.from_bytes((ledgers / "records.key").read_bytes()).record_set(part.ids[part.split.test])
+    ledgers, part = (
+        tmp_path / "data" / "sccvfl-ledgers" / "party-2",
+        own_part(resumed_run / "data" / "own.toml", 2, 0),
+    )
+    records = RecordKey.from_bytes((ledgers / "records.key").read_bytes()).record_set(part.ids[part.split.test])
     budget = Budget.open(ledgers / EVALUATIONS, 60.0, 1e-5)
-    budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
+    budget.charge(Event("evaluation", 1.0, 4.0, records.digest), "before evaluation", records)
     sent: list[bytes] = []
     plain = Session.swap_texts
     monkeypatch.setattr(Session, "swap_texts", lambda s, name, text: sent.append(text) or plain(s, name, text))
@@ -189,48 +192,50 @@ def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spe
 
 
 def test_too_few_test_records_are_refused_before_they_are_paid_for_where_that_can_be_known(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    resumed_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The common records are a part of a party's own. If those were enough and these are not, it is paid for once."""
     monkeypatch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, of: np.zeros((rows, 1), int))
-    dataset, model = place / "data" / "own.toml", place / "few"
-    shutil.copytree(place / "run", model)
+    dataset, model = resumed_run / "data" / "own.toml", resumed_run / "few"
+    shutil.copytree(resumed_run / "run", model)
     for kept in model.glob("party-*/model/evaluation.json"):
         kept.unlink()
     with pytest.raises(DataError, match=r"own test records, and figures of common ones need .* or train with align"):
         jobs(EvaluateJob, dataset, model=str(model), evaluation_epsilon=0.5)
-    ledger = place / "data" / "sccvfl-ledgers" / "party-0" / EVALUATIONS
+    ledger = resumed_run / "data" / "sccvfl-ledgers" / "party-0" / EVALUATIONS
     (job, *_), before = jobs(EvaluateJob, dataset, model=str(model)), ledger.read_bytes() if ledger.exists() else b""
-    own = min(len(own_part(dataset, rank, 0).split.test) for rank in range(PARTIES))
+    fewest = min(len(own_part(dataset, rank, 0).split.test) for rank in range(PARTIES))
     noise = fewest_records(job.options, job.data.schema, job.sums) - job.options.evaluation.min_group
-    options = {"model": str(model), "min_group": own - noise}
-    assert truth(dataset)["test"] < own
-    told = refused(jobs(EvaluateJob, dataset, **options), place, "few-1")
-    assert "test records are common to all parties, and figures need" in told and "bring more records" in told
+    options = {"model": str(model), "min_group": fewest - noise}
+    assert truth(dataset)["test"] < fewest
+    message = refused(jobs(EvaluateJob, dataset, **options), resumed_run, "few-1")
+    assert "test records are common to all parties, and figures need" in message and "bring more records" in message
     paid = ledger.read_bytes()
-    assert paid != before and opened(place / "few-1").count("evaluation") == 1
-    assert "paid for once, and on record" in refused(jobs(EvaluateJob, dataset, **options), place, "few-2")
-    assert ledger.read_bytes() == paid and opened(place / "few-2") == []
+    assert paid != before and opened(resumed_run / "few-1").count("evaluation") == 1
+    assert "paid for once, and on record" in refused(jobs(EvaluateJob, dataset, **options), resumed_run, "few-2")
+    assert ledger.read_bytes() == paid and opened(resumed_run / "few-2") == []
 
 
 def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_records(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    resumed_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without noise: the model and the majority, as a plain computation gives them."""
-    dataset, run_folder = place / "data" / "own.toml", place / "unnoised"
-    shutil.copytree(place / "run", run_folder)
+    dataset, run_folder = resumed_run / "data" / "own.toml", resumed_run / "unnoised"
+    shutil.copytree(resumed_run / "run", run_folder)
     for kept in run_folder.glob("party-*/model/evaluation.json"):
         kept.unlink()
     monkeypatch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, of: np.zeros((rows, 1), int))
     options = {"model": str(run_folder), "min_group": 5}
-    told = run(jobs(EvaluateJob, dataset, **options), place / "judged")[0]
+    figures = run(jobs(EvaluateJob, dataset, **options), resumed_run / "judged")[0]
     parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
     ids = sorted(set.intersection(*(set(p.ids[p.split.test].tolist()) for p in parts)))
     rows = [np.array([{n: k for k, n in enumerate(p.ids.tolist())}[name] for name in ids]) for p in parts]
     models = [
         load_model(run_folder / f"party-{p.rank}" / "model", Layout.of(p.schema.features[p.rank])) for p in parts
     ]
-    encoded = [m.encoder(p.party.take(own).inputs) for m, p, own in zip(models, parts, rows, strict=True)]
+    encoded = [
+        m.encoder(p.party.take(party_rows).inputs) for m, p, party_rows in zip(models, parts, rows, strict=True)
+    ]
     assert parts[0].label is not None
     label, shown = parts[0].label[rows[0]], np.hstack(encoded)
     codes = parts[1].protected[0].codes
@@ -242,63 +247,70 @@ def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_re
 
     whole = decided([m.weight for m in models], [m.bias for m in models])
     near = 1.5 / len(ids)  # a logit next to 0 may fall on the other side
-    assert told["records"] == len(ids), "nobody else is counted"
-    assert told["metrics"]["acc"] == pytest.approx((whole == label).mean(), abs=near)
-    assert told["metrics"]["positive_rate"] == pytest.approx(whole.mean(), abs=near)
-    assert set(told["baselines"]) == {"majority"}, "a second head would be a second model of the same records"
-    assert told["baselines"]["majority"]["acc"] == pytest.approx(max(label.mean(), 1 - label.mean()), abs=1e-6)
-    for group, rates in enumerate(told["groups"]):
+    assert figures["records"] == len(ids), "nobody else is counted"
+    assert figures["metrics"]["acc"] == pytest.approx((whole == label).mean(), abs=near)
+    assert figures["metrics"]["positive_rate"] == pytest.approx(whole.mean(), abs=near)
+    assert set(figures["baselines"]) == {"majority"}, "a second head would be a second model of the same records"
+    assert figures["baselines"]["majority"]["acc"] == pytest.approx(max(label.mean(), 1 - label.mean()), abs=1e-6)
+    for group, rates in enumerate(figures["groups"]):
         of_group = whole[codes[rows[1]] == group]
         if "positive_rate" in rates["rates"]:
             assert rates["rates"]["positive_rate"]["value"] == pytest.approx(of_group.mean(), abs=1.5 / len(of_group))
             assert rates["rates"]["positive_rate"]["rows"] == len(of_group)
-    assert any("positive_rate" in rates["rates"] for rates in told["groups"])
-    assert {"fr_own", "fr_null_own"} <= set(told["metrics"])
+    assert any("positive_rate" in rates["rates"] for rates in figures["groups"])
+    assert {"fr_own", "fr_null_own"} <= set(figures["metrics"])
 
 
-def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_of_the_others(place: Path) -> None:
+def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_of_the_others(
+    resumed_run: Path,
+) -> None:
     for align, scores in (("hidden", False), ("hidden", True), ("revealed", False)):
-        folder = place / f"predicted-{align}-{scores}"
+        folder = resumed_run / f"predicted-{align}-{scores}"
         people = [{**row, "id": f"{align}-{scores}-{row['id']}"} for row in heart_rows(40)]  # each is answered once
         files = []
         for party in COLUMNS:
-            files.append(place / f"new-{party}.csv")
+            files.append(resumed_run / f"new-{party}.csv")
             with files[-1].open("w", newline="") as file:
                 writer = csv.DictWriter(file, ["id", *COLUMNS[party]], extrasaction="ignore")
                 writer.writeheader()
                 writer.writerows(row for n, row in enumerate(people) if party in holders(n))
         given = [{"records": str(path)} for path in files]
-        options = {"model": str(place / "run"), "scores": scores, "align": align}
+        options = {"model": str(resumed_run / "run"), "scores": scores, "align": align}
         options |= {"align_bounds": [50.0, 60.0, 70.0]} if scores else {}
-        made = jobs(PredictJob, place / "data" / "own.toml", given, **options)
-        told = run(made, folder)
-        assert not scores or {one["records"] for one in told} == {180}, "as many places as the bounds allow"
+        party_jobs = jobs(PredictJob, resumed_run / "data" / "own.toml", given, **options)
+        results = run(party_jobs, folder)
+        assert not scores or {one["records"] for one in results} == {180}, "as many places as the bounds allow"
         with (folder / "party-0" / "predictions.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
-        own = [row["id"] for n, row in enumerate(people) if "hospital" in holders(n)]
-        assert sorted(line["id"] for line in lines) == sorted(own)
+        hospital_ids = [row["id"] for n, row in enumerate(people) if "hospital" in holders(n)]
+        assert sorted(line["id"] for line in lines) == sorted(hospital_ids)
         alone = {row["id"] for n, row in enumerate(people) if len(holders(n)) == 1}
-        assert {line["id"] for line in lines if line["decision"] == UNDECIDED} == alone & set(own)
+        assert {line["id"] for line in lines if line["decision"] == UNDECIDED} == alone & set(hospital_ids)
         assert all(line["decision"] in ("0", "1", UNDECIDED) for line in lines)
         assert not scores or all((line["logit 1"] == "") == (line["id"] in alone) for line in lines)
         assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
 
 
 @pytest.mark.filterwarnings("ignore:clinic. no readable record")
-def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(place: Path) -> None:
+def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(resumed_run: Path) -> None:
     """A party takes part with one record, of which it can read its cells or not; the others see the same."""
     (row,) = [row for n, row in enumerate(heart_rows(40)) if len(holders(n)) == PARTIES][:1]
     seen = []
     for cell in (row["cp"], "?"):
-        files = [place / f"one-{party}.csv" for party in COLUMNS]
+        files = [resumed_run / f"one-{party}.csv" for party in COLUMNS]
         for path, columns in zip(files, COLUMNS.values(), strict=True):
             cells = [str(cell if name == "cp" else row[name]) for name in columns]
             path.write_text("\n".join([",".join(["id", *columns]), ",".join([row["id"], *cells])]) + "\n")
-        folder = place / f"one-{len(seen)}"
+        folder = resumed_run / f"one-{len(seen)}"
         given = [{"records": str(path)} for path in files]
-        told = run(jobs(PredictJob, place / "data" / "own.toml", given, model=str(place / "run")), folder)
+        results = run(
+            jobs(PredictJob, resumed_run / "data" / "own.toml", given, model=str(resumed_run / "run")), folder
+        )
         seen.append(
-            [(one["refused"], sorted(p.name for p in folder.glob(f"party-{r}/*.csv"))) for r, one in enumerate(told)]
+            [
+                (one["refused"], sorted(p.name for p in folder.glob(f"party-{r}/*.csv")))
+                for r, one in enumerate(results)
+            ]
         )
     owner = next(rank for rank, columns in enumerate(COLUMNS.values()) if "cp" in columns)
     (third,) = {0, 1, 2} - {0, owner}
@@ -307,15 +319,15 @@ def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(
     assert seen[0][third] == seen[1][third] == (0, [])
 
 
-def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) -> None:
+def test_what_people_approve_beforehand_covers_what_each_job_opens(resumed_run: Path) -> None:
     """Settings that are left out follow the data: own records meet in secret, and the plan says so."""
-    dataset, new = place / "data" / "own.toml", place / "new.csv"
-    columns = ["id", *dict.fromkeys(name for own in COLUMNS.values() for name in own)]
+    dataset, new = resumed_run / "data" / "own.toml", resumed_run / "new.csv"
+    columns = ["id", *dict.fromkeys(name for party_columns in COLUMNS.values() for name in party_columns)]
     with new.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(heart_rows(5))
-    model = {"model": str(place / "run")}
+    model = {"model": str(resumed_run / "run")}
     of_jobs = {AlignJob: {}, TrainJob: {}, EvaluateJob: model, PredictJob: {**model, "records": str(new)}}
     for align in ("hidden", "revealed"):
         for kind, more in of_jobs.items():
@@ -326,9 +338,11 @@ def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) 
             config = SessionConfig(
                 parties=tuple(f"127.0.0.1:{7000 + rank}" for rank in range(PARTIES)), options=given
             )
-            told, needed = kind.public_plan(config).releases, first.plan().releases  # type: ignore[attr-defined]
-            assert told.keys() == needed.keys() and all(told[name].covers(needed[name]) for name in needed), kind
-            assert (UNION in told) == (align == "hidden") and ("alignment" in told) is False, kind
+            declared, needed = kind.public_plan(config).releases, first.plan().releases  # type: ignore[attr-defined]
+            assert declared.keys() == needed.keys() and all(declared[name].covers(needed[name]) for name in needed), (
+                kind
+            )
+            assert (UNION in declared) == (align == "hidden") and ("alignment" in declared) is False, kind
     first, *_ = jobs(PredictJob, dataset, **model, records=str(new), scores=True)
     pins = {f"party-{rank}": "0" * 64 for rank in range(PARTIES)} | {"dealer": "0" * 64}
     config = SessionConfig(parties=ADDRESSES, job="predict", options={"dataset": str(dataset)}, certificates=pins)
@@ -341,10 +355,12 @@ def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: 
     dataset = write_overlap(tmp_path / "own")
     before = write_overlap(tmp_path / "aligned", only_common=True)
     options = RunOptions.of({"dataset": str(dataset), "align": "revealed"})
-    own = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
     plan = jobs(AlignJob, dataset, align="revealed")[0].plan()
-    found = run_session(lambda s: split_records(s, options, own[s.rank], quiet), PARTIES, plan, folder=tmp_path / "a")
-    for rank, data in enumerate(found):
+    aligned = run_session(
+        lambda s: split_records(s, options, parts[s.rank], quiet), PARTIES, plan, folder=tmp_path / "a"
+    )
+    for rank, data in enumerate(aligned):
         wanted = own_part(before, rank, 0)
         assert data.ids.tolist() == wanted.ids.tolist()
         assert data.party.inputs.tobytes() == wanted.party.inputs.tobytes() and data.party.present is None
@@ -358,7 +374,7 @@ def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: 
 
 
 def test_ids_that_change_between_phases_are_refused_before_anything_is_opened(tmp_path: Path) -> None:
-    """Between a stop and its resumption, and between training and evaluation. With `hidden`: `place` and above."""
+    """Between a stop and its resumption, and between training and evaluation. `hidden`: `resumed_run` and above."""
     dataset = write_overlap(tmp_path / "data")
 
     def stop(step: str, number: int, total: int) -> None:
@@ -369,13 +385,13 @@ def test_ids_that_change_between_phases_are_refused_before_anything_is_opened(tm
         run(jobs(TrainJob, dataset, align="revealed"), tmp_path / "run", stop)
     before = opened(tmp_path / "run")
     write_overlap(tmp_path / "data", left_out=LEFT)
-    told = refused(jobs(TrainJob, dataset, align="revealed", resume=True), tmp_path)
-    assert "cannot resume: the run began with other records" in told and opened(tmp_path / "run") == before
+    message = refused(jobs(TrainJob, dataset, align="revealed", resume=True), tmp_path)
+    assert "cannot resume: the run began with other records" in message and opened(tmp_path / "run") == before
     write_overlap(tmp_path / "data")
     run(jobs(TrainJob, dataset, align="revealed", resume=True), tmp_path / "run")
     write_overlap(tmp_path / "data", left_out=LEFT)
-    told = refused(jobs(EvaluateJob, dataset, align="revealed", model=str(tmp_path / "run")), tmp_path, "later")
-    assert "not those that the model was trained with" in told and opened(tmp_path / "later") == []
+    message = refused(jobs(EvaluateJob, dataset, align="revealed", model=str(tmp_path / "run")), tmp_path, "later")
+    assert "not those that the model was trained with" in message and opened(tmp_path / "later") == []
 
 
 @pytest.mark.chance(1e-9)  # at this cap the noise of a count has a deviation of 1, and 20 records are needed
@@ -389,8 +405,11 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
     header, *lines = clinic.read_text().splitlines()
     written = [f"00{name.upper()} ,{rest}" for name, rest in (line.split(",", 1) for line in lines)]
     clinic.write_text("\n".join([header, *written]) + "\n")
-    for align, told in (("revealed", "no record is common to all parties"), ("exact", "clinic holds other records")):
-        assert told in refused(jobs(TrainJob, dataset, align=align), tmp_path, align)
+    for align, message in (
+        ("revealed", "no record is common to all parties"),
+        ("exact", "clinic holds other records"),
+    ):
+        assert message in refused(jobs(TrainJob, dataset, align=align), tmp_path, align)
         assert not {name for name in opened(tmp_path / align) if name.startswith("sketch")}
     assert "too few to go on; are the ids written by the same rule?" in refused(
         jobs(TrainJob, dataset), tmp_path, "hidden"
@@ -401,8 +420,8 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
         assert [line["event"]["name"] for line in lines if "event" in line] == ["first count"]
     rule = 'id = { columns = ["id"], case = "lower", zeros = "strip" }'
     dataset.write_text(dataset.read_text().replace('id = "id"', rule))
-    own = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
-    assert own[0].ids.tolist() == own[1].ids.tolist() == own[2].ids.tolist()
+    parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    assert parts[0].ids.tolist() == parts[1].ids.tolist() == parts[2].ids.tolist()
     clinic.write_text(clinic.read_text() + clinic.read_text().splitlines()[-1] + "\n")
     with pytest.raises(DataError, match=r"clinic.*twice"):
         own_part(dataset, 1, 0)
@@ -419,10 +438,10 @@ def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(
         "table_kind clipped": {"sketch": "clipped"},
     }
     for what, more in wrong.items():
-        told = f"align = hidden does not work with {what}: use align = psi or pre-aligned, or change that setting"
+        message = f"align = hidden does not work with {what}: use align = psi or pre-aligned, or change that setting"
         with pytest.raises(ConfigError) as refusal:
             RunOptions.of({"dataset": dataset, "align": "hidden", **more})
-        assert str(refusal.value) == told
+        assert str(refusal.value) == message
         options = {"dataset": dataset, "align": "hidden", **more}
         config = SessionConfig(parties=ADDRESSES, job="train", options=options)
         with pytest.raises(
@@ -433,7 +452,7 @@ def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(
         flags = [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [value]))]
         out = tmp_path / "never"
         assert main(["--dataset", dataset, "--align", "hidden", *flags, "--out", str(out)]) == WRONG_USE
-        assert told in capsys.readouterr().err and not out.exists(), "no process was started"
+        assert message in capsys.readouterr().err and not out.exists(), "no process was started"
     assert RunOptions.of({"dataset": dataset}).data.align == "hidden" and RunOptions.of({}).data.align == "exact"
     with pytest.raises(ConfigError, match="pooled"):
         RunOptions.of({"align": "hidden", "evaluation": "noisy"})
@@ -455,16 +474,16 @@ def test_a_run_that_stops_before_its_first_checkpoint_opened_nothing_of_records(
 
 def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     dataset = write_overlap(tmp_path / "own")
-    found = run(jobs(AlignJob, dataset), tmp_path / "aligned")
+    results = run(jobs(AlignJob, dataset), tmp_path / "aligned")
     parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
     union = len(set().union(*(set(p.ids[p.split.train].tolist()) for p in parts)))
-    for part, result in zip(parts, found, strict=True):
+    for part, result in zip(parts, results, strict=True):
         assert result["places"]["train"] == union and result["own records"]["all"] == len(part.ids)
     assert opened(tmp_path / "aligned") == [UNION, UNION]
     bounds = [300.0, 260.0, 280.0]
     for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
-        places = [part_bounds(bounds, share) for share in SHARES[:2]]
-        assert [result["places"][name] for name in ("train", "validation")] == [sum(b) for b in places if b]
+        bounds_of_parts = [part_bounds(bounds, share) for share in SHARES[:2]]
+        assert [result["places"][name] for name in ("train", "validation")] == [sum(b) for b in bounds_of_parts if b]
     kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
     assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):

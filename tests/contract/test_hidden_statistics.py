@@ -26,14 +26,14 @@ STANDARD_ERRORS = 6.3
 
 def held(consortium: Consortium, share: float) -> np.ndarray:
     """At which rows each party has a record: all three at this share of them."""
-    found = np.random.default_rng(3).random((consortium.rows, 3)) < 0.5
-    found[found.all(axis=1), 0] = False
-    found[: round(share * consortium.rows)] = True
-    return found
+    members = np.random.default_rng(3).random((consortium.rows, 3)) < 0.5
+    members[members.all(axis=1), 0] = False
+    members[: round(share * consortium.rows)] = True
+    return members
 
 
 def without_absent(consortium: Consortium, rank: int, has: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: block * has[:, rank : rank + 1] for name, block in consortium.own(rank).items()}
+    return {name: block * has[:, rank : rank + 1] for name, block in consortium.party_columns(rank).items()}
 
 
 def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> None:
@@ -42,9 +42,9 @@ def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> No
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> Any:
         rank, (counts, held_codes) = session.rank, (consortium.counts, consortium.held(session.rank))
-        own = without_absent(consortium, rank, has)
-        first = statistics.release(GroupSums("sketch-0", consortium.sensitivity), own, held_codes, counts).tables
-        again = statistics.release(GroupSums("sketch-1", consortium.sensitivity), own, held_codes, counts).tables
+        columns = without_absent(consortium, rank, has)
+        first = statistics.release(GroupSums("sketch-0", consortium.sensitivity), columns, held_codes, counts).tables
+        again = statistics.release(GroupSums("sketch-1", consortium.sensitivity), columns, held_codes, counts).tables
         with pytest.raises(DataError, match="conditional scores need the exact number of records"):
             consortium.release(session, statistics, ResidualDependence("residuals", WIDTH))
         return first, again, statistics._membership.count  # type: ignore[union-attr]
@@ -64,12 +64,12 @@ def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> No
 def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_table_is_opened(tmp_path: Any) -> None:
     """The sum of all cells over the number of tables; it is below the floor if there is no common record."""
     consortium = Consortium(ROWS)
-    found: list[tuple[int, float]] = []
+    counts: list[tuple[int, float]] = []
     charged: list[list[str]] = []
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> str:
-        own = without_absent(consortium, session.rank, has)
-        given = session, statistics, GroupSums("sketch-0", consortium.sensitivity), own
+        columns = without_absent(consortium, session.rank, has)
+        given = session, statistics, GroupSums("sketch-0", consortium.sensitivity), columns
         try:
             consortium.release(*given)
         except AlignmentError as error:
@@ -77,18 +77,18 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
             return str(error)
         membership = statistics._membership
         assert membership is not None
-        found.append((membership.count, statistics.deviation(consortium.sensitivity)))
+        counts.append((membership.count, statistics.deviation(consortium.sensitivity)))
         return ""
 
     has = held(consortium, 0.6)
-    assert set(consortium.run(job, SecureStatistics, held=has)) == {""} and len(set(found)) == 1
-    cells = sum(sum(own.values()) for own in consortium.columns.values()) * sum(consortium.counts)
-    count, deviation = found[0]
+    assert set(consortium.run(job, SecureStatistics, held=has)) == {""} and len(set(counts)) == 1
+    cells = sum(sum(widths.values()) for widths in consortium.columns.values()) * sum(consortium.counts)
+    count, deviation = counts[0]
     error = deviation * cells**0.5 / (consortium.features * len(consortium.counts))
     assert abs(count - 240) < STANDARD_ERRORS * error and error > 1
     has = held(consortium, 0.0)
-    told = consortium.run(job, held=has, folder=tmp_path)
-    assert len(set(told)) == 1 and "too few to go on; are the ids written by the same rule?" in told[0]
+    messages = consortium.run(job, held=has, folder=tmp_path)
+    assert len(set(messages)) == 1 and "too few to go on; are the ids written by the same rule?" in messages[0]
     for log in tmp_path.glob("**/releases.jsonl"):
         assert [entry["release"] for entry in read_chain(log)] == ["first count"]
     assert charged == [["first count"]] * 3, "nobody has paid for a table"
@@ -99,9 +99,9 @@ def test_the_first_count_is_charged_once_at_a_twenty_fifth_of_a_table(tmp_path: 
     has = held(consortium, 0.6)
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> Any:
-        own, known = without_absent(consortium, session.rank, has), consortium.held(session.rank)
+        columns, codes = without_absent(consortium, session.rank, has), consortium.held(session.rank)
         for name in ("sketch-0", "sketch-1"):
-            statistics.release(GroupSums(name, consortium.sensitivity), own, known, consortium.counts)
+            statistics.release(GroupSums(name, consortium.sensitivity), columns, codes, consortium.counts)
         return {charge.event.name: charge.event for charge in budget.charges}
 
     for events in consortium.run(job, held=has, folder=tmp_path):
@@ -121,18 +121,18 @@ def test_every_holder_of_s_adds_its_copy_of_noise_to_the_first_count(
     monkeypatch.setattr(noise, "discrete_gaussian", lambda sigma, shape: np.full(shape, 1 << 20, np.int64))
     monkeypatch.setattr(tuples, "discrete_gaussian", lambda sigma, shape: np.full(shape, 1 << 30, np.int64))
     consortium = Consortium(ROWS, holders=holders)
-    has, told = held(consortium, 0.6), []
+    has, counts = held(consortium, 0.6), []
     honest = SecureStatistics._enough
 
     def watched(self: SecureStatistics, *given: Any) -> float:
-        told.append(honest(self, *given))
-        return told[-1]
+        counts.append(honest(self, *given))
+        return counts[-1]
 
     monkeypatch.setattr(SecureStatistics, "_enough", watched)
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> None:
-        own, known = without_absent(consortium, session.rank, has), consortium.held(session.rank)
-        statistics.release(GroupSums("sketch-0", consortium.sensitivity), own, known, consortium.counts)
+        columns, codes = without_absent(consortium, session.rank, has), consortium.held(session.rank)
+        statistics.release(GroupSums("sketch-0", consortium.sensitivity), columns, codes, consortium.counts)
 
     consortium.run(job, SecureStatistics, held=has)
-    assert told[:3] == [240 + (1 << 30) + len(set(holders)) * (1 << 20)] * 3
+    assert counts[:3] == [240 + (1 << 30) + len(set(holders)) * (1 << 20)] * 3

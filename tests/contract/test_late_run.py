@@ -48,27 +48,27 @@ def test_the_model_is_that_of_the_plaintext_engine_on_the_same_releases(secure):
     split = make_split(data, "iid", 0)
     config = RunOptions.of(OPTIONS).train_config()
     model = train(PlainEngine(), PlainStatistics(released), data, split, config, 0)
-    for told in results:
-        assert told["scores"] == pytest.approx(dict(model.assignment.scores), abs=1e-4)
-        assert told["roles"] == model.roles.of
+    for result in results:
+        assert result["scores"] == pytest.approx(dict(model.assignment.scores), abs=1e-4)
+        assert result["roles"] == model.roles.of
         sure = dict(model.assignment.confidence)  # of 400 joint redraws, in which rounded numbers may tie
-        assert told["confidence"] == pytest.approx(sure, abs=0.02)
+        assert result["confidence"] == pytest.approx(sure, abs=0.02)
     rows = np.concatenate([split.train, split.test])
     parties = make_parties(data)
     expected = model.logits([p.take(rows) for p in parties]) * model.temperature
-    found = head_of(folder, data)(np.hstack([p.inputs[rows] for p in parties])) * results[0]["temperature"]
-    assert np.abs(found - expected).max() <= 0.02
+    logits = head_of(folder, data)(np.hstack([p.inputs[rows] for p in parties])) * results[0]["temperature"]
+    assert np.abs(logits - expected).max() <= 0.02
 
 
 def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secure):
     folder, results, _ = secure
     for rank in range(PARTIES):
-        place = folder / f"party-{rank}"
-        lines = [json.loads(line) for line in (place / "ledger.jsonl").read_text().splitlines()]
+        party_folder = folder / f"party-{rank}"
+        lines = [json.loads(line) for line in (party_folder / "ledger.jsonl").read_text().splitlines()]
         assert [line["event"]["name"] for line in lines if "event" in line] == CHARGES
-        renyi, _ = replay((place / "ledger.jsonl").read_text())
+        renyi, _ = replay((party_folder / "ledger.jsonl").read_text())
         assert 7.99 < renyi <= 8.0 and results[rank]["privacy"]["epsilon_rdp"] == pytest.approx(renyi)
-        audit = [json.loads(line) for line in (place / "audit.jsonl").read_text().splitlines()]
+        audit = [json.loads(line) for line in (party_folder / "audit.jsonl").read_text().splitlines()]
         masks = [entry["mask"] for entry in audit if entry["event"] in ("roles", "interventional check")]
         assert len(masks) == 4 and masks[-1] == results[rank]["mask"]
     assert results[0]["steps"] == WARM_STEPS + 9
@@ -88,10 +88,10 @@ def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, pr
         raise RuntimeError("a fault after the steps before the late refresh")
 
     def half(self, number, *rest):
-        found = refresh(self, number, *rest)
+        refreshed = refresh(self, number, *rest)
         if number:
             raise RuntimeError("a fault after the late tables were opened")
-        return found
+        return refreshed
 
     with monkeypatch.context() as patch:
         patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "release_again", broken)))
@@ -126,11 +126,11 @@ def test_a_default_run_opens_nothing_about_records_between_its_tables_and_its_fi
     ledger = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
     assert [line["event"]["name"] for line in ledger if "event" in line] == DEFAULT
     assert results[0]["privacy"]["releases"] == 4
-    told = refreshes_of(tmp_path / "party-0")
-    assert [one["refresh"] for one in told] == [0, 1] and told[1]["roles"] == results[0]["roles"]
-    assert told[0]["deviation"] == pytest.approx(2**0.5 * told[1]["deviation"])
-    assert 0 < told[0]["epsilon"] < told[1]["epsilon"] < results[0]["privacy"]["epsilon_rdp"] <= 8.0
-    assert told[1]["epsilon"] == pytest.approx(results[0]["privacy"]["parts"]["tables"])
+    refreshes = refreshes_of(tmp_path / "party-0")
+    assert [one["refresh"] for one in refreshes] == [0, 1] and refreshes[1]["roles"] == results[0]["roles"]
+    assert refreshes[0]["deviation"] == pytest.approx(2**0.5 * refreshes[1]["deviation"])
+    assert 0 < refreshes[0]["epsilon"] < refreshes[1]["epsilon"] < results[0]["privacy"]["epsilon_rdp"] <= 8.0
+    assert refreshes[1]["epsilon"] == pytest.approx(results[0]["privacy"]["parts"]["tables"])
 
 
 def test_a_refresh_after_the_budget_is_spent_is_one_line_and_opens_nothing(tmp_path, monkeypatch, caplog):

@@ -60,10 +60,10 @@ def test_what_a_peer_says_is_cut_and_printable() -> None:
 
 
 def test_other_code_is_named_by_package_or_version() -> None:
-    own = code_parts()
-    other = {**own, "sources of protocols": "0" * 64, "torch": "1.0"}
-    text = str(mismatch("party 1", "runs another version of the code", own, other))
-    assert "other sources of protocols" in text and f"torch is 1.0 there and {own['torch']} here" in text
+    parts = code_parts()
+    other = {**parts, "sources of protocols": "0" * 64, "torch": "1.0"}
+    text = str(mismatch("party 1", "runs another version of the code", parts, other))
+    assert "other sources of protocols" in text and f"torch is 1.0 there and {parts['torch']} here" in text
     assert "0" * 64 not in text
 
 
@@ -94,7 +94,7 @@ def certificate(folder: Path, begins: datetime.timedelta, ends: datetime.timedel
     """A certificate that signs itself, valid from and to these distances from now."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sccvfl party-0")])
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -105,7 +105,7 @@ def certificate(folder: Path, begins: datetime.timedelta, ends: datetime.timedel
         .sign(key, hashes.SHA256())
     )
     path = folder / "cert.pem"
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     return Credentials(path, path, path)
 
 

@@ -44,13 +44,13 @@ def script(spec: HeadSpec, steps: int = 10, step: Step = STEP) -> Any:
         head = engine.steps(head, engine.autograd(batch, None, step, RIDGE), 2)
         head = engine.steps(head, engine.autograd(batch, penalty, step, RIDGE), steps - 2)
         engine.check_range([head], batch)
-        found = {
+        results = {
             "measures": engine.measure([head], batch, penalty)[0],
             "logits": engine.logits(head, problem.x),
         }
         if problem.task != "regression":
-            found["temperature"] = engine.best_temperature(head, batch, TEMPERATURES)
-        return found
+            results["temperature"] = engine.best_temperature(head, batch, TEMPERATURES)
+        return results
 
     return of_engine
 
@@ -74,8 +74,8 @@ def test_consistency_holds_a_module_back() -> None:
     problem, spec = Problem(WIDTHS), HeadSpec("mlp", 6)
     gaps = {}
     for lam in (0.0, 8.0):
-        (found,) = SIDES["plain"].run(problem, script(spec, 60, Step(0.1, 0.75, lam)))
-        gaps[lam] = found["measures"].gap_rms
+        (results,) = SIDES["plain"].run(problem, script(spec, 60, Step(0.1, 0.75, lam)))
+        gaps[lam] = results["measures"].gap_rms
     assert gaps[8.0] < 0.6 * gaps[0.0]
 
 
@@ -97,8 +97,8 @@ def test_a_linear_module_has_the_penalty_of_a_linear_head() -> None:
         )
         return module.weights["0.weight"][0], linear.weight[:, 0]
 
-    ((made, expected),) = SIDES["plain"].run(problem, both)
-    assert np.abs(made - expected).max() < 1e-5  # inputs of a module are rounded
+    ((weight, expected),) = SIDES["plain"].run(problem, both)
+    assert np.abs(weight - expected).max() < 1e-5  # inputs of a module are rounded
 
 
 def test_logits_out_of_range_stop_a_module() -> None:
@@ -122,7 +122,7 @@ def odd(layer: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("builder", "told"),
+    ("builder", "message"),
     [
         (
             odd(lambda: nn.Softmax(1)),
@@ -135,16 +135,16 @@ def odd(layer: Any) -> Any:
         (lambda *sizes: "mlp", "is a str: build a crypten.nn.Module"),
     ],
 )
-def test_a_module_that_cannot_be_trained_is_one_line_before_a_session(builder: Any, told: str) -> None:
+def test_a_module_that_cannot_be_trained_is_one_line_before_a_session(builder: Any, message: str) -> None:
     register_head("odd", builder)
     options = RunOptions.of({**PUBLIC, "head": "odd"})
-    with pytest.raises(ConfigError, match=told) as refused:
+    with pytest.raises(ConfigError, match=message) as refused:
         gradient_mode("sealed").check(options, options.schema(3))
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"head": "mlp"}, "head mlp cannot be private: .* private_model = false \\(public data only\\)"),
         ({"head": "mlp", "pooled": False, **PUBLIC}, "are for public data"),
@@ -158,8 +158,8 @@ def test_a_module_that_cannot_be_trained_is_one_line_before_a_session(builder: A
         ({"head": "mlp", "align": "hidden", **PUBLIC}, "align = hidden does not work with"),
     ],
 )
-def test_settings_that_do_not_go_with_a_module_are_one_line(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+def test_settings_that_do_not_go_with_a_module_are_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
         RunOptions.of(given)
     assert "\n" not in str(refused.value)
 
@@ -188,8 +188,8 @@ def test_gradients_of_a_product_are_computed_for_factors_that_need_one() -> None
             rounds.append(session.total_cost.rounds - before)
             if not needed and left.grad is not None:
                 raise ProtocolError("a gradient that nobody asked for")
-        found = session.open(left.grad, session.declared("predictions"))
-        return rounds[0], rounds[1], np.asarray(found)
+        gradient_of_left = session.open(left.grad, session.declared("predictions"))
+        return rounds[0], rounds[1], np.asarray(gradient_of_left)
 
     values = np.random.default_rng(3).uniform(-1, 1, (4, 5))
     for one, both, gradient in SIDES["secure"].run(Problem(WIDTHS), job):

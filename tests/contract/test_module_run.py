@@ -29,9 +29,9 @@ SHORT = {"private_model": False, "head": "mlp", "hidden": 6, "steps": 12}
 
 def apart(folder: Path, options: dict[str, Any]) -> float:
     """The largest difference of a logit between the secure model and the plaintext engine on its releases."""
-    found, expected = trainings.plain("german", PARTIES, folder, **options).logits()
+    logits, expected = trainings.plain("german", PARTIES, folder, **options).logits()
     assert expected.std() > 0.05, "a model that was trained"
-    return float(np.abs(found - expected).max())
+    return float(np.abs(logits - expected).max())
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +53,16 @@ def test_no_share_of_a_weight_is_the_weight(secure: tuple[Path, list[dict[str, A
     folder, _ = secure
     layouts = [party.layout for party in make_parties(pooled("german", PARTIES))]
     kept = [load_model(folder / f"party-{rank}" / "model", layout) for rank, layout in enumerate(layouts)]
-    for own in kept:
-        assert sorted(own.layers) == ["0.bias", "0.weight", "2.bias", "2.weight"] and len(own.weight) == 0
-        for layer in own.layers.values():
+    for model in kept:
+        assert sorted(model.layers) == ["0.bias", "0.weight", "2.bias", "2.weight"] and len(model.weight) == 0
+        for layer in model.layers.values():
             share = save_share(layer)
             assert (np.abs(share.astype(float)) > 2.0**40).mean() > 0.9 or share.size < 8
 
 
 def test_evaluation_and_prediction_use_the_module(secure: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
     folder, _ = secure
-    found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
+    results = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     data = pooled("german", PARTIES)
     test = make_split(data, "iid", 0).test
     logits = trainings.plain("german", PARTIES, folder, **SHORT).logits()[0][test]
@@ -70,8 +70,8 @@ def test_evaluation_and_prediction_use_the_module(secure: tuple[Path, list[dict[
     label, codes = data.label.values[test], data.protected[0].codes[test]
     expected = flat(evaluate(lambda _: logits, inputs, label, codes, "binary", {}, {}))
     for name in ("acc", "logloss", "positive_rate"):
-        assert found[0]["metrics"][name] == pytest.approx(expected[name], abs=2e-3)
-    assert 0 <= found[0]["metrics"]["fr_own"] < 0.2 and found[0]["metrics"]["scg_own"] > 0
+        assert results[0]["metrics"][name] == pytest.approx(expected[name], abs=2e-3)
+    assert 0 <= results[0]["metrics"]["fr_own"] < 0.2 and results[0]["metrics"]["scg_own"] > 0
 
     write_records(data, test[:9], tmp_path / "new.csv")
     asked = {"model": str(folder), "records": str(tmp_path / "new.csv"), "scores": True}

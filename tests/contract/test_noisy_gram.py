@@ -39,7 +39,7 @@ from tests.contract.engines import Problem
 from tests.contract.test_private_head import OPTIONS, Charged, plain_head, shared_heads
 from tests.support.sessions import run_session
 from tests.support.two_parties import OPTIONS as TWO
-from tests.support.two_parties import ledger_lines, people, run_two, told, write_data
+from tests.support.two_parties import error_text, ledger_lines, people, run_two, write_data
 
 WIDTHS, ROWS = (3, 2, 4), 50
 RECORDS = {"consistency_from": "records"}
@@ -49,12 +49,12 @@ COLUMNS = np.flatnonzero(np.concatenate(list(MOVING.values())))
 
 def problem() -> Problem:
     """Two protected attributes of three groups, two draws each, in the columns that edits reach."""
-    made = Problem(WIDTHS, rows=ROWS, seed=8)
-    other = Problem(WIDTHS, rows=ROWS, seed=9)
-    for one in (made, other):
+    first = Problem(WIDTHS, rows=ROWS, seed=8)
+    second = Problem(WIDTHS, rows=ROWS, seed=9)
+    for one in (first, second):
         one.deltas = [[{k: v * MOVING[k] for k, v in blocks.items()} for blocks in draw] for draw in one.deltas]
-    made.more = other.deltas, other.s
-    return made
+    first.more = second.deltas, second.s
+    return first
 
 
 def exact(whole: Problem) -> np.ndarray:
@@ -63,8 +63,8 @@ def exact(whole: Problem) -> np.ndarray:
     for deltas, groups in ((whole.deltas, whole.s), whole.more):
         for draw in deltas:
             by_group = np.stack([np.hstack([blocks[rank] for rank in range(3)]) for blocks in draw])
-            own = np.rint(by_group[groups, np.arange(ROWS)] * 2**16) / 2**16
-            total += own.T @ own
+            selected = np.rint(by_group[groups, np.arange(ROWS)] * 2**16) / 2**16
+            total += selected.T @ selected
     return total
 
 
@@ -93,14 +93,14 @@ def test_without_noise_it_is_the_exact_sum_on_both_engines(monkeypatch: pytest.M
         patch.setattr(
             noise_of_shares, "noise_share", lambda party, kind, sigma, rows, holders: party.zero_share((rows, rows))
         )
-        for found in opened(1.0):
-            assert np.array_equal(found, exact(whole))
+        for gram in opened(1.0):
+            assert np.array_equal(gram, exact(whole))
     given = [whole.deltas, whole.more[0]], [whole.s, whole.more[1]], MOVING, None
     plain = PlainEngine().noisy_gram(*given, lambda: GramNoise(0.0))
     assert np.abs(plain - exact(whole)).max() < 1e-2
     # The control: noise is added in the columns that edits reach, and only there.
-    for found in (*opened(5.0), PlainEngine().noisy_gram(*given, lambda: GramNoise(5.0))):
-        off = found - exact(whole)
+    for gram in (*opened(5.0), PlainEngine().noisy_gram(*given, lambda: GramNoise(5.0))):
+        off = gram - exact(whole)
         assert (np.abs(off[np.ix_(COLUMNS, COLUMNS)]) > 1e-6).all()
         off[np.ix_(COLUMNS, COLUMNS)] = 0
         assert not off.any()
@@ -108,8 +108,8 @@ def test_without_noise_it_is_the_exact_sum_on_both_engines(monkeypatch: pytest.M
 
 def test_what_is_used_is_positive_semidefinite_and_the_same_without_noise() -> None:
     rng = np.random.default_rng(0)
-    edits = rng.uniform(-0.5, 0.5, (200, 12))
-    mean = edits.T @ edits / 200
+    changes = rng.uniform(-0.5, 0.5, (200, 12))
+    mean = changes.T @ changes / 200
     root = released_root(mean)
     assert np.abs(root.T @ root - mean).max() < 1e-12
     for size in (0.01, 1.0, 100.0):
@@ -153,9 +153,9 @@ def test_no_edit_is_longer_than_the_public_bound(kind: str) -> None:
             tables[feature.name] = np.zeros((feature.bins, 2))
             last = feature.bins - 1 - (feature.kind == "number" and feature.missing)
             tables[feature.name][[0, last], [0, 1]] = 1e6
-        made = make_generator(LAYOUT, tables, 1e-3, ROLES, GeneratorConfig(kind), seed, inputs)
+        generator = make_generator(LAYOUT, tables, 1e-3, ROLES, GeneratorConfig(kind), seed, inputs)
         for source in (0, 1):
-            moved = encoder(made(inputs, source, np.full(len(inputs), 1 - source), 0)) - encoder(inputs)
+            moved = encoder(generator(inputs, source, np.full(len(inputs), 1 - source), 0)) - encoder(inputs)
             longest = max(longest, float(np.sqrt((moved**2).sum(axis=1)).max()))
     bound = edit_radius(LAYOUT, ROLES.edited)
     assert longest <= bound + 1e-12
@@ -163,16 +163,16 @@ def test_no_edit_is_longer_than_the_public_bound(kind: str) -> None:
 
 
 def test_a_replaced_record_moves_no_more_than_is_charged() -> None:
-    rng, edits, columns = np.random.default_rng(1), 3, 6
-    moved = gram_sensitivity([1.0, 2.0], columns, edits, 100)
+    rng, count, columns = np.random.default_rng(1), 3, 6
+    moved = gram_sensitivity([1.0, 2.0], columns, count, 100)
     length, worst = np.sqrt(5), 0.0
     for _ in range(300):
-        own, other = rng.normal(size=(2, edits, columns))
-        own, other = (length * one / np.linalg.norm(one, axis=1, keepdims=True) for one in (own, other))
-        contributions = [sum(np.outer(d, d) for d in np.rint(one * 2**16) / 2**16) for one in (own, other)]
+        record, other = rng.normal(size=(2, count, columns))
+        record, other = (length * one / np.linalg.norm(one, axis=1, keepdims=True) for one in (record, other))
+        contributions = [sum(np.outer(d, d) for d in np.rint(one * 2**16) / 2**16) for one in (record, other)]
         assert np.linalg.norm(contributions[0]) <= moved.added
         worst = max(worst, np.linalg.norm(contributions[0] - contributions[1]))
-    along = [edits * length**2 * np.diag(np.eye(columns)[k]) for k in (0, 1)]
+    along = [count * length**2 * np.diag(np.eye(columns)[k]) for k in (0, 1)]
     assert worst <= moved.replaced and np.linalg.norm(along[0] - along[1]) == pytest.approx(moved.replaced, rel=1e-4)
 
 
@@ -198,23 +198,23 @@ class Seen:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    found, noisy_gram, released = Seen(), PlainEngine.noisy_gram, trainer.released_root
+    watched_values, noisy_gram, released = Seen(), PlainEngine.noisy_gram, trainer.released_root
 
     def watched(self: Any, deltas: Any, groups: Any, *more: Any) -> np.ndarray:
         for rank, block in (pair for draw in deltas[0] for blocks in draw for pair in blocks.items()):
             longest = float(np.sqrt((block**2).sum(axis=1)).max())
-            found.lengths[rank] = max(longest, found.lengths.get(rank, 0.0))
-        found.exact.append(self.counterfactuals(deltas[0], groups[0]).gram)
+            watched_values.lengths[rank] = max(longest, watched_values.lengths.get(rank, 0.0))
+        watched_values.exact.append(self.counterfactuals(deltas[0], groups[0]).gram)
         return noisy_gram(self, deltas, groups, *more)
 
     def root(mean: np.ndarray) -> np.ndarray:
-        made = released(mean)
-        found.used.append(made.T @ made)
-        return made
+        released_matrix = released(mean)
+        watched_values.used.append(released_matrix.T @ released_matrix)
+        return released_matrix
 
     monkeypatch.setattr(PlainEngine, "noisy_gram", watched)
     monkeypatch.setattr(trainer, "released_root", root)
-    return found
+    return watched_values
 
 
 def test_owners_shorten_edits_to_what_is_charged(seen: Seen) -> None:
@@ -245,7 +245,7 @@ def test_the_plaintext_engine_pays_for_tables_gram_and_head_under_one_epsilon() 
 
 def test_two_attributes_are_charged_for_both() -> None:
     """A record has as many edits as attributes times draws."""
-    once, twice = (gram_sensitivity([2.0], 4, edits, 100) for edits in (4, 8))
+    once, twice = (gram_sensitivity([2.0], 4, count, 100) for count in (4, 8))
     assert twice.replaced == pytest.approx(2 * once.replaced)
     data = load("acs12-gender")
     (attribute,) = data.protected
@@ -261,10 +261,10 @@ def test_the_head_depends_on_s_through_released_values_only(heads: Any, monkeypa
     monkeypatch.setattr("tests.contract.test_private_head.Charged.charge_gram", _uncharged, raising=False)
     given = {**OPTIONS, **RECORDS}
     assert not _equal(heads(None, given), heads(1, given)), "the control: the matrix itself follows from s"
-    made, released = trainer.Trainer._noisy_gram, list[np.ndarray]()
+    noisy_gram, released = trainer.Trainer._noisy_gram, list[np.ndarray]()
 
     def kept(self: Any, *given: Any) -> np.ndarray:
-        released.append(made(self, *given))
+        released.append(noisy_gram(self, *given))
         return released[0]
 
     monkeypatch.setattr(trainer.Trainer, "_noisy_gram", kept)
@@ -283,10 +283,10 @@ def test_three_classes_have_the_same_heads_on_both_engines(monkeypatch: pytest.M
     quiet.noise = replace(quiet.noise, sigma=1e-9, output=1e-9)
     monkeypatch.setattr(Charged, "charge_gram", _uncharged, raising=False)
     monkeypatch.setattr(second_order, "noise_of_heads", _no_noise_of_heads)
-    made, released = trainer.Trainer._noisy_gram, list[np.ndarray]()
+    noisy_gram, released = trainer.Trainer._noisy_gram, list[np.ndarray]()
 
     def kept(self: Any, *given: Any) -> np.ndarray:
-        released.append(made(self, *given))
+        released.append(noisy_gram(self, *given))
         return released[-1]
 
     with monkeypatch.context() as patch:
@@ -294,12 +294,12 @@ def test_three_classes_have_the_same_heads_on_both_engines(monkeypatch: pytest.M
         shares = shared_heads(None, CLASSES, charged=quiet)
     assert len(released) == 3 and all(np.array_equal(one, released[0]) for one in released), "at every party"
     weight, bias = (ring.decode(sum(part[at] for part in shares), 24) for at in (0, 1))
-    found = np.vstack([weight, bias.reshape(1, -1)])
+    secure = np.vstack([weight, bias.reshape(1, -1)])
     other = plain_head(None, CLASSES, charged=quiet)
     monkeypatch.setattr(trainer.Trainer, "_noisy_gram", lambda self, *given: released[0])
-    known = plain_head(None, CLASSES, charged=quiet)
-    assert found.shape == known.shape and known.shape[1] == 3, "a head for each class"
-    assert np.abs(found - known).max() < 1e-3 < 0.01 < np.abs(found - other).max()
+    expected = plain_head(None, CLASSES, charged=quiet)
+    assert secure.shape == expected.shape and expected.shape[1] == 3, "a head for each class"
+    assert np.abs(secure - expected).max() < 1e-3 < 0.01 < np.abs(secure - other).max()
 
 
 def _no_noise_of_heads(session: Any, kind: Any, sigma: float, shape: tuple[int, ...], bits: int) -> Any:
@@ -333,10 +333,10 @@ def test_own_data_pay_for_it_once_and_a_resumed_run_reads_it_again(consortium: A
     interrupted(home / "run", options)
     wanted = ["sketch-0", "sketch-1", "gram", "head", "head output"]
     assert charged(home) == wanted
-    made = resumed(home / "run", options)
-    assert made[0]["ok"] and charged(home) == wanted
-    assert set(made[0]["privacy"]["parts"]) == {"tables", "gram", "head"}
-    assert 7.9 < made[0]["privacy"]["epsilon_rdp"] <= 8.0
+    results = resumed(home / "run", options)
+    assert results[0]["ok"] and charged(home) == wanted
+    assert set(results[0]["privacy"]["parts"]) == {"tables", "gram", "head"}
+    assert 7.9 < results[0]["privacy"]["epsilon_rdp"] <= 8.0
     lines = [json.loads(line) for log in home.rglob("releases*.jsonl") for line in log.read_text().splitlines()]
     assert {line["event"] for line in lines if line.get("release") == "gram"} == {"gram"}
 
@@ -345,12 +345,12 @@ def test_another_training_from_kept_tables_pays_for_gram_and_head(consortium: An
     home, options = consortium
     run_two(TrainJob, home / "paid", {**options, "reserve": 0.3})
     before = charged(home)
-    made = run_two(TrainJob, home / "more", {**options, "tables": "kept", "generator_seed": 100})
+    results = run_two(TrainJob, home / "more", {**options, "tables": "kept", "generator_seed": 100})
     assert charged(home)[len(before) :] == ["gram", "head", "head output"]
-    assert 7.9 < made[0]["privacy"]["epsilon_rdp"] <= 8.0
+    assert 7.9 < results[0]["privacy"]["epsilon_rdp"] <= 8.0
     with pytest.raises(ExceptionGroup) as stopped:
         run_two(TrainJob, home / "third", {**options, "tables": "kept", "generator_seed": 101})
-    assert "too little is left of the cap" in told(stopped.value)
+    assert "too little is left of the cap" in error_text(stopped.value)
 
 
 def test_hidden_alignment(consortium: Any) -> None:
@@ -372,5 +372,5 @@ def test_the_plan_has_a_line_for_it() -> None:
     schema = options.schema(3)
     assert mode_plan(schema, options).releases[GRAM.name].event == "gram"
     assert GRAM.name not in mode_plan(schema, RunOptions.of({})).releases
-    more, usual = (spread_of(made, schema).multiplier for made in (options, RunOptions.of({})))
+    more, usual = (spread_of(run_options, schema).multiplier for run_options in (options, RunOptions.of({})))
     assert more == pytest.approx(usual * np.sqrt(3 / 2), rel=0.01), "three releases share what two had"

@@ -42,12 +42,12 @@ def opened(
         records = RecordSet(np.arange(len(logits), dtype=np.uint64))
         charger = Charger(session, Budget.in_memory(4.0, 1e-5), 3.0, "run", records)
         secret = SecureEvaluation(session, layout.task, LABEL, GROUPS)
-        own = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
+        held = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
         copies = {"own": (shares(session, edited), of)}
-        return NoisyEvaluation(secret, charger).sums(layout, shares(session, logits), *own, copies)
+        return NoisyEvaluation(secret, charger).sums(layout, shares(session, logits), *held, copies)
 
-    found: dict[str, np.ndarray] = run_session(job, PARTIES, ReleasePlan([layout.release(PARTIES)]))[0]
-    return found
+    sums: dict[str, np.ndarray] = run_session(job, PARTIES, ReleasePlan([layout.release(PARTIES)]))[0]
+    return sums
 
 
 NUMBER = Sums("regression", 2, ("own",), majority=True)
@@ -67,13 +67,13 @@ def of_number() -> tuple[np.ndarray, ...]:
 def test_sums_of_a_number_are_those_in_plaintext_with_every_term_cut_to_one() -> None:
     """Errors and shifts beyond the public range count 1, and the copies of one record together at most 1."""
     label, source, weight, edited = of_number()
-    found = opened(NUMBER, FAR, label, np.zeros(8, int), edited, Copies(source, weight))
+    sums = opened(NUMBER, FAR, label, np.zeros(8, int), edited, Copies(source, weight))
     cut = np.clip(FAR[:, 0] - label, -1, 1)
     shift = weight / 2.0 @ np.minimum(np.abs(edited - FAR[source])[:, 0], 1.0)
     plain = {"error": [cut @ cut], "label": [label.sum(), label @ label], "shift own": [shift]}
-    assert found.keys() == plain.keys() == NUMBER.widths.keys()
+    assert sums.keys() == plain.keys() == NUMBER.widths.keys()
     for name, value in plain.items():
-        assert found[name] == pytest.approx(value, abs=1e-3), name
+        assert sums[name] == pytest.approx(value, abs=1e-3), name
     assert (np.abs(FAR[:, 0] - label) > 1).any() and cut @ cut < 8 < ((FAR[:, 0] - label) ** 2).sum()
 
 
@@ -101,8 +101,8 @@ def test_copies_of_one_record_flip_once_together() -> None:
     codes, label = np.array([0, 1]), np.array([1, 1])
     for flipping, total in (([0], 1.0), ([1], 0.5), ([0, 1], 1.5)):
         edited = np.where(np.isin(source, flipping), -3.0, 3.0)[:, None]
-        found = opened(layout, logits, label, codes, edited, Copies(source, weight))
-        assert found["flips own"] == pytest.approx([total], abs=1e-6)
+        sums = opened(layout, logits, label, codes, edited, Copies(source, weight))
+        assert sums["flips own"] == pytest.approx([total], abs=1e-6)
     assert layout.sensitivity.replaced == pytest.approx(2.0), "right 1, two cells, flips 1: nothing more"
 
 
@@ -110,5 +110,5 @@ def test_squared_errors_are_exact_to_the_last_bit() -> None:
     """Rounded squares of numbers with 16 fractional bits could move a sum by more than the charged sensitivity."""
     layout = Sums("regression", 2, ("own",))
     off = np.array([3, 5, -7, 301])[:, None] * 2.0**-16
-    found = opened(layout, off, np.zeros(4), np.zeros(4, int), off, Copies(np.arange(4), np.ones(4)))
-    assert found["error"] == [float((off**2).sum())]
+    sums = opened(layout, off, np.zeros(4), np.zeros(4, int), off, Copies(np.arange(4), np.ones(4)))
+    assert sums["error"] == [float((off**2).sum())]

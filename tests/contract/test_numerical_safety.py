@@ -18,7 +18,7 @@ RIDGE = 5e-3
 """That of a run."""
 
 
-def made(case, widths):
+def hard_problem(case, widths):
     """A problem of nine columns with a run's ridge."""
     rows = 200 if "rare" in case else ROWS
     problem = Problem(widths, rows=rows)
@@ -49,12 +49,12 @@ def made(case, widths):
 def checked(grid, length):
     """Train, check as a run does, and show the logits."""
 
-    def script(engine, own):
-        batch, penalty = own.inputs(engine)
-        descent = engine.second_order(batch, penalty, grid, bounds_of(own, length))
+    def script(engine, local):
+        batch, penalty = local.inputs(engine)
+        descent = engine.second_order(batch, penalty, grid, bounds_of(local, length))
         heads = engine.apart(descended(engine, batch, descent, grid, "binary"))
         engine.check_range(heads, batch)
-        return np.hstack([engine.logits(one, own.x) for one in heads])
+        return np.hstack([engine.logits(one, local.x) for one in heads])
 
     return script
 
@@ -71,24 +71,24 @@ def checked(grid, length):
     ],
 )
 def test_hard_data_train_to_the_optimum_at_both_ends_of_lambda(case, widths):
-    problem = made(case, widths)
-    grid = grid_of(problem, EXTREMES, guard=0.1)
+    problem = hard_problem(case, widths)
+    grid = grid_of(problem, EXTREMES, proxy_penalty=0.1)
     expected = optima(problem, grid)
-    for found in in_secret(problem, checked(grid, guard_length(problem))):
-        assert np.abs(found - expected).max() < CLOSE
+    for logits in in_secret(problem, checked(grid, guard_length(problem))):
+        assert np.abs(logits - expected).max() < CLOSE
 
 
 @pytest.mark.parametrize("side", sorted(SIDES))
 @pytest.mark.parametrize("case", ["one class", "two labels, rare and told by every column"])
 def test_training_that_is_not_at_its_optimum_stops_with_a_line(case, side):
     """No step is taken more: the number is public, and nothing is opened but the bit that stops the run."""
-    problem = made(case, (3, 2, 4))
+    problem = hard_problem(case, (3, 2, 4))
     problem.deltas = [[{rank: 0 * block for rank, block in b.items()} for b in draw] for draw in problem.deltas]
-    grid = grid_of(problem, (0.0,), guard=0.0)
+    grid = grid_of(problem, (0.0,), proxy_penalty=0.0)
     with pytest.raises(ExceptionGroup) as stopped:
         SIDES[side].run(problem, checked(grid, guard_length(problem)))
-    told = [str(error) for error in stopped.value.exceptions]
-    assert all(UNSETTLED in line for line in told) and len(told) == (1 if side == "plain" else 3 + 1)
+    messages = [str(error) for error in stopped.value.exceptions]
+    assert all(UNSETTLED in line for line in messages) and len(messages) == (1 if side == "plain" else 3 + 1)
 
 
 def edits_of(size):
@@ -107,14 +107,14 @@ def test_a_gram_matrix_is_right_up_to_the_edge_of_its_range():
     problem, squares = edits_of(EDGE)
     assert 0.99 * head.GRAM_LIMIT < squares < head.GRAM_LIMIT
 
-    def script(engine, own):
-        engine.bind(own.x, own.y, own.ridge)
-        shares = engine.counterfactuals(own.deltas, own.s).gram
+    def script(engine, local):
+        engine.bind(local.x, local.y, local.ridge)
+        shares = engine.counterfactuals(local.deltas, local.s).gram
         came = engine.session.party.open_masked("test", [share_of(shares)])  # the values of a test are not secret
         return came[0]
 
-    for found in in_secret(problem, script):
-        assert np.abs(found / 2.0**28 / EDGE**2 - 1).max() < 1e-6
+    for gram in in_secret(problem, script):
+        assert np.abs(gram / 2.0**28 / EDGE**2 - 1).max() < 1e-6
 
 
 def test_edits_whose_gram_matrix_would_wrap_are_refused_before_they_are_sent():
@@ -122,17 +122,17 @@ def test_edits_whose_gram_matrix_would_wrap_are_refused_before_they_are_sent():
     assert squares >= head.GRAM_LIMIT
     rounds = []
 
-    def script(engine, own):
-        engine.bind(own.x, own.y, own.ridge)
+    def script(engine, local):
+        engine.bind(local.x, local.y, local.ridge)
         try:
-            engine.counterfactuals(own.deltas, own.s)
+            engine.counterfactuals(local.deltas, local.s)
         finally:
             rounds.append({name: cost.rounds for name, cost in engine.session.costs.items()})
 
     with pytest.raises(ExceptionGroup) as refused:
         in_secret(problem, script)
     assert any("too much" in str(error) for error in refused.value.exceptions)
-    assert all("gram of edits" not in made for made in rounds), "nothing of the matrix was computed"
+    assert all("gram of edits" not in phases for phases in rounds), "nothing of the matrix was computed"
 
 
 def test_the_largest_choice_of_every_row_counts():

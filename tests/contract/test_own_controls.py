@@ -40,10 +40,10 @@ def run_jobs(make, folder, options):
     for listener in listeners:
         listener.close()
     jobs = [make(config, rank) for rank in range(PARTIES)]
-    found = run_session(
+    results = run_session(
         lambda session: jobs[session.rank].run(session, lambda *step: None), PARTIES, jobs[0].plan(), folder=folder
     )
-    return found, jobs
+    return results, jobs
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,11 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
         for part, model in zip(parts, models, strict=True):
             trained, party = part.party.take(split.train), part.party.take(split.test)
             maker = of(model, trained).generators(trained)["s"]
-            own = {party.rank: model.encoder}
-            edits = EncodedCounterfactuals(
-                (party,), 2, {party.rank: maker}, own, {party.rank: test[party.rank]}, 1, 0
+            encoders = {party.rank: model.encoder}
+            counterfactuals = EncodedCounterfactuals(
+                (party,), 2, {party.rank: maker}, encoders, {party.rank: test[party.rank]}, 1, 0
             )
-            ((*by_group,),) = [list(draw) for draw in edits]
+            ((*by_group,),) = [list(draw) for draw in counterfactuals]
             moved.append(np.stack([b[party.rank] for b in by_group])[groups, np.arange(rows)])
         after = before + np.hstack(moved) @ weight
         return ((after > 0) != (before > 0)).mean()
@@ -160,10 +160,10 @@ def test_standard_errors_are_those_of_the_figures():
     drawn = []
     for _ in range(4000):
         sums = {k: np.array(v, float) + rng.normal(0, deviation, len(v)) for k, v in exact.items()}
-        told = figures_of(layout, sums, {"own": 1 / rows, "null_own": 1 / rows}, deviation, rows, 20)
-        majority = told["baselines"]["majority"]["acc"]
-        rate = told["groups"][0]["rates"]["positive_rate"]
-        drawn.append([told["metrics"]["acc"], told["metrics"]["fr_null_own"], majority])
+        figures = figures_of(layout, sums, {"own": 1 / rows, "null_own": 1 / rows}, deviation, rows, 20)
+        majority = figures["baselines"]["majority"]["acc"]
+        rate = figures["groups"][0]["rates"]["positive_rate"]
+        drawn.append([figures["metrics"]["acc"], figures["metrics"]["fr_null_own"], majority])
         assert rate["low"] < rate["value"] < rate["high"] and rate["high"] - rate["low"] > 2 * rate["noise"]
     errors = layout.standard_errors(deviation, rows)
     expected = [errors["acc"], errors["flips"], errors["majority"]]

@@ -22,7 +22,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics, Released
-from secure_sccvfl.releases.catalogue import Facts, plan_of
+from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.training import RECIPES
 from tests.support.gradient_modes import GROUP_HOLDERS, PARTIES, german, parts
@@ -41,7 +41,7 @@ class Kept:
     tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     deviation: float = 0.0
     first: dict[str, np.ndarray] = field(default_factory=dict)
-    findings: list[RoleAssignment] = field(default_factory=list)
+    assignments: list[RoleAssignment] = field(default_factory=list)
     audited: list[dict[str, Any]] = field(default_factory=list)
 
     def discover(self, statistics: Any, part: Any) -> Kept:
@@ -52,15 +52,15 @@ class Kept:
                 self.audited.append(dict(numbers))
 
         given = (statistics, part.parties, part.protected, len(DATA.features), RECIPE.discovery, 0)
-        made = Discovery(*given, audit=audit, owners=DATA.owners)
-        sketches: tuple[NoisyTables, ...] = ()
-        finding: RoleAssignment | None = None
+        discovery = Discovery(*given, audit=audit, owners=DATA.owners)
+        noisy_tables: tuple[NoisyTables, ...] = ()
+        assignment: RoleAssignment | None = None
         for number in range(RELEASES):
-            sketches, finding = made.refresh(number, sketches, finding)
-            self.findings.append(finding)
-            self.first = self.first or dict(sketches[0].tables)
-        assert finding is not None
-        self.findings.append(made.with_confidence(sketches, finding))
+            noisy_tables, assignment = discovery.refresh(number, noisy_tables, assignment)
+            self.assignments.append(assignment)
+            self.first = self.first or dict(noisy_tables[0].tables)
+        assert assignment is not None
+        self.assignments.append(discovery.with_confidence(noisy_tables, assignment))
         return self
 
 
@@ -70,10 +70,10 @@ class Watched(SecureStatistics):
     kept: Kept
 
     def release(self, statistic: Any, columns: Any, groups: Any, counts: Any) -> Released:
-        made = super().release(statistic, columns, groups, counts)
-        self.kept.tables[statistic.name] = {k: np.hstack([part[k] for part in made.tables]) for k in columns}
-        self.kept.deviation = made.numbers["deviation"]
-        return made
+        released = super().release(statistic, columns, groups, counts)
+        self.kept.tables[statistic.name] = {k: np.hstack([part[k] for part in released.tables]) for k in columns}
+        self.kept.deviation = released.numbers["deviation"]
+        return released
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def secure() -> list[Kept]:
         statistics.kept = Kept()
         return statistics.kept.discover(statistics, part)
 
-    facts = Facts(COLUMNS, (2,)).with_settings(RECIPE, RECIPE.discovery)
+    facts = PlanFacts(COLUMNS, (2,)).with_settings(RECIPE, RECIPE.discovery)
     return run_session(job, PARTIES, ReleasePlan(plan_of(facts, "discovery")))
 
 
@@ -107,11 +107,11 @@ def plain(secure: list[Kept]) -> Kept:
 def test_both_engines_propose_the_same_roles_from_the_same_noisy_tables(secure: list[Kept], plain: Kept) -> None:
     """After each release, with hysteresis; scores and confidence are the same numbers, too."""
     for kept in secure:
-        assert [f.proposed for f in kept.findings] == [f.proposed for f in plain.findings]
-        for own, reference in zip(kept.findings, plain.findings, strict=True):
-            assert own.scores == reference.scores
-        assert kept.findings[-1].confidence == plain.findings[-1].confidence
-    assert set(plain.findings[-1].confidence) == set(DATA.owners)
+        assert [f.proposed for f in kept.assignments] == [f.proposed for f in plain.assignments]
+        for assignment, reference in zip(kept.assignments, plain.assignments, strict=True):
+            assert assignment.scores == reference.scores
+        assert kept.assignments[-1].confidence == plain.assignments[-1].confidence
+    assert set(plain.assignments[-1].confidence) == set(DATA.owners)
 
 
 def test_roles_under_mpc_are_those_of_section_3_2(secure: list[Kept]) -> None:
@@ -120,13 +120,13 @@ def test_roles_under_mpc_are_those_of_section_3_2(secure: list[Kept]) -> None:
     hsic = {k: float(table_hsic(v)) for k, v in tables.items()}
     gap = {k: float(probability_gap(v)) for k, v in tables.items()}
     wanted = dict.fromkeys(tables, "N")
-    for own in COLUMNS.values():
-        m = sorted(own, key=lambda k: (-hsic[k], k))[: round(0.6 * len(own))]
+    for names in COLUMNS.values():
+        m = sorted(names, key=lambda k: (-hsic[k], k))[: round(0.6 * len(names))]
         p = sorted(m, key=lambda k: (-gap[k], k))[: round(0.5 * len(m))]
         wanted |= dict.fromkeys(m, "M") | dict.fromkeys(p, "P")
-    found, numbers = secure[0].findings[0], secure[0].audited[0]
-    assert dict(found.proposed) == wanted
-    assert found.scores == pytest.approx({k: hsic[k] + gap[k] for k in hsic}), "their sum is the score"
+    assignment, numbers = secure[0].assignments[0], secure[0].audited[0]
+    assert dict(assignment.proposed) == wanted
+    assert assignment.scores == pytest.approx({k: hsic[k] + gap[k] for k in hsic}), "their sum is the score"
     assert [numbers[name] == pytest.approx(part) for name, part in zip(PARTS, (hsic, gap), strict=True)] == [True] * 2
 
 

@@ -61,7 +61,7 @@ class Consortium:
         return self.home / f"predicted-{self.asked}"
 
     @property
-    def told(self) -> dict[str, dict[str, str]]:
+    def predictions(self) -> dict[str, dict[str, str]]:
         return table(self.out / "party-0" / "predictions.csv")
 
     def why(self, rank: int = 0) -> dict[str, str]:
@@ -86,10 +86,10 @@ def one(model: Path, tmp_path: Path) -> Consortium:
 
 
 def with_changed(rows: People, row: int, **cells: Any) -> People:
-    found = {name: values.copy().astype(object) for name, values in rows.items()}
+    changed = {name: values.copy().astype(object) for name, values in rows.items()}
     for name, value in cells.items():
-        found[name][row] = value
-    return found
+        changed[name][row] = value
+    return changed
 
 
 def some(rows: Mapping[str, np.ndarray], chosen: slice) -> People:
@@ -101,38 +101,38 @@ def test_asking_again_returns_what_is_on_record_and_opens_nothing_new(
 ) -> None:
     new = people(20, 1, "n")
     each.ask(some(new, slice(0, 12)), some(new, slice(0, 12)), scores=True)
-    first, shown = each.told, []
+    first, shown = each.predictions, []
     plain = Session.open_each
 
     def watched(session: Session, pairs: Any, *rest: Any, **more: Any) -> Any:
-        told = plain(session, pairs, *rest, **more)
-        if told[0] is not None and pairs[0][1].name == "predictions":
-            shown.append(int((np.asarray(told[0])[:, 0] != 0).sum()))
-        return told
+        opened_values = plain(session, pairs, *rest, **more)
+        if opened_values[0] is not None and pairs[0][1].name == "predictions":
+            shown.append(int((np.asarray(opened_values[0])[:, 0] != 0).sum()))
+        return opened_values
 
     monkeypatch.setattr(Session, "open_each", watched)
     results = each.ask(new, new, scores=True)
-    assert len(first) == 12 and len(each.told) == 20 and each.why() == {}
-    assert {name: each.told[name] for name in first} == first, "to the last digit of the score"
+    assert len(first) == 12 and len(each.predictions) == 20 and each.why() == {}
+    assert {name: each.predictions[name] for name in first} == first, "to the last digit of the score"
     assert shown == [8], "people on record are withheld by everybody"
     assert [one["on_record"] for one in results] == [20, 20] and results[0]["allowed"] == ALLOWED
     each.ask(new, new)
-    assert {n: row["decision"] for n, row in each.told.items()} == {
+    assert {n: row["decision"] for n, row in each.predictions.items()} == {
         n: str(int(float(row["logit 1"]) > 0))
         for n, row in table(each.home / "predicted-2/party-0/predictions.csv").items()
-    }, "a score has told the decision"
+    }, "a score reveals the decision"
 
 
 def test_asking_again_with_other_columns_is_refused_by_id(one: Consortium) -> None:
     new = people(10, 2, "n")
     one.ask(new, new)
-    first = one.told
+    first = one.predictions
     one.ask(with_changed(new, 3, amount=0.987), with_changed(new, 5, edu="b" if new["edu"][5] == "a" else "a"))
     assert one.why() == {"n3": CHANGED, "n5": ELSEWHERE}
     assert one.why(1) == {"n5": CHANGED}, "its own people learn that the clinic's columns differ"
-    assert one.told == {name: row for name, row in first.items() if name not in ("n3", "n5")}
+    assert one.predictions == {name: row for name, row in first.items() if name not in ("n3", "n5")}
     one.ask(new, new)
-    assert one.told == first and one.why() == {}, "with the first columns the answer is there"
+    assert one.predictions == first and one.why() == {}, "with the first columns the answer is there"
 
 
 def test_a_receiver_without_its_answers_does_not_get_them_again(one: Consortium) -> None:
@@ -143,28 +143,28 @@ def test_a_receiver_without_its_answers_does_not_get_them_again(one: Consortium)
     assert json.loads(answers[-1])["kind"] == "answers" and "answers" not in one.log(1).read_text()
     one.log(0).write_text("\n".join(answers[:-1]) + "\n")
     one.ask(new, new)
-    assert one.told == {} and set(one.why().values()) == {LOST}
+    assert one.predictions == {} and set(one.why().values()) == {LOST}
 
 
 def test_a_decision_is_not_followed_by_a_score(one: Consortium) -> None:
     new = people(4, 4, "n")
     one.ask(new, new)
     one.ask(new, new, scores=True)
-    assert one.told == {} and set(one.why().values()) == {NO_SCORES}
+    assert one.predictions == {} and set(one.why().values()) == {NO_SCORES}
 
 
 def test_more_people_than_approved_are_refused_before_anything_is_opened(each: Consortium) -> None:
     new = people(ALLOWED + 1, 5, "n")
     each.ask(some(new, slice(0, 30)), some(new, slice(0, 30)))
     before = each.logs()
-    told = each.refused(new, new)
-    assert f"30 of {ALLOWED} predictions of this model are on record here, and 11 more are asked for" in told
-    assert "More need a new approval" in told and "nothing was opened" in told
+    message = each.refused(new, new)
+    assert f"30 of {ALLOWED} predictions of this model are on record here, and 11 more are asked for" in message
+    assert "More need a new approval" in message and "nothing was opened" in message
     assert [name for name in opened(each.out) if "predict" in name or "refused" in name] == []
     assert each.align == "revealed" or opened(each.out) == []
     assert each.logs() == before
     each.ask(some(new, slice(0, ALLOWED)), some(new, slice(0, ALLOWED)))
-    assert len(each.told) == ALLOWED, "people on record do not count again"
+    assert len(each.predictions) == ALLOWED, "people on record do not count again"
 
 
 def test_one_party_is_enough_to_refuse_too_many(one: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,8 +176,8 @@ def test_one_party_is_enough_to_refuse_too_many(one: Consortium, monkeypatch: py
 
     monkeypatch.setattr(PredictionLog, "agree", agree)
     new = people(ALLOWED + 1, 6, "n")
-    told = one.refused(new, new)
-    assert f"0 of {ALLOWED} predictions of this model are on record here, and {ALLOWED + 1} more" in told
+    message = one.refused(new, new)
+    assert f"0 of {ALLOWED} predictions of this model are on record here, and {ALLOWED + 1} more" in message
     assert opened(one.out) == []
 
 
@@ -190,9 +190,9 @@ def test_a_log_that_others_have_must_be_there(one: Consortium, rank: int) -> Non
     path = one.log(rank)
     lines = [line for line in path.read_text().splitlines() if '"answers"' not in line]
     path.write_text("\n".join(lines[:-2]) + "\n")
-    told = one.refused(new, new)
-    assert f"party {rank} has no complete log of the predictions of this model" in told
-    assert "bring it back" in told and opened(one.out) == []
+    message = one.refused(new, new)
+    assert f"party {rank} has no complete log of the predictions of this model" in message
+    assert "bring it back" in message and opened(one.out) == []
 
 
 SPELLINGS = ("q7", "Q7", "q 7", "q\u200b7", "\uff517")
@@ -203,15 +203,15 @@ def test_one_person_in_many_spellings_is_answered_once(one: Consortium, monkeypa
     rows = {name: np.repeat(values, len(SPELLINGS)) for name, values in people(1, 21).items()}
     rows |= {"id": np.array(SPELLINGS), "amount": np.linspace(0, 1, len(SPELLINGS)).round(3)}
     results = one.ask(rows, rows)
-    assert len(one.told) == 1 and set(one.why().values()) == {CHANGED}
+    assert len(one.predictions) == 1 and set(one.why().values()) == {CHANGED}
     assert [result["on_record"] for result in results] == [1, 1]
     first = rows["amount"][np.argsort(rows["id"])[0]]
     one.ask(alike := {**rows, "amount": np.full(len(SPELLINGS), first)}, alike)
-    assert len({row["decision"] for row in one.told.values()}) == 1 and len(one.told) == len(SPELLINGS)
+    assert len({row["decision"] for row in one.predictions.values()}) == 1 and len(one.predictions) == len(SPELLINGS)
 
     monkeypatch.setattr(record_key, "canonical", str)
     one.ask(other := {**rows, "id": np.char.replace(rows["id"], "7", "8")}, other)
-    assert len(one.told) == len(SPELLINGS), "the control: without one form of an id they are other people"
+    assert len(one.predictions) == len(SPELLINGS), "the control: without one form of an id they are other people"
 
 
 def test_a_session_file_without_approvals_does_not_raise_the_number(one: Consortium) -> None:
@@ -222,9 +222,9 @@ def test_a_session_file_without_approvals_does_not_raise_the_number(one: Consort
 
 def test_a_plan_that_all_approved_raises_the_number(one: Consortium) -> None:
     """A party that starts with pinned certificates has checked the approvals of this very session file."""
-    pins, new = {place: "0" * 64 for place in ("party-0", "party-1", "dealer")}, people(ALLOWED + 2, 13, "n")
+    pins, new = {node: "0" * 64 for node in ("party-0", "party-1", "dealer")}, people(ALLOWED + 2, 13, "n")
     results = one.ask(new, new, pins, predictions=ALLOWED + 2)
-    assert len(one.told) == ALLOWED + 2 and {result["allowed"] for result in results} == {ALLOWED + 2}
+    assert len(one.predictions) == ALLOWED + 2 and {result["allowed"] for result in results} == {ALLOWED + 2}
     other = people(1, 14, "other")
     assert f"of {ALLOWED + 2} predictions of this model are on record" in one.refused(
         other, other, pins=pins, predictions=ALLOWED + 2
@@ -252,7 +252,9 @@ def test_people_are_on_record_at_every_party_before_a_share_is_sent(
     def watched(session: Session, pairs: Any, *rest: Any, **more: Any) -> Any:
         if pairs[0][1].name == "predictions":
             lines = [[json.loads(line) for line in text.splitlines()] for text in one.logs()]
-            seen.append([("asked" in [line["kind"] for line in own], len(own[1]["records"])) for own in lines])
+            seen.append(
+                [("asked" in [line["kind"] for line in entries], len(entries[1]["records"])) for entries in lines]
+            )
             assert lines[session.rank][-1]["kind"] == "opening"
         return plain(session, pairs, *rest, **more)
 
@@ -277,7 +279,7 @@ def test_a_fault_before_the_opening_costs_nothing(one: Consortium, monkeypatch: 
         one.refused(new, new)
     assert "predictions" not in opened(one.out)
     results = one.ask(with_changed(new, 7, amount=0.321), new)
-    assert len(one.told) == 8 and one.why() == {}, "nobody but the first two was on record"
+    assert len(one.predictions) == 8 and one.why() == {}, "nobody but the first two was on record"
     assert [result["on_record"] for result in results] == [8, 8]
 
 
@@ -300,7 +302,7 @@ def test_a_fault_at_one_party_before_it_sends_its_shares_leaves_complete_logs(
         patched.setattr(PredictionLog, "_append", stop)
         one.refused(some(new, slice(0, 4)), some(new, slice(0, 4)))
     results = one.ask(new, new)
-    assert sorted(one.told) == ["n4", "n5", "n6", "n7"]
+    assert sorted(one.predictions) == ["n4", "n5", "n6", "n7"]
     assert one.why() == dict.fromkeys(["n0", "n1", "n2", "n3"], LOST)
     assert [result["on_record"] for result in results] == [8, 8]
 
@@ -310,9 +312,13 @@ def test_a_person_about_whom_nothing_was_opened_can_be_asked_for_later(one: Cons
     """The clinic did not hold one record and could not read another; neither party has them on record as decided."""
     new = people(6, 11, "n")
     one.ask(new, some(with_changed(new, 4, hours="?"), slice(0, 5)))
-    assert one.told["n5"]["decision"] == UNDECIDED and one.why() == {"n4": ELSEWHERE}
+    assert one.predictions["n5"]["decision"] == UNDECIDED and one.why() == {"n4": ELSEWHERE}
     one.ask(new, new)
-    assert len(one.told) == 6 and all(row["decision"] in "01" for row in one.told.values()) and one.why() == {}
+    assert (
+        len(one.predictions) == 6
+        and all(row["decision"] in "01" for row in one.predictions.values())
+        and one.why() == {}
+    )
 
 
 def test_logs_know_no_ids_no_columns_and_no_answers_of_others(one: Consortium) -> None:
@@ -321,11 +327,11 @@ def test_logs_know_no_ids_no_columns_and_no_answers_of_others(one: Consortium) -
     texts = one.logs()
     assert not any("someone" in text for text in texts)
     lines = [[json.loads(line) for line in text.splitlines()] for text in texts]
-    assert [[line["kind"] for line in own] for own in lines] == [
+    assert [[line["kind"] for line in entries] for entries in lines] == [
         ["log", "asked", "opening", "answers"],
         ["log", "asked", "opening"],
     ]
-    asked = [own[1]["records"] for own in lines]
+    asked = [entries[1]["records"] for entries in lines]
     assert asked[0].keys() == asked[1].keys() and not set(asked[0].values()) & set(asked[1].values())
     keys = [one.log(rank).with_suffix(".key").read_bytes() for rank in range(2)]
     assert keys[0] != keys[1]

@@ -39,45 +39,45 @@ def union(task: str = "binary", outputs: int = 1, share: float = 0.6, rows: int 
 def common(problem: Problem, held: np.ndarray) -> Problem:
     """The same problem over the records that all have."""
     rows = held.all(axis=1)
-    found = object.__new__(Problem)
-    found.__dict__.update(problem.__dict__)
-    found.x = {k: v[rows] for k, v in problem.x.items()}
-    found.y, found.s, found.rows = problem.y[rows], problem.s[rows], int(rows.sum())
-    found.deltas = [[{k: v[rows] for k, v in blocks.items()} for blocks in draw] for draw in problem.deltas]
-    return found
+    shared = object.__new__(Problem)
+    shared.__dict__.update(problem.__dict__)
+    shared.x = {k: v[rows] for k, v in problem.x.items()}
+    shared.y, shared.s, shared.rows = problem.y[rows], problem.s[rows], int(rows.sum())
+    shared.deltas = [[{k: v[rows] for k, v in blocks.items()} for blocks in draw] for draw in problem.deltas]
+    return shared
 
 
 def in_secret(problem: Problem, held: np.ndarray, script: Any, count: int = COUNT) -> list[Any]:
     parties = len(problem.widths)
 
     def job(session: Any) -> Any:
-        own = problem.of(session.rank, parties)
+        local = problem.of(session.rank, parties)
         membership = MembershipMask.of(membership_shares(session, held))
         membership.count = count
-        return script(SecureEngine(session, 0, [parties - 1]), own, membership)
+        return script(SecureEngine(session, 0, [parties - 1]), local, membership)
 
     return run_session(job, parties, ReleasePlan(releases(parties).values()))
 
 
-def inputs(engine: Any, own: Problem, membership: MembershipMask | None) -> tuple[Any, Any]:
-    batch = engine.bind(own.x, own.y, own.ridge, own.outputs, membership)
-    moving = {rank: np.arange(width) > 0 for rank, width in enumerate(own.widths)}
-    return batch, engine.join([engine.counterfactuals(own.deltas, own.s, 0, moving, membership)], [own.guard])
+def inputs(engine: Any, local: Problem, membership: MembershipMask | None) -> tuple[Any, Any]:
+    batch = engine.bind(local.x, local.y, local.ridge, local.outputs, membership)
+    moving = {rank: np.arange(width) > 0 for rank, width in enumerate(local.widths)}
+    return batch, engine.join([engine.counterfactuals(local.deltas, local.s, 0, moving, membership)], [local.guard])
 
 
-def grid(engine: Any, own: Problem, membership: MembershipMask | None = None) -> np.ndarray:
+def grid(engine: Any, local: Problem, membership: MembershipMask | None = None) -> np.ndarray:
     """Logits of all records after second-order steps at two lambdas. Of several classes each has a head for both."""
-    batch, penalty = inputs(engine, own, membership)
-    count = own.rows if membership is None else membership.count
-    flat = {k: CURVATURE[own.task] * (v**2).sum(axis=0) / count + own.ridge[k] for k, v in own.x.items()}
-    energy = {k: np.full(v.shape[1], 2.0 * own.rows / count) for k, v in own.x.items()}
-    reach = {k: np.abs(v) * sum(np.abs(g).sum() for g in [v]) * 3 for k, v in own.guard.items()}
-    lambdas = tuple(lam for lam in (0.5, 4.0) for _ in range(own.outputs))
-    settings = Grid(lambdas, (0.1,) * len(lambdas), CURVATURE[own.task])
+    batch, penalty = inputs(engine, local, membership)
+    count = local.rows if membership is None else membership.count
+    flat = {k: CURVATURE[local.task] * (v**2).sum(axis=0) / count + local.ridge[k] for k, v in local.x.items()}
+    energy = {k: np.full(v.shape[1], 2.0 * local.rows / count) for k, v in local.x.items()}
+    reach = {k: np.abs(v) * sum(np.abs(g).sum() for g in [v]) * 3 for k, v in local.guard.items()}
+    lambdas = tuple(lam for lam in (0.5, 4.0) for _ in range(local.outputs))
+    settings = Grid(lambdas, (0.1,) * len(lambdas), CURVATURE[local.task])
     descent = engine.second_order(batch, penalty, settings, Bounds(flat, energy, reach))
-    trained = engine.apart(engine.steps(engine.head(batch, len(settings), own.task), descent, 30), own.outputs)
+    trained = engine.apart(engine.steps(engine.head(batch, len(settings), local.task), descent, 30), local.outputs)
     engine.check_range(trained, batch)
-    return np.hstack([engine.logits(one, own.x) for one in trained])
+    return np.hstack([engine.logits(one, local.x) for one in trained])
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_second_order_heads_of_a_union_are_those_of_the_common_records(task: str
     problem, held = union(task, outputs, share)
     expected = _expected(common(problem, held), problem, grid)
     count = COUNT if share < 1 else ROWS + 11
-    for found in in_secret(problem, held, grid, count):
-        assert np.abs(found - expected).max() < TOLERANCE
+    for logits in in_secret(problem, held, grid, count):
+        assert np.abs(logits - expected).max() < TOLERANCE
     difference = np.abs(_expected(problem, problem, grid) - expected).max()
     assert (difference > 20 * TOLERANCE) == (share < 1), "records that are not common make a difference"
 
@@ -107,18 +107,18 @@ def _expected(train: Problem, shown: Problem, script: Any) -> np.ndarray:
 STEPS = 6
 
 
-def first_order(engine: Any, own: Problem, membership: MembershipMask | None = None) -> dict[str, Any]:
-    batch, penalty = inputs(engine, own, membership)
+def first_order(engine: Any, local: Problem, membership: MembershipMask | None = None) -> dict[str, Any]:
+    batch, penalty = inputs(engine, local, membership)
     step = Step(0.2, 0.5, 1.5, 0.3)
-    trained = engine.head(batch, own.outputs, own.task)
-    descent = engine.first_order(batch, penalty, step, own.curvature)
+    trained = engine.head(batch, local.outputs, local.task)
+    descent = engine.first_order(batch, penalty, step, local.curvature)
     first = engine.steps(trained, descent, 1)
     session = getattr(engine, "session", None)
     before = session.costs["training step"].rounds if session else 0
     trained = engine.steps(first, descent, STEPS)
     rounds = session.costs["training step"].rounds - before if session else 0
     engine.check_range([trained], batch)
-    return {"rounds": rounds, "logits": engine.logits(trained, own.x)}
+    return {"rounds": rounds, "logits": engine.logits(trained, local.x)}
 
 
 @pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3)])
@@ -126,17 +126,17 @@ def test_first_order_steps_too(task: str, outputs: int) -> None:
     problem, held = union(task, outputs)
     expected: Any = _expected(common(problem, held), problem, first_order)
     # Steps of a given size end where the noisy number of records says; with the exact one they end at the same place.
-    for found in in_secret(problem, held, first_order, common(problem, held).rows):
-        assert np.abs(found["logits"] - expected["logits"]).max() < TOLERANCE
+    for results in in_secret(problem, held, first_order, common(problem, held).rows):
+        assert np.abs(results["logits"] - expected["logits"]).max() < TOLERANCE
         if task == "binary":
-            assert found["rounds"] == 5 * STEPS, "a sealed step has five rounds"
+            assert results["rounds"] == 5 * STEPS, "a sealed step has five rounds"
 
 
-def sent_in_steps(engine: Any, own: Problem, membership: MembershipMask | None = None) -> int:
+def sent_in_steps(engine: Any, local: Problem, membership: MembershipMask | None = None) -> int:
     """Bytes to peers in a few steps."""
-    batch, penalty = inputs(engine, own, membership)
-    descent = engine.first_order(batch, penalty, Step(0.2, 0.5, 1.5, 0.3), own.curvature)
-    engine.steps(engine.head(batch, own.outputs, own.task), descent, STEPS)
+    batch, penalty = inputs(engine, local, membership)
+    descent = engine.first_order(batch, penalty, Step(0.2, 0.5, 1.5, 0.3), local.curvature)
+    engine.steps(engine.head(batch, local.outputs, local.task), descent, STEPS)
     return int(engine.session.costs["training step"].sent)
 
 
@@ -149,20 +149,20 @@ def test_bytes_of_a_step_are_in_proportion_to_the_union_whoever_is_common() -> N
     assert 2.5 * small < large <= 3 * small
 
 
-def aware(engine: Any, own: Problem, membership: MembershipMask | None = None) -> np.ndarray:
+def aware(engine: Any, local: Problem, membership: MembershipMask | None = None) -> np.ndarray:
     """Logits of a head on rows that s has selected, as in mode `aware`."""
     if membership is not None:
         rank = engine.session.rank
-        engine.bind({rank: own.x[rank]}, own.y, own.ridge, 1)  # learns the widths
-    rows = engine.select(own.deltas[0], own.s)
-    batch = engine.bind(rows, own.y, own.ridge, own.outputs, membership)
-    descent = engine.first_order(batch, None, Step(0.2, 0.5), own.curvature)
-    return engine.logits(engine.steps(engine.head(batch, 1, own.task), descent, STEPS), rows)
+        engine.bind({rank: local.x[rank]}, local.y, local.ridge, 1)  # learns the widths
+    rows = engine.select(local.deltas[0], local.s)
+    batch = engine.bind(rows, local.y, local.ridge, local.outputs, membership)
+    descent = engine.first_order(batch, None, Step(0.2, 0.5), local.curvature)
+    return engine.logits(engine.steps(engine.head(batch, 1, local.task), descent, STEPS), rows)
 
 
 def test_rows_that_s_selects_are_weighted_too() -> None:
     problem, held = union()
-    known = common(problem, held)
-    expected = aware(PlainEngine(), known)
-    for found in in_secret(problem, held, aware, known.rows):
-        assert np.abs(found[held.all(axis=1)] - expected).max() < TOLERANCE
+    shared = common(problem, held)
+    expected = aware(PlainEngine(), shared)
+    for logits in in_secret(problem, held, aware, shared.rows):
+        assert np.abs(logits[held.all(axis=1)] - expected).max() < TOLERANCE

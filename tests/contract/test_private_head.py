@@ -40,13 +40,13 @@ ROUNDING = 1e-4
 
 
 def problem_of(task, outputs):
-    found = Problem(WIDTHS, task, outputs, ROWS, seed=3, size=SIZE)
+    problem = Problem(WIDTHS, task, outputs, ROWS, seed=3, size=SIZE)
     rng = np.random.default_rng(4)
-    found.guard = {rank: 0.1 * guard for rank, guard in found.guard.items()}
-    found.grams = {
+    problem.guard = {rank: 0.1 * direction for rank, direction in problem.guard.items()}
+    problem.grams = {
         rank: TableGram(rng.normal(0, 0.1, (2, width)), 0.05 * np.eye(width)) for rank, width in enumerate(WIDTHS)
     }
-    return found
+    return problem
 
 
 def grid_of(task, outputs):
@@ -59,7 +59,7 @@ def descent_of(engine, problem, task, outputs, noise):
     whole, grid = problem_of(task, outputs), grid_of(task, outputs)
     batch = engine.bind(problem.x, problem.y, problem.ridge, outputs, None, task != "regression")
     penalty = engine.table_penalty([{rank: whole.grams[rank] for rank in problem.x}], [problem.guard])
-    length = sum(np.abs(guard).sum() for guard in whole.guard.values())
+    length = sum(np.abs(direction).sum() for direction in whole.guard.values())
     flat = {rank: np.full(WIDTHS[rank], grid.curvature * SIZE**2 + RIDGE / ROWS) for rank in problem.x}
     reach = {rank: np.abs(problem.guard[rank]) * length for rank in problem.x}
     energy = {rank: whole.grams[rank].energy for rank in problem.x}
@@ -99,17 +99,17 @@ TASKS = [("binary", 1), ("multiclass", 3), ("regression", 1)]
 def test_both_engines_reach_the_minimum_of_the_noisy_objective(task, outputs, monkeypatch):
     drawn = np.random.default_rng(5).normal(0, 8.0, (COLUMNS, len(LAMBDAS) * outputs))
 
-    def known(session, kind, sigma, shape, bits):
+    def fixed_noise(session, kind, sigma, shape, bits):
         return session.public(drawn / ROWS if bits == second_order.NOISE_BITS else np.zeros(shape), bits)
 
-    monkeypatch.setattr(second_order, "noise_of_heads", known)
+    monkeypatch.setattr(second_order, "noise_of_heads", fixed_noise)
     noise = HeadNoise(8.0, RIDGE, 1e-9, RADIUS)
 
     def script(engine, problem):
         return weights_of(engine, trained(engine, problem, task, outputs, noise)[0])
 
-    for found in in_secret(problem_of(task, outputs), script):
-        left = gradients(found, task, outputs) + drawn
+    for weights in in_secret(problem_of(task, outputs), script):
+        left = gradients(weights, task, outputs) + drawn
         assert np.abs(left).max() < ROUNDING * ROWS
         # Without the noise, or with twice as much, the same weights would be far from the minimum.
         assert np.abs(left - drawn).max() > 1 and np.abs(left + drawn).max() > 1
@@ -133,7 +133,7 @@ def test_every_head_has_fresh_noise_of_the_charged_scale(task, outputs):
 def test_a_head_that_has_not_settled_stops_the_run(run):
     noise = HeadNoise(8.0, RIDGE, 1e-4, RADIUS)
     with pytest.raises(ExceptionGroup) as caught:
-        run(problem_of("binary", 1), lambda engine, own: trained(engine, own, "binary", 1, noise, (1, 0, 0)))
+        run(problem_of("binary", 1), lambda engine, local: trained(engine, local, "binary", 1, noise, (1, 0, 0)))
     errors = caught.value.exceptions
     assert all(isinstance(error, FloatingPointError | ProtocolError) for error in errors)
     assert all("has not settled" in str(error) for error in errors)
@@ -143,14 +143,14 @@ def test_a_head_that_has_not_settled_stops_the_run(run):
 def test_weights_beyond_the_range_of_the_sigmoid_stop_the_run(run):
     noise = HeadNoise(8.0, RIDGE, 1e-4, radius=1e3)
     with pytest.raises(ExceptionGroup):
-        run(problem_of("binary", 1), lambda engine, own: trained(engine, own, "binary", 1, noise))
+        run(problem_of("binary", 1), lambda engine, local: trained(engine, local, "binary", 1, noise))
 
 
 def test_the_gradient_is_held_to_the_tolerance_of_the_plan():
     """A gradient has 26 fractional bits, so that rounding alone is longer than this."""
     noise = HeadNoise(8.0, RIDGE, 1e-4, RADIUS, tolerance=2.0**-30)
     with pytest.raises(ExceptionGroup):
-        in_secret(problem_of("binary", 1), lambda engine, own: trained(engine, own, "binary", 1, noise))
+        in_secret(problem_of("binary", 1), lambda engine, local: trained(engine, local, "binary", 1, noise))
 
 
 def test_a_larger_tolerance_is_paid_for_with_noise_on_the_finished_head():
@@ -217,14 +217,14 @@ def plain_head(order, options, label=None, charged=None):
     data = pooled(options["dataset"], 3)
     split = make_split(data, "iid", 0)
     data = data if label is None else replace(data, label=replace(data.label, values=label(data)))
-    made = RunOptions.of(options)
+    run_options = RunOptions.of(options)
     tables = Tables(data, split)
     from secure_sccvfl.data.party import make_parties, part_of
 
     parts = [part_of(data, rows, make_parties(data)) for rows in (split.train, split.validation)]
     shuffled = [replace(part, protected=(_shuffled(part.protected[0], order),)) for part in parts]
     records = Records(data.task, data.outputs, *shuffled, data.owners, {p.rank: p.layout for p in parts[0].parties})
-    trainer = Trainer(PlainEngine(), tables, records, made.train_config(), 0, privacy=charged or Charged())
+    trainer = Trainer(PlainEngine(), tables, records, run_options.train_config(), 0, privacy=charged or Charged())
     head = trainer.run().head
     assert isinstance(head, Head)
     return np.vstack([head.weight, head.bias])
@@ -240,22 +240,22 @@ def shared_heads(order, options, label=None, charged=None):
     data = pooled(options["dataset"], 3)
     split = make_split(data, "iid", 0)
     data = data if label is None else replace(data, label=replace(data.label, values=label(data)))
-    made, tables = RunOptions.of(options), Tables(data, split)
+    run_options, tables = RunOptions.of(options), Tables(data, split)
 
     def job(session):
-        own = benchmark_part(data, session.rank, "iid", 0)
-        parts = [own.part(own.split.train), own.part(own.split.validation)]
+        local = benchmark_part(data, session.rank, "iid", 0)
+        parts = [local.part(local.split.train), local.part(local.split.validation)]
         parts = [replace(part, protected=(_shuffled(part.protected[0], order),)) for part in parts]
-        schema = own.schema
+        schema = local.schema
         engine = SecureEngine(session, schema.label_holder, schema.group_holders)
         records = Records(schema.task, schema.outputs, *parts, schema.owners, schema.layouts)
-        config = made.train_config()
+        config = run_options.train_config()
         trainer = Trainer(engine, AtParty(tables, session), records, config, 0, privacy=charged or Charged())
         return [share_of(part) for part in engine.unscaled(trainer.run().head)]
 
     with drawn_from("the same masks and noise"):
         return run_session(
-            job, 3, ReleasePlan(mode_plan(benchmark_part(data, 0, "iid", 0).schema, made).releases.values())
+            job, 3, ReleasePlan(mode_plan(benchmark_part(data, 0, "iid", 0).schema, run_options).releases.values())
         )
 
 
@@ -285,8 +285,8 @@ LABELS = {
 def test_the_steps_of_a_run_settle_whatever_the_labels_are(case, monkeypatch):
     """A run takes a public number of steps; it stops if a gradient is longer than its tolerance."""
     given = (None, OPTIONS, LABELS[case], Charged(ridge=10.0, radius=3.0))
-    found = shared_heads(*given)
-    weights = [ring.decode(sum(part[at] for part in found), 24) for at in (0, 1)]
+    shares = shared_heads(*given)
+    weights = [ring.decode(sum(part[at] for part in shares), 24) for at in (0, 1)]
     assert np.abs(np.vstack(weights)).max() > 0.1 and np.isfinite(plain_head(*given)).all()
     # Broken on purpose: after short first steps the curvature is not near that at the optimum.
     monkeypatch.setattr("secure_sccvfl.training.trainer.PRIVATE_RATE", 0.1)

@@ -40,8 +40,8 @@ def opened(marks: np.ndarray, receiver: int, fresh: np.ndarray | None = None, **
         shared = session.share(results(), owner=1, shape=(ROWS, NUMBERS))
         shown, refused = withheld(session, shared, marks[session.rank], fresh[session.rank])
         wanted = [(shown, session.declared("predictions")), (refused, session.declared("refused records"))]
-        told, which = session.open_each(wanted)
-        return told, which
+        predictions, which = session.open_each(wanted)
+        return predictions, which
 
     return run_session(job, parties, plan, **settings)
 
@@ -49,14 +49,14 @@ def opened(marks: np.ndarray, receiver: int, fresh: np.ndarray | None = None, **
 @pytest.mark.parametrize(("parties", "receiver"), [(2, 0), (3, 2), (5, 1)])
 def test_refused_records_have_no_result_and_the_receiver_alone_knows_them(parties: int, receiver: int) -> None:
     marks = readable(parties, parties)
-    told = opened(marks, receiver)
+    outcomes = opened(marks, receiver)
     refused = ~marks.all(axis=0)
     assert 0 < refused.sum() < ROWS
-    shown, which = told[receiver]
+    shown, which = outcomes[receiver]
     assert np.array_equal(np.asarray(which), refused.astype(int))
     assert (np.asarray(shown)[refused] == 0).all()
     assert np.abs(np.asarray(shown)[~refused] - results()[~refused]).max() < 2**-FRACTION_BITS
-    assert all(other == (None, None) for rank, other in enumerate(told) if rank != receiver)
+    assert all(other == (None, None) for rank, other in enumerate(outcomes) if rank != receiver)
 
 
 @pytest.mark.parametrize(("parties", "receiver"), [(2, 0), (3, 2)])
@@ -64,15 +64,15 @@ def test_one_party_that_has_answered_before_withholds_a_record(parties: int, rec
     """The receiver learns that, unless the record is refused as well; it cannot undo another party's mark."""
     marks, fresh = readable(parties, parties), readable(parties, 10 + parties)
     fresh[receiver] = True
-    told = opened(marks, receiver, fresh)
+    outcomes = opened(marks, receiver, fresh)
     refused, repeated = ~marks.all(axis=0), marks.all(axis=0) & ~fresh.all(axis=0)
-    shown, which = told[receiver]
+    shown, which = outcomes[receiver]
     assert repeated.any() and (refused & ~fresh.all(axis=0)).any()
     assert np.array_equal(np.asarray(which), np.where(refused, REFUSED, np.where(repeated, REPEATED, SHOWN)))
     assert (np.asarray(shown)[refused | repeated] == 0).all()
     left = ~(refused | repeated)
     assert np.abs(np.asarray(shown)[left] - results()[left]).max() < 2**-FRACTION_BITS
-    assert all(other == (None, None) for rank, other in enumerate(told) if rank != receiver)
+    assert all(other == (None, None) for rank, other in enumerate(outcomes) if rank != receiver)
 
 
 def test_the_work_looks_the_same_whoever_refuses() -> None:

@@ -14,8 +14,8 @@ CLOSE = 2e-3
 def both(problem, step, steps=6):
     """What the script finds in plaintext, and at every party in secret."""
 
-    def script(engine, own):
-        return own.script(engine, step, steps)
+    def script(engine, local):
+        return local.script(engine, step, steps)
 
     secret = in_secret(problem, script)
     return in_plaintext(problem, script)[0], secret
@@ -48,9 +48,9 @@ def test_encodings_that_do_not_fit_are_refused_before_they_are_masked(selected):
     problem = Problem((3, 2, 4), size=2.0)
     problem.curvature = {k: 1e-6 * np.ones_like(v) for k, v in problem.curvature.items()}
 
-    def script(engine, own):
-        rows = engine.select(own.deltas[0], own.s) if selected else own.x
-        own.trained(engine, engine.bind(rows, own.y, own.ridge), None, Step(0.1, 0.5), 3)
+    def script(engine, local):
+        rows = engine.select(local.deltas[0], local.s) if selected else local.x
+        local.trained(engine, engine.bind(rows, local.y, local.ridge), None, Step(0.1, 0.5), 3)
 
     with pytest.raises(ExceptionGroup) as raised:
         in_secret(problem, script)
@@ -63,14 +63,16 @@ def test_encodings_that_do_not_fit_are_refused_before_they_are_masked(selected):
     seed=st.integers(0, 10**6),
     rows=st.integers(8, 60),
     lam=st.sampled_from([0.0, 0.3, 5.0]),
-    guard=st.sampled_from([0.0, 0.4]),
+    proxy_penalty=st.sampled_from([0.0, 0.4]),
     rate=st.floats(0.02, 0.3),
     momentum=st.floats(0.0, 0.9),
 )
-def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(widths, seed, rows, lam, guard, rate, momentum):
+def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(
+    widths, seed, rows, lam, proxy_penalty, rate, momentum
+):
     problem = Problem(widths, rows=rows, seed=seed)
-    problem.curvature = {k: v + 2 * (lam + guard) * sum(widths) for k, v in problem.curvature.items()}
-    plain, secret = both(problem, Step(rate, momentum, lam, proxy_penalty=guard))
+    problem.curvature = {k: v + 2 * (lam + proxy_penalty) * sum(widths) for k, v in problem.curvature.items()}
+    plain, secret = both(problem, Step(rate, momentum, lam, proxy_penalty=proxy_penalty))
     for seen in secret:  # a bit may fall either way when two objectives are as good as equal
         assert np.abs(seen["logits"] - plain["logits"]).max() < CLOSE
         assert seen["measures"].loss == pytest.approx(plain["measures"].loss, abs=CLOSE)
@@ -83,25 +85,25 @@ def test_edits_of_some_columns_alone_give_the_same_head():
         [{rank: block * moving[rank] for rank, block in blocks.items()} for blocks in draw] for draw in problem.deltas
     ]
 
-    def script(engine, own):
-        batch = engine.bind(own.x, own.y, own.ridge, 1)
-        penalty = engine.join([engine.counterfactuals(own.deltas, own.s, moving=moving)], [own.guard])
-        head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.3), 4)
-        return engine.measure([head], batch, penalty)[0], engine.logits(head, own.x)
+    def script(engine, local):
+        batch = engine.bind(local.x, local.y, local.ridge, 1)
+        penalty = engine.join([engine.counterfactuals(local.deltas, local.s, moving=moving)], [local.guard])
+        head = local.trained(engine, batch, penalty, Step(0.1, 0.5, 0.3), 4)
+        return engine.measure([head], batch, penalty)[0], engine.logits(head, local.x)
 
     ((measures, logits),) = in_plaintext(problem, script)
-    for seen, found in in_secret(problem, script):
-        assert np.abs(found - logits).max() < CLOSE
+    for seen, secure_logits in in_secret(problem, script):
+        assert np.abs(secure_logits - logits).max() < CLOSE
         assert seen.gap_rms == pytest.approx(measures.gap_rms, abs=CLOSE)
 
 
 def test_an_edit_of_a_column_that_must_not_move_is_refused():
     problem = Problem((3, 2, 4))
 
-    def script(engine, own):
-        engine.bind(own.x, own.y, own.ridge, 1)
+    def script(engine, local):
+        engine.bind(local.x, local.y, local.ridge, 1)
         return engine.counterfactuals(
-            own.deltas, own.s, moving={rank: np.zeros(w, bool) for rank, w in enumerate((3, 2, 4))}
+            local.deltas, local.s, moving={rank: np.zeros(w, bool) for rank, w in enumerate((3, 2, 4))}
         )
 
     with pytest.raises(ExceptionGroup) as raised:

@@ -42,15 +42,15 @@ def exact(sizes, min_group, parties=2):
     rows = np.arange(len(codes))
 
     def job(session):
-        judge = SecureEvaluation(session, "binary", LABEL, GROUPS, min_group)
-        own = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
+        secret = SecureEvaluation(session, "binary", LABEL, GROUPS, min_group)
+        held = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
         target = (codes + 1) % len(sizes) if session.rank == GROUPS else None
         copies = {"own": (shares(session, edited), Copies(rows, np.ones(len(rows)), target))}
-        return judge.metrics(shares(session, logits), *own, len(sizes), copies)
+        return secret.metrics(shares(session, logits), *held, len(sizes), copies)
 
     plan = ReleasePlan([exact_release(parties, "binary", ["own"], len(sizes))])
-    found = run_session(job, parties, plan)[0]
-    return exact_figures(found, ["own"], len(sizes)), (logits, label, codes)
+    opened = run_session(job, parties, plan)[0]
+    return exact_figures(opened, ["own"], len(sizes)), (logits, label, codes)
 
 
 @pytest.mark.parametrize(
@@ -63,27 +63,27 @@ def exact(sizes, min_group, parties=2):
     ],
 )
 def test_small_groups_are_left_out_in_secret_as_in_plaintext(sizes, too_few):
-    found, (logits, label, codes) = exact(sizes, 20)
+    figures, (logits, label, codes) = exact(sizes, 20)
     scored = utility(logits, label, "binary") + group_gaps(logits, label, codes, "binary", 20)
     for entry in scored:
         if entry.metric in ("auc", "bacc"):
             continue  # not computed in secret
-        assert found["metrics"][entry.metric] == pytest.approx(entry.value, abs=0.01), entry.metric
-    assert [g["too_few"] for g in found["groups"]] == too_few
+        assert figures["metrics"][entry.metric] == pytest.approx(entry.value, abs=0.01), entry.metric
+    assert [g["too_few"] for g in figures["groups"]] == too_few
 
 
 def test_one_person_of_a_group_has_no_gap_that_tells_its_decision():
     """Two groups, one of them a single record: before, the gap was that record's decision and label."""
-    found, _ = exact((150, 1), 20)
-    assert "dp_gap" not in found["metrics"] and "eo_gap" not in found["metrics"]
-    assert found["groups"][1]["too_few"] == ["positive_rate", "tpr", "fpr"]
+    figures, _ = exact((150, 1), 20)
+    assert "dp_gap" not in figures["metrics"] and "eo_gap" not in figures["metrics"]
+    assert figures["groups"][1]["too_few"] == ["positive_rate", "tpr", "fpr"]
 
 
 def test_without_a_floor_the_gap_would_tell_it():
     """The test above can fail: with a floor of one record the decision of that person is there to read."""
-    found, (logits, _, codes) = exact((150, 1), 1)
+    figures, (logits, _, codes) = exact((150, 1), 1)
     alone, others = (logits[codes == 1] > 0).mean(), (logits[codes == 0] > 0).mean()
-    assert found["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
+    assert figures["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
 
 
 BY = Crossed("kind", 0, ("a", "b", "c"))
@@ -96,20 +96,20 @@ def sliced(sizes, min_group):
 
     def job(session):
         secret = SecureEvaluation(session, "binary", LABEL, GROUPS, min_group)
-        own = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
+        held = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
         crossed = kind if session.rank == BY.holder else None
-        return secret_counts(secret, shares(session, logits), *own, len(sizes), crossed, BY)
+        return secret_counts(secret, shares(session, logits), *held, len(sizes), crossed, BY)
 
-    found = run_session(job, 3, ReleasePlan([BY.release(3, len(sizes))]))
-    assert all(np.array_equal(found[0], other) for other in found)
+    counts = run_session(job, 3, ReleasePlan([BY.release(3, len(sizes))]))
+    assert all(np.array_equal(counts[0], other) for other in counts)
     plain = plain_counts((logits[:, 0] > 0).astype(int), label, codes, len(sizes), kind, min_group)
-    return found[0], plain, (logits, label, codes, kind)
+    return counts[0], plain, (logits, label, codes, kind)
 
 
 def test_slices_in_secret_are_those_in_plaintext_and_small_ones_are_not_told():
-    found, plain, (logits, label, codes, kind) = sliced((120, 90), 20)
-    assert np.array_equal(found, plain)
-    table = slice_table(found, ("x", "y"), BY)["slices"]
+    counts, plain, (logits, label, codes, kind) = sliced((120, 90), 20)
+    assert np.array_equal(counts, plain)
+    table = slice_table(counts, ("x", "y"), BY)["slices"]
     assert [s["of"] for s in table] == [[g, k] for g in "xy" for k in "abc"]
     for entry in table:
         rows = (codes == "xy".index(entry["of"][0])) & (kind[:, "abc".index(entry["of"][1])] > 0)
@@ -117,19 +117,21 @@ def test_slices_in_secret_are_those_in_plaintext_and_small_ones_are_not_told():
         for rate, among in of.items():
             assert (rate in entry["too_few"]) == (among.sum() < 20), (entry["of"], rate)
             if rate in entry["rates"]:
-                told = entry["rates"][rate]
-                assert told["value"] == pytest.approx((logits[among, 0] > 0).mean()) and told["rows"] == among.sum()
-                assert told["low"] <= told["value"] <= told["high"]
+                figure = entry["rates"][rate]
+                assert (
+                    figure["value"] == pytest.approx((logits[among, 0] > 0).mean()) and figure["rows"] == among.sum()
+                )
+                assert figure["low"] <= figure["value"] <= figure["high"]
     assert any(s["rates"] == {} for s in table) and any(s["too_few"] == [] for s in table)
 
 
 def test_without_a_floor_small_slices_would_be_told():
     """The test above can fail."""
-    found, plain, _ = sliced((120, 90), 1)
-    assert np.array_equal(found, plain) and 0 < found[0, 0].min() < 20
+    counts, plain, _ = sliced((120, 90), 1)
+    assert np.array_equal(counts, plain) and 0 < counts[0, 0].min() < 20
 
 
-def moved(task, sizes, min_group, judges=("all", "null_all")):
+def moved(task, sizes, min_group, models=("all", "null_all")):
     """Figures of judges in secret and the plaintext ones; two copies of most records, of unequal weight."""
     rng = np.random.default_rng(11)
     outputs = 3 if task == "multiclass" else 1
@@ -145,18 +147,18 @@ def moved(task, sizes, min_group, judges=("all", "null_all")):
 
     def job(session):
         secret = SecureEvaluation(session, task, LABEL, GROUPS, min_group)
-        own = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
+        held = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
         copies = {
             name: (shares(session, after), Copies(source, weight, target if session.rank == GROUPS else None))
-            for name in judges
+            for name in models
         }
-        return secret.metrics(shares(session, logits), *own, len(sizes), copies)
+        return secret.metrics(shares(session, logits), *held, len(sizes), copies)
 
-    plan = ReleasePlan([exact_release(2, task, judges, len(sizes))])
-    found = exact_figures(run_session(job, 2, plan)[0], judges, len(sizes))["metrics"]
+    plan = ReleasePlan([exact_release(2, task, models, len(sizes))])
+    metrics = exact_figures(run_session(job, 2, plan)[0], models, len(sizes))["metrics"]
     edited = Counterfactuals("all", source, after, weight, target[source])
     plain = {s.metric: s.value for s in stability(lambda u: u, logits, replace(edited, inputs=after), task, "all")}
-    return found, plain["fr"], net_flips(logits, after, codes, edited, task, min_group)
+    return metrics, plain["fr"], net_flips(logits, after, codes, edited, task, min_group)
 
 
 @pytest.mark.parametrize(
@@ -165,20 +167,22 @@ def moved(task, sizes, min_group, judges=("all", "null_all")):
 )
 def test_net_flips_in_secret_are_those_in_plaintext(task, sizes, min_group):
     """With three groups some of the six pairs are too small, and left out in both."""
-    found, flips, net = moved(task, sizes, min_group)
-    assert found["net_all"] == pytest.approx(net, abs=2e-3) and net > 0.02
-    assert [found["fr_all"], found["fr_null_all"]] == pytest.approx([flips, flips], abs=1e-4) and flips > 1.2 * net
+    metrics, flips, net = moved(task, sizes, min_group)
+    assert metrics["net_all"] == pytest.approx(net, abs=2e-3) and net > 0.02
+    assert [metrics["fr_all"], metrics["fr_null_all"]] == pytest.approx(
+        [flips, flips], abs=1e-4
+    ) and flips > 1.2 * net
 
 
 def test_a_null_control_opens_its_flips_alone():
-    found, *_ = moved("binary", (60, 40), 20)
-    assert {name for name in found if name.endswith("null_all")} == {"fr_null_all"}
+    metrics, *_ = moved("binary", (60, 40), 20)
+    assert {name for name in metrics if name.endswith("null_all")} == {"fr_null_all"}
 
 
 def test_net_flips_of_too_few_records_are_not_told():
-    found, flips, net = moved("binary", (120, 15), 200)
-    assert net is None and "net_all" not in found and found["fr_all"] == pytest.approx(flips, abs=1e-4)
-    assert not any(name.startswith("enough") for name in found)
+    metrics, flips, net = moved("binary", (120, 15), 200)
+    assert net is None and "net_all" not in metrics and metrics["fr_all"] == pytest.approx(flips, abs=1e-4)
+    assert not any(name.startswith("enough") for name in metrics)
 
 
 def test_net_flips_need_the_targets_at_the_holder():
@@ -208,11 +212,11 @@ def noisy(repeats, kind="dealer+holder", parties=3, holders=(LABEL, GROUPS)):
             budget = Budget.in_memory(4.0, 1e-5)
             charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), f"run {number}", records, kind)
             secret = SecureEvaluation(session, "binary", holders[0], holders[1], 20)
-            own = (label if session.rank == holders[0] else None, codes if session.rank == holders[1] else None)
+            held = (label if session.rank == holders[0] else None, codes if session.rank == holders[1] else None)
             copies = {"own": (shares(session, edited), of)}
             evaluation = NoisyEvaluation(secret, charger)
-            found = evaluation.sums(layout, shares(session, logits), *own, copies)
-            off.append(np.concatenate(list(found.values())) - exact)
+            sums = evaluation.sums(layout, shares(session, logits), *held, copies)
+            off.append(np.concatenate(list(sums.values())) - exact)
         return np.array(off), evaluation.deviation(layout), budget.spent.renyi
 
     release = replace(layout.release(parties), times=repeats)

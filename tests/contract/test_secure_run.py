@@ -89,10 +89,10 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
     parties = make_parties(data)
     rows = np.concatenate([split.train, split.validation, split.test])
     expected = model.logits([p.take(rows) for p in parties])
-    found = head_of(folder, data)(np.hstack([p.inputs[rows] for p in parties]))
-    print("largest difference of logits", np.abs(found - expected).max())
-    assert np.abs(found - expected).max() <= 0.02
-    assert ((found > 0) == (expected > 0)).mean() >= 0.995
+    logits = head_of(folder, data)(np.hstack([p.inputs[rows] for p in parties]))
+    print("largest difference of logits", np.abs(logits - expected).max())
+    assert np.abs(logits - expected).max() <= 0.02
+    assert ((logits > 0) == (expected > 0)).mean() >= 0.995
 
 
 SCORES = {"matmul", "square", "stack", "sum"}
@@ -134,31 +134,33 @@ def test_the_phases_of_training_are_crypten_operations(secure):
 def test_the_secret_validity_terms_are_those_of_the_plaintext_engine(secure, plain):
     """V_id, V_supp and the size of counterfactual changes."""
     _, results, *_ = secure
-    (found,), (expected,) = ([v for v in told.values()] for told in (results[0]["validity"], plain[2].validity))
+    (terms,), (expected,) = (
+        [v for v in validity.values()] for validity in (results[0]["validity"], plain[2].validity)
+    )
     for name in ("identity", "support", "size"):
-        assert found[name] == pytest.approx(expected[name], abs=1e-3)
-    assert found["size"] > 0 and found["leak"] is None
+        assert terms[name] == pytest.approx(expected[name], abs=1e-3)
+    assert terms["size"] > 0 and terms["leak"] is None
     assert all(r["validity"] == results[0]["validity"] for r in results)
 
 
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     folder, results, *_ = secure
     data, split, _ = plain
-    judges = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
-    hand_out(data, judges, folder)
-    found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
-    rows = (judges.inputs, judges.label, judges.codes)
-    expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.counterfactuals, judges.nulls))
-    assert all(r["metrics"] == found[0]["metrics"] for r in found)
-    assert {"cat", "lt", "matmul", "selected", "sum"} <= found[0]["crypten_operations"]["evaluation"].keys()
-    for judge in RUN_MODELS:
-        assert {f"{figure}_{judge}" for figure in ("fr", "fr_null", "net", "scg")} <= set(found[0]["metrics"])
+    models = run_counterfactuals(data, split, Roles(results[0]["roles"]), 0)
+    hand_out(data, models, folder)
+    evaluated = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
+    rows = (models.inputs, models.label, models.codes)
+    expected = flat(evaluate(head_of(folder, data), *rows, "binary", models.counterfactuals, models.nulls))
+    assert all(r["metrics"] == evaluated[0]["metrics"] for r in evaluated)
+    assert {"cat", "lt", "matmul", "selected", "sum"} <= evaluated[0]["crypten_operations"]["evaluation"].keys()
+    for model in RUN_MODELS:
+        assert {f"{figure}_{model}" for figure in ("fr", "fr_null", "net", "scg")} <= set(evaluated[0]["metrics"])
     for name, value in expected.items():
         if name in ("auc", "bacc"):
             continue  # not computed in secret
         tolerance = 0.01 if name.endswith("_gap") else 2e-3
-        assert found[0]["metrics"][name] == pytest.approx(value, abs=tolerance), name
-    assert found[0]["metrics"]["fr_own"] <= 0.05
+        assert evaluated[0]["metrics"][name] == pytest.approx(value, abs=tolerance), name
+    assert evaluated[0]["metrics"]["fr_own"] <= 0.05
     log = (folder / "evaluation" / "party-0" / "releases.jsonl").read_text().splitlines()
     assert [json.loads(line)["release"] for line in log] == ["alignment", "columns", "evaluation"]
 
@@ -169,7 +171,7 @@ def test_parties_with_different_policy_cards_do_not_start(tmp_path):
     def make(config, rank):
         job = TrainJob(config, rank)
         if rank == 1:
-            names = [feature.name for own in job.data.schema.features for feature in own]
+            names = [feature.name for features in job.data.schema.features for feature in features]
             job.card = PolicyCard("german", "1", ("me",), {name: Decision("N", "why") for name in names})
         return job
 
@@ -192,14 +194,14 @@ def test_the_paper_in_mode_split_keeps_its_trained_generators_and_opens_what_it_
     edited = Roles(results[0]["roles"]).edited
     for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
         kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)
-        (made,) = kept.generators(party).values()
-        assert kept.generator.kind == "masked" and isinstance(made, MaskedGenerator)
-        assert (made.net is not None) == (not set(edited).isdisjoint(party.layout.names))
-        moved = made(party.inputs, 0, np.ones(len(party.inputs), int), 0) != party.inputs
+        (generator,) = kept.generators(party).values()
+        assert kept.generator.kind == "masked" and isinstance(generator, MaskedGenerator)
+        assert (generator.net is not None) == (not set(edited).isdisjoint(party.layout.names))
+        moved = generator(party.inputs, 0, np.ones(len(party.inputs), int), 0) != party.inputs
         others = np.setdiff1d(np.arange(party.layout.width), party.layout.columns(edited))
-        assert not moved[:, others].any() and moved.any() == (made.net is not None)
-    (told,) = results[0]["validity"].values()
-    assert told["identity"] == 0
+        assert not moved[:, others].any() and moved.any() == (generator.net is not None)
+    (validity,) = results[0]["validity"].values()
+    assert validity["identity"] == 0
 
 
 @pytest.mark.parametrize("mode", ["sealed", "dp", "split"])

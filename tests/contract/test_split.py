@@ -89,7 +89,10 @@ class Problem:
                 )
                 weights = stepped.weights
                 opened = session.open_each(
-                    [(sketch, releases[f"gradient {rank}"]) for rank, sketch in enumerate(stepped.projections)]
+                    [
+                        (projection, releases[f"gradient {rank}"])
+                        for rank, projection in enumerate(stepped.projections)
+                    ]
                 )
                 rounds.append(session.total_cost.rounds - before)
                 assert [value is not None for value in opened] == [
@@ -131,9 +134,9 @@ CASES = {
 def test_a_secret_step_is_the_plain_one(case):
     problem = Problem(*CASES[case])
     weight, bias, gradients = problem.plain()
-    for rank, (found, found_bias, seen, rounds) in enumerate(problem.secret()):
-        assert np.abs(found - weight).max() < 5e-4
-        assert np.abs(found_bias - bias).max() < 5e-4
+    for rank, (secure_weight, secure_bias, seen, rounds) in enumerate(problem.secret()):
+        assert np.abs(secure_weight - weight).max() < 5e-4
+        assert np.abs(secure_bias - bias).max() < 5e-4
         assert rounds == [6] * STEPS
         for (_, mine), plain in zip(seen, gradients, strict=True):
             assert np.abs(mine - plain[rank]).max() < 2e-3
@@ -143,8 +146,8 @@ def test_a_secret_step_is_the_plain_one(case):
 def test_other_tasks(task, outputs, tolerance):
     problem = Problem((4, 3, 5), (0, 1), ((2, 2),), task, outputs)
     weight, _, gradients = problem.plain()
-    for rank, (found, _, seen, _) in enumerate(problem.secret()):
-        assert np.abs(found - weight).max() < tolerance
+    for rank, (secure_weight, _, seen, _) in enumerate(problem.secret()):
+        assert np.abs(secure_weight - weight).max() < tolerance
         for (_, mine), plain in zip(seen, gradients, strict=True):
             assert np.abs(mine - plain[rank]).max() < 10 * tolerance
 

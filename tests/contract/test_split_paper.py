@@ -49,10 +49,10 @@ def part(rank: int) -> Part:
 
 
 @cache
-def sketch(rank: int) -> NoisyTables:
+def tables_of(rank: int) -> NoisyTables:
     """The noisy tables that this party was given."""
-    whole, own = german().model.noisy_tables[0], part(rank).parties[0].layout.names
-    return NoisyTables(whole.attribute, {name: whole.tables[name] for name in own}, whole.deviation, whole.releases)
+    whole, names = german().model.noisy_tables[0], part(rank).parties[0].layout.names
+    return NoisyTables(whole.attribute, {name: whole.tables[name] for name in names}, whole.deviation, whole.releases)
 
 
 def late_roles() -> Roles:
@@ -64,10 +64,10 @@ def late_roles() -> Roles:
 @cache
 def pretrained(rank: int, late: bool = False) -> dict[str, np.ndarray]:
     """The generator after the party's training alone, as arrays."""
-    party, known, roles = part(rank).parties[0], sketch(rank), late_roles() if late else german().roles
-    made = make_generator(party.layout, known.tables, known.deviation, roles, MASKED, 0, party.inputs)
-    assert isinstance(made, MaskedGenerator)
-    return made.arrays()
+    party, tables, roles = part(rank).parties[0], tables_of(rank), late_roles() if late else german().roles
+    trained = make_generator(party.layout, tables.tables, tables.deviation, roles, MASKED, 0, party.inputs)
+    assert isinstance(trained, MaskedGenerator)
+    return trained.arrays()
 
 
 def generator(rank: int, late: bool = False) -> MaskedGenerator:
@@ -79,9 +79,9 @@ def generator(rank: int, late: bool = False) -> MaskedGenerator:
 def own_training(weights: ValidityWeights, rank: int = HOLDER, dropout: float = 0.0) -> OwnTraining:
     party = part(rank).parties[0]
     encoder = make_mlp(party.inputs, 6, 0, code_columns(party.layout))
-    made = OwnTraining(encoder, (0.01, 0.0), party, weights, 0, dropout)
-    made.take_up([sketch(rank)], {"s": generator(rank)})
-    return made
+    training = OwnTraining(encoder, (0.01, 0.0), party, weights, 0, dropout)
+    training.take_up([tables_of(rank)], {"s": generator(rank)})
+    return training
 
 
 def learned(local: OwnTraining, steps: int, first: int = 0) -> OwnTraining:
@@ -118,9 +118,9 @@ def test_each_weight_moves_what_it_weighs_and_nothing_else(
     weights: ValidityWeights, changed: tuple[str, ...]
 ) -> None:
     """Identity is 0 by construction, so its weight moves nothing. Without weights the encoder learns as before."""
-    plain, made = learned(own_training(ValidityWeights()), 3), learned(own_training(weights), 3)
-    assert {name for name in ("encoder", "generator") if moved(plain, made, name)} == set(changed)
-    assert moved(own_training(weights), made, "encoder"), "the opened gradient teaches it in any case"
+    plain, weighted = learned(own_training(ValidityWeights()), 3), learned(own_training(weights), 3)
+    assert {name for name in ("encoder", "generator") if moved(plain, weighted, name)} == set(changed)
+    assert moved(own_training(weights), weighted, "encoder"), "the opened gradient teaches it in any case"
 
 
 def test_the_encoder_moves_against_its_adversary() -> None:
@@ -154,7 +154,7 @@ def test_dropout_is_in_steps_alone_and_the_same_for_a_record_and_its_edits() -> 
 
 def test_targets_are_posteriors_of_noisy_tables_even_at_the_holder_of_s() -> None:
     local, party = own_training(WEIGHTS), part(HOLDER).parties[0]
-    expected = group_posterior(party.layout, party.inputs, sketch(HOLDER).tables)
+    expected = group_posterior(party.layout, party.inputs, tables_of(HOLDER).tables)
     assert np.allclose(local.z_s[0].numpy(), expected, atol=1e-6)
     codes = part(HOLDER).protected[0].codes
     assert codes is not None and not np.allclose(expected, one_hot(codes, 2), atol=0.3)
@@ -212,9 +212,9 @@ class Outcome:
 
     @property
     def generator(self) -> MaskedGenerator:
-        (made,) = self.model.generators["s"].values()
-        assert isinstance(made, MaskedGenerator)
-        return made
+        (generator,) = self.model.generators["s"].values()
+        assert isinstance(generator, MaskedGenerator)
+        return generator
 
 
 QUICK = SplitConfig(
@@ -241,7 +241,7 @@ def in_secret(
         rank = session.rank
         train, validation, test = parts(ready, rank)
         kept = None if folder is None else Checkpoints(folder / str(rank), "ab" * 32)
-        state = State(None, noisy_tables=(sketch(rank),), refreshes=1, assignment=ready.model.assignment)
+        state = State(None, noisy_tables=(tables_of(rank),), refreshes=1, assignment=ready.model.assignment)
         if kept is not None and resume:
             state = kept.resume(session, "binary")
         states = [state]
@@ -255,13 +255,13 @@ def in_secret(
                     raise Fault
 
         refreshing = Again(rank, state, granted)
-        found = state.assignment
-        assert found is not None
+        assignment = state.assignment
+        assert assignment is not None
         trainer = SplitTrainer(
             SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS),
             Problem("binary", 1, train, validation),
-            found.roles,
-            {"s": {rank: generator(rank, late=found.roles == late_roles())}},
+            assignment.roles,
+            {"s": {rank: generator(rank, late=assignment.roles == late_roles())}},
             config,
             0,
             Hooks(keep=keep),
@@ -320,13 +320,13 @@ def test_gradients_of_steps_with_consistency_tell_s_and_those_of_the_warm_up_do_
     other = np.random.default_rng(0).permutation(groups)
     outcomes = in_secret(LONGER)
     for rank in set(range(PARTIES)) - {HOLDER}:
-        shown, own = signals_of(outcomes[rank].model.seen, len(groups)), part(rank).parties[0].inputs
+        shown, inputs = signals_of(outcomes[rank].model.seen, len(groups)), part(rank).parties[0].inputs
         assert shown.shape[1] == LONGER.most
         alone, before, whole = (
-            guessed(np.hstack([own, more]), groups) for more in (own[:, :0], shown[:, : LONGER.warmup], shown)
+            guessed(np.hstack([inputs, more]), groups) for more in (inputs[:, :0], shown[:, : LONGER.warmup], shown)
         )
         assert before < alone + 0.08 < alone + 0.15 < whole, (alone, before, whole)
-        assert guessed(np.hstack([own, shown]), other) < 0.6, "the guess itself has nothing to go on"
+        assert guessed(np.hstack([inputs, shown]), other) < 0.6, "the guess itself has nothing to go on"
 
 
 def test_training_that_stops_early_opens_no_more_and_stays_stopped_when_it_goes_on(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
             state, inputs = outcome.state, part(rank).parties[0].inputs
             assert state.mode_arrays and state.refreshes == 2 and state.assignment is not None
             assert state.assignment.roles == late_roles()
-            assert [s.releases for s in state.noisy_tables] == [sketch(rank).releases + 1]
+            assert [s.releases for s in state.noisy_tables] == [tables_of(rank).releases + 1]
             hidden = part(rank).parties[0].layout.columns(late_roles().dropped)
             assert np.array_equal(np.flatnonzero(outcome.model.encoders[rank].shown.numpy() == 0), hidden)
             moved = outcome.generator(inputs, 0, np.ones(len(inputs), int), 0) != inputs
@@ -387,11 +387,11 @@ def test_where_training_may_stop_early_a_late_refresh_comes_within_the_patience(
 
 def test_the_paper_has_the_column_of_its_table() -> None:
     for name, column in SETTINGS.items():
-        made = split_config(RunOptions.of({"dataset": name, "method": "paper", "mode": "split"}))
+        config = split_config(RunOptions.of({"dataset": name, "method": "paper", "mode": "split"}))
         for setting in ("hidden", "dropout", "columns", "warmup", "patience"):
-            assert getattr(made, setting) == getattr(column, setting), setting
-        assert (made.encoder_rate, made.head_rate, made.most) == (column.rate, column.rate, column.epochs)
-        assert made.lam == column.lambda_cons and made.weights.generator_rate == column.generator_rate
+            assert getattr(config, setting) == getattr(column, setting), setting
+        assert (config.encoder_rate, config.head_rate, config.most) == (column.rate, column.rate, column.epochs)
+        assert config.lam == column.lambda_cons and config.weights.generator_rate == column.generator_rate
 
 
 def test_every_late_refresh_has_steps_before_and_after_it() -> None:

@@ -25,11 +25,11 @@ OUTPUTS = {"binary": 1, "regression": 1, "multiclass": 3}
 
 
 class Steps:
-    """Activations, their shifts by edits and heads of every step, and what the letter makes of them."""
+    """Activations, their shifts by counterfactuals and heads of every step, and the objective of the paper."""
 
-    def __init__(self, task: str, edits: bool = True) -> None:
+    def __init__(self, task: str, penalised: bool = True) -> None:
         rng, whole = np.random.default_rng(4), german()
-        self.task, self.edits, self.outputs = task, edits, OUTPUTS[task]
+        self.task, self.penalised, self.outputs = task, penalised, OUTPUTS[task]
         rows = whole.split.validation
         self.codes = whole.data.protected[0].codes[rows]
         label = whole.data.label.values[rows]
@@ -50,7 +50,7 @@ class Steps:
             loss = ((logits - self.target()) ** 2).sum(axis=1)
         else:  # of several classes each against the rest
             loss = (np.logaddexp(0, logits) - logits * self.target()).sum(axis=1)
-        if not self.edits:
+        if not self.penalised:
             return float(loss.mean())
         chosen = [m[np.arange(len(m)), self.codes] * (k in EDITING) for k, m in enumerate(self.moved[step])]
         shift = np.hstack(chosen) @ self.heads[step]
@@ -81,8 +81,8 @@ class Steps:
             engine = SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS)
             engine.widths = WIDTHS
             part = parts(german(), session.rank)[1]
-            own = replace(part, label=self.label if session.rank == LABEL_HOLDER else None)
-            return Stopping(engine, own, self.task, self.outputs, PATIENCE)  # type: ignore[arg-type]
+            validation = replace(part, label=self.label if session.rank == LABEL_HOLDER else None)
+            return Stopping(engine, validation, self.task, self.outputs, PATIENCE)  # type: ignore[arg-type]
 
         def job(session: Any) -> tuple[list[float], list[bool], int]:
             stopping, rank = fresh(session), session.rank
@@ -93,10 +93,10 @@ class Steps:
                 parts = head, self.bias, np.zeros_like(head), np.zeros_like(self.bias)
                 weights = Weights(*(session.public(part, SPLIT_HEAD_BITS) for part in parts))
                 moved = self.moved[step][rank] if rank in EDITING else None
-                own = weights, self.h[step][rank], moved, self.edits
-                values.append(float(session.open(stopping.objective(*own), shown)[0]))
+                state = weights, self.h[step][rank], moved, self.penalised
+                values.append(float(session.open(stopping.objective(*state), shown)[0]))
                 before = session.total_cost.rounds
-                bits.append(stopping.goes_on(*own))
+                bits.append(stopping.goes_on(*state))
                 rounds = session.total_cost.rounds - before
                 if not bits[-1]:
                     break
@@ -115,8 +115,10 @@ def test_it_stops_where_the_letter_stops_also_from_a_kept_state() -> None:
         assert bits == [True] * (expected - 1) + [False] and rounds == 37
 
 
-@pytest.mark.parametrize(("task", "edits", "tolerance"), [("regression", True, 2e-3), ("multiclass", False, 2e-3)])
-def test_other_tasks_have_the_objective_of_the_letter(task: str, edits: bool, tolerance: float) -> None:
-    steps = Steps(task, edits)
+@pytest.mark.parametrize(
+    ("task", "penalised", "tolerance"), [("regression", True, 2e-3), ("multiclass", False, 2e-3)]
+)
+def test_other_tasks_have_the_objective_of_the_letter(task: str, penalised: bool, tolerance: float) -> None:
+    steps = Steps(task, penalised)
     for values, bits, _ in steps.secret():
         assert np.allclose(values, [steps.objective(k) for k in range(len(bits))], atol=tolerance)

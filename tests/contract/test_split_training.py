@@ -100,9 +100,9 @@ def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
     undisturbed, resumed = run_split(config), run_split(config, tmp_path, resume=True)
     for (before, expected, *_), (after, logits, cost, released) in zip(undisturbed, resumed, strict=True):
         assert after.steps == before.steps == config.warmup + config.steps, "a fixed number"
-        made = after.steps - config.warmup - (stop - 1) * config.keep_every
-        assert cost.rounds == 6 * made, "only the steps that were left"
-        assert sum(entry["release"] == "gradient 0" for entry in released) == made
+        steps_left = after.steps - config.warmup - (stop - 1) * config.keep_every
+        assert cost.rounds == 6 * steps_left, "only the steps that were left"
+        assert sum(entry["release"] == "gradient 0" for entry in released) == steps_left
         assert np.abs(logits - expected).max() < 0.02, "undisturbed runs differ by .005"
         assert ((logits > 0) == (expected > 0)).mean() >= 0.99
         assert len(after.seen) == len(before.seen) == after.steps, "also those before the fault"
@@ -129,7 +129,7 @@ def test_logits_out_of_range_stop_the_run():
 
 
 def test_everyone_is_declared():
-    releases = {made.name: made for made in split_releases(PARTIES, SplitConfig(warmup=3, steps=4))}
+    releases = {release.name: release for release in split_releases(PARTIES, SplitConfig(warmup=3, steps=4))}
     assert [releases[f"gradient {rank}"].receivers for rank in EVERYONE] == [(0,), (1,), (2,)]
     assert all(releases[f"gradient {rank}"].times == 7 for rank in EVERYONE)
     assert (releases["range check"].shape, releases["range check"].times) == ((1,), 3)

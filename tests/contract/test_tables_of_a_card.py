@@ -39,30 +39,30 @@ def paid(tmp_path_factory):
     home = tmp_path_factory.mktemp("own")
     data = write_own(home, heart_rows())
     options = {"dataset": str(data), "align": "exact", "reserve": 0.5, **SHORT}
-    names = [f.name for own in RunOptions.of(options).schema(3).features for f in own]
+    names = [f.name for features in RunOptions.of(options).schema(3).features for f in features]
     options["card"] = card_of(names, home / "card.json")
     return home, names, options, train(home / "paid", options)
 
 
 def test_tables_of_other_columns_are_neither_declared_nor_opened_nor_charged(paid):
     home, names, options, results = paid
-    made = RunOptions.of(options)
-    schema = made.schema(3)
-    assert set(made.tabled(schema)) == set(MEDIATORS)
-    declared = mode_plan(schema, made).releases
+    run_options = RunOptions.of(options)
+    schema = run_options.schema(3)
+    assert set(run_options.tabled(schema)) == set(MEDIATORS)
+    declared = mode_plan(schema, run_options).releases
     for rank, path in enumerate(files(home)):
         kept = load_releases(path)
-        own = [name for name in MEDIATORS if name in schema.bins[rank]]
+        held = [name for name in MEDIATORS if name in schema.bins[rank]]
         for name in ("sketch-0", "sketch-1"):
             release = kept.releases[name]
-            assert set(release.parts[0]) == set(own) and set(release.features) == set(MEDIATORS)
+            assert set(release.parts[0]) == set(held) and set(release.features) == set(MEDIATORS)
             assert release.event.sensitivity == pytest.approx((2 * len(MEDIATORS)) ** 0.5)
         title = f"sketch-0 for party {rank}"
-        assert (title in declared) == bool(own)
-        assert not own or declared[title].shape[0] == sum(schema.bins[rank][name] for name in own)
+        assert (title in declared) == bool(held)
+        assert not held or declared[title].shape[0] == sum(schema.bins[rank][name] for name in held)
     assert results[0]["roles"] == {**dict.fromkeys(names, "N"), "chol": "M", "thalach": "M", "slope": "P"}
     assert set(results[0]["scores"]) == set(results[0]["proposed"]) == set(MEDIATORS), "no evidence of other columns"
-    assert spread_of(made, schema).heads[0].share == CARD_SHARE
+    assert spread_of(run_options, schema).heads[0].share == CARD_SHARE
     assert spread_of(RunOptions.of({**options, "card": ""}), schema).heads[0].share == SHARE
 
 
@@ -83,20 +83,20 @@ def test_kept_tables_of_a_card_serve_no_run_that_needs_others(paid):
     home, names, options, _ = paid
     before, kept = ledgers(home), {**options, "tables": "kept", "reserve": 0.0}
     more = card_of(names, home / "more.json", ("age", *MEDIATORS))
-    told = refused(home / "more", {**kept, "card": more})
-    assert any("tables are of chol, slope, thalach alone" in t and "this run needs age:" in t for t in told)
+    messages = refused(home / "more", {**kept, "card": more})
+    assert any("tables are of chol, slope, thalach alone" in t and "this run needs age:" in t for t in messages)
     assert any("this run needs all columns:" in line for line in refused(home / "none", {**kept, "card": ""}))
     assert ledgers(home) == before
     fewer = card_of(names, home / "fewer.json", ("chol", "slope"))
-    found = train(home / "fewer", {**kept, "card": fewer})[0]
-    assert found["roles"]["thalach"] == "N" and set(found["scores"]) == {"chol", "slope"}
+    result = train(home / "fewer", {**kept, "card": fewer})[0]
+    assert result["roles"]["thalach"] == "N" and set(result["scores"]) == {"chol", "slope"}
 
 
 def test_kept_tables_of_all_columns_serve_a_card_with_their_own_noise(tmp_path):
     data = write_own(tmp_path, heart_rows())
     options = {"dataset": str(data), "align": "exact", "reserve": 0.5, **SHORT}
     train(tmp_path / "paid", options)
-    names = [f.name for own in RunOptions.of(options).schema(3).features for f in own]
+    names = [f.name for features in RunOptions.of(options).schema(3).features for f in features]
     kept = {**options, "tables": "kept", "reserve": 0.0, "card": card_of(names, tmp_path / "card.json")}
     train(tmp_path / "again", kept)
     facts = json.loads((tmp_path / "again" / "party-1" / "model" / "model.json").read_text())["sketches"][0]

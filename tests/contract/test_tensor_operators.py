@@ -35,7 +35,7 @@ BLOCKS = [RNG.uniform(-1, 1, (TALL, width)) for width in WIDTHS]
 HEADS, ROWS = RNG.uniform(-1, 1, (COLUMNS, 3)), RNG.uniform(-1, 1, (TALL, 3))
 MATRICES = RNG.uniform(-1, 1, (5, COLUMNS, COLUMNS))
 LARGE = RNG.uniform(-1, 1, (1 << 15, 1))
-TRIANGLES = ring.packed((MATRICES + MATRICES.transpose(0, 2, 1)) / 8)
+TRIANGLES = ring.upper_triangles((MATRICES + MATRICES.transpose(0, 2, 1)) / 8)
 BITS = RNG.integers(0, 2, (6, COLUMNS))
 SIZES = np.array([4, 1, 4, 2])
 PLACES = [4, 0, 4]
@@ -90,14 +90,14 @@ def sum_operators(s: Session, divisor: int = RECORDS) -> Sequence[Any]:
 
 
 def columns_kernels(s: Session) -> Sequence[Any]:
-    words, made = held(s, X, 40), np.zeros(X.shape, np.int64)
-    places = [np.flatnonzero(size == SIZES) for size in (1, 2, 4)]
+    words, divided = held(s, X, 40), np.zeros(X.shape, np.int64)
+    columns = [np.flatnonzero(size == SIZES) for size in (1, 2, 4)]
     quotients = divide_each(
-        s.party, [(words[:, at], (1 << 26) // size) for at, size in zip(places, (1, 2, 4), strict=True)]
+        s.party, [(words[:, at], (1 << 26) // size) for at, size in zip(columns, (1, 2, 4), strict=True)]
     )
-    for at, quotient in zip(places, quotients, strict=True):
-        made[:, at] = quotient
-    return [made]
+    for at, quotient in zip(columns, quotients, strict=True):
+        divided[:, at] = quotient
+    return [divided]
 
 
 # products
@@ -127,10 +127,10 @@ def look_kernels(s: Session) -> Sequence[Any]:
     return [logits_of(opened[:1]), pulls_of(opened[1:])]
 
 
-def look_operators(s: Session, places: Sequence[int] = PLACES) -> Sequence[Any]:
+def look_operators(s: Session, indices: Sequence[int] = PLACES) -> Sequence[Any]:
     tall, stack = fused(s).pinned(), tensor(s, MATRICES, 28).pinned()
     heads = tensor(s, HEADS, 24)
-    logits, pulls = tall @ heads, stack[list(places)].each(heads)
+    logits, pulls = tall @ heads, stack[list(indices)].each(heads)
     s.flush()
     return [logits, pulls]
 
@@ -204,8 +204,8 @@ def spent(way: Callable[[Session], Sequence[Any]], parties: int = 3) -> list[Any
     """Shares of the results at every party, and what they took."""
 
     def job(session: Session) -> Any:
-        found = way(session)
-        words = [one if isinstance(one, np.ndarray) else share_of(one) for one in found]
+        values = way(session)
+        words = [one if isinstance(one, np.ndarray) else share_of(one) for one in values]
         cost = session.total_cost
         return [(one.shape, one.tolist()) for one in words], (cost.rounds, cost.sent, cost.received, cost.dealer)
 
@@ -228,7 +228,7 @@ def test_operators_have_the_shares_rounds_and_bytes_of_the_kernels(name: str) ->
 def test_values_are_right(parties: int) -> None:
     def job(session: Session) -> None:
         x, y, release = tensor(session, X, 20), tensor(session, Y, 24), results(parties)[2]
-        for found, wanted, off in (
+        for computed, wanted, off in (
             ((x * y / 3).rescale(20), X * Y / 3, 2.0**-16),
             ((0.3 * x - y / 7).rescale(20), 0.3 * X - Y / 7, 2.0**-13),
             (x / 2.5, X / 2.5, 2.0**-13),
@@ -240,7 +240,7 @@ def test_values_are_right(parties: int) -> None:
             (crypten.cat([x, y], dim=0), np.concatenate([X, Y]), 2.0**-19),
             (x.sum(0, keepdim=True), X.sum(0, keepdims=True), 2.0**-16),
         ):
-            assert np.abs(np.asarray(session.open(found, release)) - wanted).max() <= off
+            assert np.abs(np.asarray(session.open(computed, release)) - wanted).max() <= off
 
     run_session(job, parties)
 
@@ -301,8 +301,8 @@ def test_writing_in_place_leaves_other_tensors_alone() -> None:
         twice = doubled.clone()
         doubled[0].mul_(0)
         x.mul_(0)
-        for found, wanted in ((twice, 2 * X), (same, X), (x, 0 * X), (doubled[1:], 2 * X[1:])):
-            assert np.abs(np.asarray(session.open(found, release)) - wanted).max() < 1e-5
+        for computed, wanted in ((twice, 2 * X), (same, X), (x, 0 * X), (doubled[1:], 2 * X[1:])):
+            assert np.abs(np.asarray(session.open(computed, release)) - wanted).max() < 1e-5
 
     run_session(job)
 
@@ -350,12 +350,12 @@ def test_a_pinned_matrix_is_a_tensor_like_any_other() -> None:
         heads = session.share(HEADS if session.rank == 0 else None, owner=0, shape=HEADS.shape)
         back = tall.t() @ (tall @ heads)
         assert bits_of(back) == 16
-        for found, wanted in (
+        for computed, wanted in (
             ((tall @ heads), whole @ HEADS),
             (back, whole.T @ (whole @ HEADS)),
             (tall + 1, whole + 1),
         ):
-            assert np.abs(np.asarray(session.open(found, release)) - wanted).max() < 0.1
+            assert np.abs(np.asarray(session.open(computed, release)) - wanted).max() < 0.1
         session.forget(tall)
 
     run_session(job)
@@ -388,9 +388,9 @@ def counts(session: Session) -> tuple[Any, Any, np.ndarray]:
 def test_sums_by_group_are_exact_in_either_size_of_shares(bound: float, bits: int) -> None:
     def job(session: Session) -> int:
         columns, member, exact = counts(session)
-        found = columns.group_sums(member, bound=bound)
-        assert bits_of(found) == bits
-        assert (np.asarray(session.open(found, results(3)[2])) == exact).all()
+        sums = columns.group_sums(member, bound=bound)
+        assert bits_of(sums) == bits
+        assert (np.asarray(session.open(sums, results(3)[2])) == exact).all()
         return session.operations["group_sums"]
 
     assert run_session(job) == [1] * 3
@@ -442,7 +442,7 @@ def test_a_saved_share_is_restored_in_another_session_and_tells_nothing_alone() 
     def second(session: Session) -> np.ndarray:
         return np.asarray(session.open(restore_share(kept[session.rank], 24), results(3)[2]))
 
-    assert all(np.abs(found - X).max() < 2**-24 for found in run_session(second))
+    assert all(np.abs(opened - X).max() < 2**-24 for opened in run_session(second))
 
 
 def test_what_is_no_saved_share_is_refused() -> None:

@@ -45,9 +45,9 @@ def others(transport: Transport) -> list[int]:
 @pytest.mark.parametrize("parties", [2, 5])
 def test_everyone_hears_everyone(parties: int) -> None:
     def work(transport: Transport) -> list[int]:
-        own = np.full((3, 2), transport.node, dtype=np.int64)
+        sent = np.full((3, 2), transport.node, dtype=np.int64)
         peers = others(transport)
-        came = transport.exchange("round", {p: [own] for p in peers}, {p: [Spec.of(own)] for p in peers})
+        came = transport.exchange("round", {p: [sent] for p in peers}, {p: [Spec.of(sent)] for p in peers})
         assert all((came[p][0] == p).all() for p in peers)
         return sorted(came)
 
@@ -161,11 +161,11 @@ def test_counters() -> None:
     def work(transport: Transport) -> tuple[int, int, int, int]:
         if transport.node < transport.parties:
             peers = [p for p in others(transport) if p < transport.parties]
-            own = np.zeros(100, dtype=np.int64)
+            array = np.zeros(100, dtype=np.int64)
             with transport.meter.scope("counted"):
-                transport.exchange("round", {p: [own] for p in peers}, {p: [Spec.of(own)] for p in peers})
+                transport.exchange("round", {p: [array] for p in peers}, {p: [Spec.of(array)] for p in peers})
             with transport.meter.scope("dealer"):
-                transport.exchange("to dealer", {transport.parties: [own]}, {})
+                transport.exchange("to dealer", {transport.parties: [array]}, {})
         else:
             for p in range(transport.parties):
                 transport.exchange("to dealer", {}, {p: [Spec("<i8", (100,))]})

@@ -35,8 +35,11 @@ def meet(
 ) -> list[str]:
     """Two parties and the dealer, one of them with this certificate and this hello; what made each of them stop."""
     config, listeners = local_config(2)
-    own = [credentials(node, 2) if shown is None or node != odd else shown for node in range(3)]
-    meetings = [Rendezvous(config, node, own[node], listener) for node, listener in enumerate([*listeners, None])]
+    shown_credentials = [credentials(node, 2) if shown is None or node != odd else shown for node in range(3)]
+    meetings = [
+        Rendezvous(config, node, shown_credentials[node], listener)
+        for node, listener in enumerate([*listeners, None])
+    ]
     if hello is not None:
         meetings[odd].hello = hello(config)
     waiting, together = {0, 1, DEALER} - {odd}, threading.Barrier(3)
@@ -93,10 +96,10 @@ def test_giving_up_waits_for_a_handshake_that_is_about_to_start(monkeypatch: pyt
 
 def test_a_certificate_of_another_rank() -> None:
     """Whoever meets it refuses it; the other may find that it has gone by then."""
-    told = meet(odd=0, shown=Credentials.of(CERTIFICATES, "party-1"))
-    refused = [line == "party 0: its certificate is for party 1 (step: connect)" for line in told[1:]]
-    assert any(refused), told
-    assert all(yes or "did not connect" in line for yes, line in zip(refused, told[1:], strict=True)), told
+    endings = meet(odd=0, shown=Credentials.of(CERTIFICATES, "party-1"))
+    refused = [line == "party 0: its certificate is for party 1 (step: connect)" for line in endings[1:]]
+    assert any(refused), endings
+    assert all(yes or "did not connect" in line for yes, line in zip(refused, endings[1:], strict=True)), endings
 
 
 @pytest.mark.parametrize(
@@ -111,9 +114,9 @@ def test_a_certificate_of_another_rank() -> None:
     ids=["rank", "parties", "configuration", "code", "protocol"],
 )
 def test_a_hello_that_does_not_fit(hello: Callable[[SessionConfig], bytes], reason: str) -> None:
-    told = meet(hello=hello)
-    assert any(line.startswith("party 1: ") and reason in line for line in (told[0], told[DEALER])), told
-    assert "met" not in (told[0], told[DEALER])
+    endings = meet(hello=hello)
+    assert any(line.startswith("party 1: ") and reason in line for line in (endings[0], endings[DEALER])), endings
+    assert "met" not in (endings[0], endings[DEALER])
 
 
 def between(misbehave: Callable[[Any], None], spec: Spec) -> str:
@@ -160,8 +163,8 @@ def test_a_frame_has_the_number_after_the_last(number: int, reason: str, array: 
 
 def test_a_frame_beyond_the_limit_is_refused_even_if_its_shape_was_expected() -> None:
     huge = np.zeros(1 << 14)
-    told = between(lambda mesh: numbered(mesh, 1, huge), Spec.of(huge))
-    assert told == "party 1: sent an oversized frame: 131072 bytes, 65536 allowed (step: second)"
+    message = between(lambda mesh: numbered(mesh, 1, huge), Spec.of(huge))
+    assert message == "party 1: sent an oversized frame: 131072 bytes, 65536 allowed (step: second)"
 
 
 def cut(mesh: Any, array: Any) -> None:
@@ -184,8 +187,8 @@ def too_short(mesh: Any, array: Any) -> None:
 @pytest.mark.parametrize("array", [SHORT, LONG], ids=["short", "long"])
 @pytest.mark.parametrize(("fault", "reason"), [(cut, "closed the connection"), (too_short, "bytes instead of")])
 def test_a_frame_that_is_not_whole_is_refused(fault: Any, reason: str, array: Any) -> None:
-    told = between(lambda mesh: fault(mesh, array), Spec.of(array))
-    assert told.startswith(f"party 1: {reason}" if fault is cut else "party 1: sent ") and reason in told
+    message = between(lambda mesh: fault(mesh, array), Spec.of(array))
+    assert message.startswith(f"party 1: {reason}" if fault is cut else "party 1: sent ") and reason in message
 
 
 def test_only_tls_1_3_and_certificates_on_both_sides() -> None:

@@ -24,8 +24,8 @@ def plan(self: SelfTest) -> ReleasePlan:
 
 
 def run(self: SelfTest, session: Session, progress: Any) -> dict[str, Any]:
-    found = aggregate(session, [1.0, 2.0], 5.0, TOTAL, present=session.rank != 1)
-    return {"ok": True, "total": [] if found.total is None else found.total.tolist()}
+    aggregated = aggregate(session, [1.0, 2.0], 5.0, TOTAL, present=session.rank != 1)
+    return {"ok": True, "total": [] if aggregated.total is None else aggregated.total.tolist()}
 
 
 def die(self: Session, *args: Any, **kwargs: Any) -> None:

@@ -9,5 +9,5 @@ from secure_sccvfl.reports.verify import verify
 
 def problems(run: Path, *checks: str) -> list[str]:
     """The lines of these checks, or of all."""
-    found = verify(run)
-    return [line for name, lines in found.items() for line in lines if not checks or name in checks]
+    lines_of_checks = verify(run)
+    return [line for name, lines in lines_of_checks.items() for line in lines if not checks or name in checks]

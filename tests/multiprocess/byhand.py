@@ -61,11 +61,11 @@ class ByHand:
     def endings(self) -> dict[str, tuple[int, str]]:
         """Wait as long as the deadlines allow; a process still there then is a failure."""
         end = time.monotonic() + self.config.connect + 4 * self.config.deadline
-        found = {}
+        endings = {}
         for name, process in self.processes.items():
             code = process.wait(max(1.0, end - time.monotonic()))
-            found[name] = (code, process.last_line())
-        return found
+            endings[name] = (code, process.last_line())
+        return endings
 
     def close(self) -> None:
         for process in self.processes.values():

@@ -18,14 +18,14 @@ from tests.multiprocess.programs import SHORT, run_mpc
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run on German Credit; nobody may change it. The first worker that needs it makes it."""
     base = tmp_path_factory.getbasetemp()
-    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "whole"
-    place.mkdir(exist_ok=True)
-    run = place / "run"
-    with (place / "lock").open("w") as lock:
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "whole"
+    folder.mkdir(exist_ok=True)
+    run = folder / "run"
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (run / LOG).exists():
             shutil.rmtree(run, ignore_errors=True)
-            run_mpc("--dataset", "german", "--parties", "3", "--out", run.name, *SHORT, "--seeds", "2", cwd=place)
+            run_mpc("--dataset", "german", "--parties", "3", "--out", run.name, *SHORT, "--seeds", "2", cwd=folder)
     return run
 
 

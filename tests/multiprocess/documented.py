@@ -58,7 +58,7 @@ class Statement:
 class Block:
     """A fenced block; its place names the file and line for messages."""
 
-    place: str
+    source: str
     language: str
     text: str
 
@@ -88,7 +88,7 @@ def is_shell(block: Block) -> bool:
     if not block.language and first in FIRST_WORDS:
         return True
     if block.language in ("", "text") and _OURS.search(block.text):
-        raise Unclear(f"{block.place}: a block with commands does not begin with one; give it the language sh")
+        raise Unclear(f"{block.source}: a block with commands does not begin with one; give it the language sh")
     return False
 
 
@@ -141,11 +141,11 @@ def _split(line: str, document: str = "") -> Iterator[Statement]:
 
 def single_commands() -> dict[str, Statement]:
     """Every command outside of fenced blocks, by its words: of help texts, indented, and in running text."""
-    found: dict[str, Statement] = {}
+    commands: dict[str, Statement] = {}
     for text in [*_help_examples(), *_in_pages()]:
         for statement in _split(text):
-            found.setdefault(shlex.join(statement.words), statement)
-    return found
+            commands.setdefault(shlex.join(statement.words), statement)
+    return commands
 
 
 def programs() -> list[Path]:
@@ -196,9 +196,9 @@ def program_of(words: Sequence[str]) -> tuple[str, list[str]] | None:
 
 def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, argparse.Namespace]:
     """What the program's own parser makes of a command, and the module whose parser it was."""
-    found = program_of(words)
-    assert found is not None, words
-    name, arguments = found
+    program = program_of(words)
+    assert program is not None, words
+    name, arguments = program
     if name == "cli" and arguments and arguments[0] in cli.COMMANDS:
         module, _, function = cli.COMMANDS[arguments[0]][0].partition(":")
         name = function or module
@@ -211,7 +211,7 @@ def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[s
         patch.setattr(command_line.Parser, "parse_args", stop)
         patch.setattr(sys, "argv", ["program"])
         try:
-            code = import_module(f"launch.{found[0]}").main(arguments)
+            code = import_module(f"launch.{program[0]}").main(arguments)
         except _Parsed as parsed:
             return name, parsed.options
         except SystemExit as error:

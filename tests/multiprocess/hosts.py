@@ -104,9 +104,9 @@ class Hosts:
         )
         self.processes: dict[str, Program] = {}
         for node in range(4):
-            place = node_folder(node, 3)
+            node_name = node_folder(node, 3)
             certs = self.home(PLACES[node]) / "certs"
-            shutil.copytree(CERTIFICATES / place, certs / place)
+            shutil.copytree(CERTIFICATES / node_name, certs / node_name)
             shutil.copy(CERTIFICATES / "ca.pem", certs)
 
     def home(self, name: str) -> Path:
@@ -135,8 +135,8 @@ class Hosts:
             arguments = ["--config", str(home / "session.toml"), "--certs", str(home / "certs"), *extra]
             if name != DEALER:
                 rank = int(name.split()[1])
-                own = ["--rank", str(rank), "--out", str(home / "out"), "--listen", self.listening[rank]]
-                arguments = [*own, *arguments]
+                party_arguments = ["--rank", str(rank), "--out", str(home / "out"), "--listen", self.listening[rank]]
+                arguments = [*party_arguments, *arguments]
             self.processes[name] = Program(script_of(name, arguments, instead), home / "log", home, before=before)
 
     def wait_for(self, name: str, text: str) -> None:
@@ -151,14 +151,14 @@ class Hosts:
 
     def endings(self) -> dict[str, tuple[int, str]]:
         """Wait for all; exit code and last line of each."""
-        end, found = time.monotonic() + LONG, {}
+        end, endings = time.monotonic() + LONG, {}
         for name, process in self.processes.items():
             code = process.wait(max(1.0, end - time.monotonic()))
             while code and not (last := process.last_line()).startswith(f"{name}: "):
                 assert time.monotonic() < end, last  # a log that goes through a pipe may lag behind
                 time.sleep(0.05)
-            found[name] = (code, process.last_line())
-        return found
+            endings[name] = (code, process.last_line())
+        return endings
 
     def close(self) -> None:
         for process in self.processes.values():

@@ -85,8 +85,8 @@ def fork(folder: Path, order: dict[str, Any]) -> int:
 
 def main() -> None:
     for line in sys.stdin:
-        told = json.loads(line)
-        folder, spenders = Path(told["folder"]), told["spenders"]
+        request = json.loads(line)
+        folder, spenders = Path(request["folder"]), request["spenders"]
         children = [fork(folder, order) for order in spenders]
         started = time.monotonic()
         for child, order in sorted(

@@ -35,11 +35,11 @@ class Hosts:
 
     def __init__(self, folder: Path, jobs: tuple[str, ...], rows: int = 240) -> None:
         self.folder, records = folder, heart_rows()
-        made = folder / "made"
-        write_own(made / "old", records[:rows])
-        write_own(made / "new", records[rows:])
-        make_certificates(made / "certs", len(COLUMNS))
-        pins = {place: fingerprint((made / "certs" / place / "cert.pem").read_bytes()) for place in PLACES}
+        shared = folder / "made"
+        write_own(shared / "old", records[:rows])
+        write_own(shared / "new", records[rows:])
+        make_certificates(shared / "certs", len(COLUMNS))
+        pins = {node: fingerprint((shared / "certs" / node / "cert.pem").read_bytes()) for node in PLACES}
         self.config = SessionConfig(
             parties=free_addresses(),
             jobs=jobs,
@@ -50,38 +50,38 @@ class Hosts:
             connect=CONNECT,
             deadline=DEADLINE,
         )
-        for place, party in zip(PLACES, (*COLUMNS, None), strict=True):
-            home = self.home(place)
+        for node, party in zip(PLACES, (*COLUMNS, None), strict=True):
+            home = self.home(node)
             (home / "certs").mkdir(parents=True)
-            shutil.copy(made / "certs" / "ca.pem", home / "certs")
-            shutil.copytree(made / "certs" / place, home / "certs" / place)
+            shutil.copy(shared / "certs" / "ca.pem", home / "certs")
+            shutil.copytree(shared / "certs" / node, home / "certs" / node)
             (home / "session.toml").write_text(self.config.to_toml())
             if party is not None:
-                shutil.copy(made / "old" / "own.toml", home)
-                (home / f"{party}.csv").write_text(without(made / "old" / f"{party}.csv", LACKING[party]))
-                (home / "new.csv").write_text(without(made / "new" / f"{party}.csv", LACKING[party]))
+                shutil.copy(shared / "old" / "own.toml", home)
+                (home / f"{party}.csv").write_text(without(shared / "old" / f"{party}.csv", LACKING[party]))
+                (home / "new.csv").write_text(without(shared / "new" / f"{party}.csv", LACKING[party]))
 
-    def home(self, place: str) -> Path:
-        return self.folder / place
+    def home(self, node: str) -> Path:
+        return self.folder / node
 
     def out(self, rank: int) -> Path:
         return self.home(f"party-{rank}") / "out"
 
-    def start(self, place: str, *, resume: bool = False, predict: bool = False) -> ForkedProcess:
+    def start(self, node: str, *, resume: bool = False, predict: bool = False) -> ForkedProcess:
         """The process of a place, in the place's own folder, with paths as its operator gives them."""
         files: dict[str, Any] = {"config": Path("session.toml"), "certs": Path("certs")}
         work: SessionProcess
-        if place == "dealer":
+        if node == "dealer":
             work = DealerProcess(**files, job="predict" if predict else "", resume=resume)
         else:
-            party = PartyProcess(rank=int(place[-1]), out=Path("out"), **files)
+            party = PartyProcess(rank=int(node[-1]), out=Path("out"), **files)
             work = Member(party, resume, APPROVED, {"records": "new.csv"} if predict else None)
-        with contextlib.chdir(self.home(place)):
+        with contextlib.chdir(self.home(node)):
             return ForkedProcess(work, Path("log.txt"), ONE_THREAD)
 
     def run(self, **settings: bool) -> dict[str, int | None]:
         """The same at every place, to its end: exit codes."""
-        return self.end({place: self.start(place, **settings) for place in PLACES})
+        return self.end({node: self.start(node, **settings) for node in PLACES})
 
     def end(self, running: dict[str, ForkedProcess]) -> dict[str, int | None]:
         """Wait for all; one that is still there after a long time is ended."""
@@ -90,7 +90,7 @@ class Hosts:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        return {place: process.returncode for place, process in running.items()}
+        return {node: process.returncode for node, process in running.items()}
 
     def logs(self) -> str:
         """What all places said, for messages."""

@@ -45,11 +45,11 @@ class Script:
         return 0
 
 
-def script_of(place: str, arguments: Sequence[str], instead: Sequence[str] = ()) -> Script:
+def script_of(node: str, arguments: Sequence[str], instead: Sequence[str] = ()) -> Script:
     """The program of 'dealer' or 'party 0'...; `instead` names another script here and its first arguments."""
     if instead:
-        return Script(place, HERE / instead[0], (*instead[1:], *arguments))
-    return Script(place, ROOT / "launch" / f"run_{place.split()[0]}.py", tuple(arguments))
+        return Script(node, HERE / instead[0], (*instead[1:], *arguments))
+    return Script(node, ROOT / "launch" / f"run_{node.split()[0]}.py", tuple(arguments))
 
 
 class Program:

@@ -116,8 +116,8 @@ SPENDER = st.fixed_dictionaries(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(st.lists(SPENDER, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_no_sequence_of_processes_and_kills_spends_more_than_the_cap(workers, rounds):
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         for number, spenders in enumerate(rounds):
             named = [{**spender, "name": f"{number}.{k}"} for k, spender in enumerate(spenders)]
             codes = workers.round(folder, *named)

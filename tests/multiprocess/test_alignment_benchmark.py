@@ -21,7 +21,7 @@ def test_both_modes_are_measured() -> None:
 
 def test_lists_overlap_as_they_are_said_to() -> None:
     lists = [set(ids_of(rank, 100)) for rank in range(3)]
-    assert all(len(own) == 100 for own in lists)
+    assert all(len(ids) == 100 for ids in lists)
     assert len(set.intersection(*lists)) == len(lists[0] & lists[2]) == 60
 
 

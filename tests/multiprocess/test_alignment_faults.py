@@ -112,8 +112,8 @@ def test_a_kill_in_a_phase_stops_all_and_the_run_goes_on(tmp_path: Path) -> None
         old = logs(folder)
         killed(config(resume=True), folder, victim, moment)
         assert kept(dataset.parent, folder) == before, moment
-        told = {entry["release"] for log in logs(folder) - old for entry in read_chain(log)}
-        assert told <= allowed, moment
+        released = {entry["release"] for log in logs(folder) - old for entry in read_chain(log)}
+        assert released <= allowed, moment
     ending = run_job(config(resume=True), folder)
     assert ending.code == 0, ending
     for rank in range(PARTIES):

@@ -37,9 +37,9 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     with network() as net:
         walk = Walk(tmp_path_factory.mktemp("consortium"), net)
         for party, frame in scc.load("german").frames.items():
-            own = frame.rename(columns=OWN_NAMES)
-            own[:ROWS].to_csv(walk.home(party) / f"{party}.csv", index=False)
-            own[ROWS : ROWS + NEW].to_csv(walk.home(party) / "new.csv", index=False)
+            renamed = frame.rename(columns=OWN_NAMES)
+            renamed[:ROWS].to_csv(walk.home(party) / f"{party}.csv", index=False)
+            renamed[ROWS : ROWS + NEW].to_csv(walk.home(party) / "new.csv", index=False)
         walk.go(TO_A_REPORT)
         walk.go(AFTERWARDS)
         yield walk
@@ -53,8 +53,8 @@ def copied(walk: Walk, tmp_path: Path) -> Walk:
 
 
 def report_of(walk: Walk, party: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((walk.home(party) / "out" / "report.json").read_text())
-    return found
+    report: dict[str, Any] = json.loads((walk.home(party) / "out" / "report.json").read_text())
+    return report
 
 
 def said(walk: Walk, host: str, text: str) -> tuple[int, str]:
@@ -68,23 +68,23 @@ def test_every_party_has_the_same_report_with_all_approvals(walk: Walk) -> None:
     reports = [report_of(walk, party) for party in PARTIES]
     public = [{k: v for k, v in one.items() if k not in ("models", "cost", "host")} for one in reports]
     assert public[0] == public[1] == public[2]
-    told = reports[0]
-    assert told["party_names"] == list(PARTIES) and len(told["roles"]) == 19
-    assert "acc" in told["metrics"]
-    assert [(one["place"], one["name"]) for one in told["approvals"]] == [
+    report = reports[0]
+    assert report["party_names"] == list(PARTIES) and len(report["roles"]) == 19
+    assert "acc" in report["metrics"]
+    assert [(one["place"], one["name"]) for one in report["approvals"]] == [
         (f"party-{rank}", party) for rank, party in enumerate(PARTIES)
     ]
-    assert len({one["digest"] for one in told["approvals"]}) == 1
+    assert len({one["digest"] for one in report["approvals"]}) == 1
     for party in PARTIES:
         assert f"on the host of {party}" in (walk.home(party) / "out" / "report.html").read_text()
         assert "out can be trusted: " in walk.log(party)
-        assert told["approvals"][0]["digest"] in walk.log(party), "approve showed it"
+        assert report["approvals"][0]["digest"] in walk.log(party), "approve showed it"
 
 
 def test_only_the_receiver_has_the_decisions(walk: Walk) -> None:
-    found = [path.relative_to(walk.folder).as_posix() for path in walk.folder.rglob("predictions.csv")]
-    assert found == ["bank/out/predict/predictions.csv"]
-    with (walk.folder / found[0]).open() as file, (walk.home("bank") / "new.csv").open() as given:
+    paths = [path.relative_to(walk.folder).as_posix() for path in walk.folder.rglob("predictions.csv")]
+    assert paths == ["bank/out/predict/predictions.csv"]
+    with (walk.folder / paths[0]).open() as file, (walk.home("bank") / "new.csv").open() as given:
         decided = {row["id"] for row in csv.DictReader(file)}
         assert decided == {row["id"] for row in csv.DictReader(given)}
 
@@ -92,18 +92,18 @@ def test_only_the_receiver_has_the_decisions(walk: Walk) -> None:
 def test_keys_and_records_stay_at_home(walk: Walk) -> None:
     """By name and by content: no key and no table lies in the folder of another host."""
     every = {host: [path for path in walk.home(host).rglob("*") if path.is_file()] for host in HOSTS}
-    places = dict(zip(HOSTS, ("party-0", "party-1", "party-2", "dealer", ""), strict=True))
-    for host, place in places.items():
+    node_names = dict(zip(HOSTS, ("party-0", "party-1", "party-2", "dealer", ""), strict=True))
+    for host, node in node_names.items():
         keys = {path.relative_to(walk.home(host)).as_posix() for path in every[host] if "key" in path.name}
-        keys -= {f"sccvfl-ledgers/{place}/records.key"}  # for the tags of records, which the parties share
-        logs = {key for key in keys if Path(key).match(f"sccvfl-ledgers/{place}/predictions-*.key")}
+        keys -= {f"sccvfl-ledgers/{node}/records.key"}  # for the tags of records, which the parties share
+        logs = {key for key in keys if Path(key).match(f"sccvfl-ledgers/{node}/predictions-*.key")}
         assert len(logs) == (host in PARTIES), "a key of the own log of predictions"
         keys -= logs
-        assert keys == ({f"certs/{place}/key.pem"} if place else {"authority/ca-key.pem"})
+        assert keys == ({f"certs/{node}/key.pem"} if node else {"authority/ca-key.pem"})
         tables = {path.name for path in every[host] if path.suffix == ".csv"} - {"predictions.csv"}
         assert tables == ({f"{host}.csv", "new.csv"} if host in PARTIES else set())
-        own = ("key.pem", ".csv", *(Path(key).name for key in logs))
-        secret = [path.read_bytes() for path in every[host] if path.name.endswith(own)]
+        private_endings = ("key.pem", ".csv", *(Path(key).name for key in logs))
+        secret = [path.read_bytes() for path in every[host] if path.name.endswith(private_endings)]
         for other in set(HOSTS) - {host}:
             for path in every[other]:
                 content = path.read_bytes()
@@ -135,19 +135,19 @@ def test_a_plan_that_one_party_changes_after_approval_is_refused_and_the_party_n
     session = copied.home("bank") / "session.toml"
     session.write_text(session.read_text().replace('"selftest", ', ""))
     shutil.rmtree(copied.home("bank") / "out")
-    code, told = said(copied, "bank", STARTS["bank"].text)
+    code, output = said(copied, "bank", STARTS["bank"].text)
     assert code == REFUSED
     everyone = "party 0 (bank), party 1 (employer), party 2 (bureau)"
-    assert f"{everyone}: the plan changed since the approval: the session file" in told
+    assert f"{everyone}: the plan changed since the approval: the session file" in output
     assert said(copied, "bank", "sccvfl approve session.toml --certs certs --rank 0")[0] == 0
-    code, told = said(copied, "bank", STARTS["bank"].text)
-    assert code == REFUSED and "party 1 (employer), party 2 (bureau): the plan changed" in told
-    assert "party 0 (bank)" not in told
+    code, output = said(copied, "bank", STARTS["bank"].text)
+    assert code == REFUSED and "party 1 (employer), party 2 (bureau): the plan changed" in output
+    assert "party 0 (bank)" not in output
     shutil.rmtree(copied.home("employer") / "out")
     assert said(copied, "employer", "scp bank.example:approvals/party-0.json approvals")[0] == 0
-    code, told = said(copied, "employer", STARTS["employer"].text)
-    assert code == REFUSED and "party 0 (bank): the plan changed since the approval: the session file" in told
-    assert "party 1 (employer): the plan" not in told and "party 2" not in told
+    code, output = said(copied, "employer", STARTS["employer"].text)
+    assert code == REFUSED and "party 0 (bank): the plan changed since the approval: the session file" in output
+    assert "party 1 (employer): the plan" not in output and "party 2" not in output
     assert not (copied.home("employer") / "out").exists(), "nothing was begun"
 
 
@@ -166,8 +166,8 @@ def renew_at_the_bureau(walk: Walk) -> None:
 def test_a_certificate_that_is_signed_but_not_pinned_is_refused(copied: Walk) -> None:
     renew_at_the_bureau(copied)
     pin = load_session(copied.home("bureau") / "session.toml").certificates["party-2"]
-    code, told = said(copied, "bureau", "sccvfl approve session.toml --certs certs --rank 2")
-    assert code == REFUSED and f"but the session file pins {pin[:8]}" in told
+    code, output = said(copied, "bureau", "sccvfl approve session.toml --certs certs --rank 2")
+    assert code == REFUSED and f"but the session file pins {pin[:8]}" in output
     shutil.rmtree(copied.home("bureau") / "out")
-    code, told = said(copied, "bureau", STARTS["bureau"].text)
-    assert code == REFUSED and "pins for party-2" in told and pin[:8] in told, told
+    code, output = said(copied, "bureau", STARTS["bureau"].text)
+    assert code == REFUSED and "pins for party-2" in output and pin[:8] in output, output

@@ -73,12 +73,12 @@ def test_what_real_processes_open_has_the_charged_noise_and_no_other(tmp_path: P
     indicators = np.eye(GROUPS)[data.protected[0].codes]
     drawn, deviations = [], set()
     for rank in range(PARTIES):
-        found = result(tmp_path / "run", rank)
-        tables = found["own_tables"]["s"]
+        party_result = result(tmp_path / "run", rank)
+        tables = party_result["own_tables"]["s"]
         assert set(tables) == {f"x{rank}"}, "a party keeps its own tables only"
         exact = np.eye(CATEGORIES)[data.parties[rank].values[:, 0].astype(int)].T @ indicators
         drawn.append(np.array(tables[f"x{rank}"]) - exact)
-        deviations.add(found["deviation"])
+        deviations.add(party_result["deviation"])
     (deviation,) = deviations
     noise = np.concatenate(drawn)
     assert noise.size == PARTIES * CATEGORIES * GROUPS
@@ -143,15 +143,15 @@ def test_what_was_opened_is_what_was_declared_and_paid_for(german: Path) -> None
 
 
 def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path) -> None:
-    found = [result(german, rank) for rank in range(PARTIES)]
-    assert found[0]["roles"] == found[1]["roles"] == found[2]["roles"] and len(found[0]["roles"]) == 19
+    results = [result(german, rank) for rank in range(PARTIES)]
+    assert results[0]["roles"] == results[1]["roles"] == results[2]["roles"] and len(results[0]["roles"]) == 19
     entries = [read_audit(german / f"party-{rank}" / "audit.jsonl") for rank in range(PARTIES)]
     assert entries[0] == entries[1] == entries[2]
     assert [entry["event"] for entry in entries[0]] == ["roles"] * 2 + ["confidence"]
-    assert found[0]["confidence"] == found[1]["confidence"] == entries[2][2]["confidence"]
-    assert set(found[0]["confidence"]) == set(found[0]["roles"])
-    assert all(0 <= share <= 1 for share in found[0]["confidence"].values())
-    assert set(entries[0][1]["scores"]) == set(found[0]["roles"]) and entries[0][1]["releases"] == 2
+    assert results[0]["confidence"] == results[1]["confidence"] == entries[2][2]["confidence"]
+    assert set(results[0]["confidence"]) == set(results[0]["roles"])
+    assert all(0 <= share <= 1 for share in results[0]["confidence"].values())
+    assert set(entries[0][1]["scores"]) == set(results[0]["roles"]) and entries[0][1]["releases"] == 2
     path = german / "party-0" / "audit.jsonl"
     changed = german.parent / "changed.jsonl"
     changed.write_text(path.read_text().replace('"refresh": 1', '"refresh": 3'))

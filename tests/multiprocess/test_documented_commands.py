@@ -117,8 +117,8 @@ TOML_BLOCKS = [block for page in PAGES for block in blocks(page) if block.langua
 SINGLE = single_commands()
 
 
-def place_of(block: Block) -> str:
-    return block.place
+def source_of(block: Block) -> str:
+    return block.source
 
 
 def meaning(name: str, options: argparse.Namespace) -> str:
@@ -133,9 +133,9 @@ def meaning(name: str, options: argparse.Namespace) -> str:
 class Desk:
     """A folder in which documented commands run, with what they name."""
 
-    def __init__(self, place: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, done: set[str]) -> None:
-        self.place, self.finished, self._patch, self._done = place, finished, monkeypatch, done
-        (place / "launch").symlink_to(ROOT / "launch")
+    def __init__(self, folder: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, done: set[str]) -> None:
+        self.folder, self.finished, self._patch, self._done = folder, finished, monkeypatch, done
+        (folder / "launch").symlink_to(ROOT / "launch")
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
 
@@ -199,51 +199,53 @@ class Desk:
 
     def _furnish(self, options: argparse.Namespace) -> None:
         """Make every file and folder that a command expects to be there."""
-        told = vars(options)
+        given = vars(options)
         for key in ("run", "model", "resume", "card", "newer"):
-            value = told.get(key)
-            if value is None or isinstance(value, bool) or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
+            value = given.get(key)
+            if value is None or isinstance(value, bool) or given.get("fresh") or str(value) in (*SHIPPED, "shipped"):
                 continue
-            path = self.place / value
+            path = self.folder / value
             if not path.exists():
                 self._finished_run(path)
             if key == "resume":
                 for name in (LOG, HEAD):
                     (path / name).unlink()
-            if told.get("appeal"):
+            if given.get("appeal"):
                 objection = ["--feature", "housing", "--who", "an applicant", "--text", "no choice"]
                 assert policy.main(["appeal", str(path), *objection]) == 0
-        if (records := told.get("records")) is not None:
-            shutil.copy(self.finished / "examples" / "records.csv", self.place / records)
-        dataset = told.get("dataset")
-        if (session := told.get("session")) is not None and (self.place / session).exists():
-            dataset = load_session(self.place / session).options.get("dataset")
-        if str(dataset).endswith(".toml") and not (self.place / str(dataset)).exists():
-            write_described(self.place / str(dataset))
-        if told.get("run") is not None and told.get("config") is not None:  # what a reader of a run compares it with
-            shutil.copy(self.place / told["run"] / "session.toml", self.place / told["config"])
-            shutil.copytree(CERTIFICATES, self.place / told["certs"])
+        if (records := given.get("records")) is not None:
+            shutil.copy(self.finished / "examples" / "records.csv", self.folder / records)
+        dataset = given.get("dataset")
+        if (session := given.get("session")) is not None and (self.folder / session).exists():
+            dataset = load_session(self.folder / session).options.get("dataset")
+        if str(dataset).endswith(".toml") and not (self.folder / str(dataset)).exists():
+            write_described(self.folder / str(dataset))
+        if (
+            given.get("run") is not None and given.get("config") is not None
+        ):  # what a reader of a run compares it with
+            shutil.copy(self.folder / given["run"] / "session.toml", self.folder / given["config"])
+            shutil.copytree(CERTIFICATES, self.folder / given["certs"])
 
     def _furnish_own(self, options: argparse.Namespace) -> None:
         """The tables, drafts or description that `init` and `check` expect; those that are there stay."""
-        made = self.place / "made"
-        made.mkdir(exist_ok=True)
-        write_described(made / "loans.toml")
-        told, given = tomllib.loads((made / "loans.toml").read_text()), vars(options)
-        parties = {name: one["file"] for name, one in told["parties"].items()}
+        source = self.folder / "made"
+        source.mkdir(exist_ok=True)
+        write_described(source / "loans.toml")
+        description, given = tomllib.loads((source / "loans.toml").read_text()), vars(options)
+        parties = {name: one["file"] for name, one in description["parties"].items()}
         wanted = [*parties.values()] if given.get("description") else []
         for file in [*wanted, *([given["file"]] if given.get("file") else [])]:
-            known = file if file in parties.values() else parties.get(given["party"] or "", Path(file).name)
-            table = pd.read_csv(made / known, dtype=str)
-            if not (self.place / file).exists():
-                table.rename(columns={"id": given.get("id") or "id"}).to_csv(self.place / file, index=False)
-        if given.get("description") and not (self.place / given["description"]).exists():
-            shutil.copy(made / "loans.toml", self.place / given["description"])
+            source_file = file if file in parties.values() else parties.get(given["party"] or "", Path(file).name)
+            table = pd.read_csv(source / source_file, dtype=str)
+            if not (self.folder / file).exists():
+                table.rename(columns={"id": given.get("id") or "id"}).to_csv(self.folder / file, index=False)
+        if given.get("description") and not (self.folder / given["description"]).exists():
+            shutil.copy(source / "loans.toml", self.folder / given["description"])
         for name, file in parties.items() if given.get("merge") else ():
-            label = told["label"]["column"] if told["label"]["party"] == name else None
-            protected = [entry["column"] for entry in told["protected"] if entry["party"] == name]
-            draft = draft_of(made / file, name, label=label, protected=protected)
-            (self.place / f"draft-{name}.toml").write_text(draft.text())
+            label = description["label"]["column"] if description["label"]["party"] == name else None
+            protected = [entry["column"] for entry in description["protected"] if entry["party"] == name]
+            draft = draft_of(source / file, name, label=label, protected=protected)
+            (self.folder / f"draft-{name}.toml").write_text(draft.text())
 
     def _finished_run(self, path: Path) -> None:
         """A finished run, its policy card or one of its ledgers, as the name says."""
@@ -263,7 +265,7 @@ class Desk:
     def _adapted(self, words: list[str], name: str, options: argparse.Namespace) -> list[str]:
         """The command with a true seal, and with few steps if it trains."""
         if getattr(options, "seal", None):
-            seal = read_log(self.place / options.run)[-1]["hash"]
+            seal = read_log(self.folder / options.run)[-1]["hash"]
             words = [seal if word == options.seal else word for word in words]
         if name == "run_mpc" and options.job == "train" and options.resume is None:
             words = [*words, *SHORT]
@@ -273,16 +275,16 @@ class Desk:
 
     def _run(self, words: Sequence[str], rest: str = "", codes: Sequence[int] = (OK,)) -> None:
         """One of our programs: called here, or by the shell if its output goes elsewhere."""
-        found = program_of(words)
-        if rest or found is None:
+        program = program_of(words)
+        if rest or program is None:
             self._shell(f"{shlex.join(words)} {rest}", codes)
             return
-        ran = run_here(found[0], *found[1], cwd=self.place)
+        ran = run_here(program[0], *program[1], cwd=self.folder)
         self._must_end(shlex.join(words), codes, ran.returncode, ran.stdout, ran.stderr)
 
     def _shell(self, text: str, codes: Sequence[int] = (OK,)) -> None:
         ran = subprocess.run(
-            ["bash", "-ec", text], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=LONG
+            ["bash", "-ec", text], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=LONG
         )
         self._must_end(text, codes, ran.returncode, ran.stdout, ran.stderr)
 
@@ -293,9 +295,9 @@ class Desk:
     def _run_session(self, given: list[tuple[list[str], argparse.Namespace]]) -> None:
         """Each process in a folder of its own, as on its own host; those that were not named are added."""
         file, certs = given[0][1].config, given[0][1].certs
-        config, listeners = self._session_file(self.place / file)
-        if not (self.place / certs).exists():
-            shutil.copytree(CERTIFICATES, self.place / certs)
+        config, listeners = self._session_file(self.folder / file)
+        if not (self.folder / certs).exists():
+            shutil.copytree(CERTIFICATES, self.folder / certs)
         nodes = {getattr(options, "rank", config.dealer): words for words, options in given}
         common = ["--config", str(file), "--certs", str(certs)]
         for rank in range(config.dealer):
@@ -303,8 +305,8 @@ class Desk:
         nodes.setdefault(config.dealer, ["sccvfl", "dealer", *common])
         running = []
         for node, words in nodes.items():
-            host = self.place / "hosts" / str(node)
-            shutil.copytree(self.place, host, symlinks=True, ignore=shutil.ignore_patterns("hosts"))
+            host = self.folder / "hosts" / str(node)
+            shutil.copytree(self.folder, host, symlinks=True, ignore=shutil.ignore_patterns("hosts"))
             program, arguments = program_of(words) or ("", [])
             if "--status" in arguments:  # the documented port may be taken here
                 arguments[arguments.index("--status") + 1] = str(free_port())
@@ -325,14 +327,14 @@ class Desk:
         """The session file as documented but on free local ports and with few steps; a self-test if there is none."""
         if not path.exists():
             path.write_text('parties = ["a.example:1", "b.example:1", "c.example:1"]\n[options]\nsize = 20\n')
-        known = load_session(path)
-        local, listeners = local_config(len(known.parties))
-        options = dict(known.options)
-        if "train" in (known.job, *known.jobs):
+        documented = load_session(path)
+        local, listeners = local_config(len(documented.parties))
+        options = dict(documented.options)
+        if "train" in (documented.job, *documented.jobs):
             options |= FEW
         if str(options.get("dataset")).endswith(".toml"):
             write_described(path.parent / options["dataset"])
-        config = replace(known, parties=local.parties, connect=CONNECT, options=options)
+        config = replace(documented, parties=local.parties, connect=CONNECT, options=options)
         path.write_text(config.to_toml())
         return config, listeners
 
@@ -347,8 +349,8 @@ def write_described(path: Path) -> None:
     text = described()
     assert text is not None, "commands name a description of data, and no toml block of the documentation has one"
     path.write_text(text)
-    told, draw = tomllib.loads(text), random.Random(0)
-    columns: dict[str, list[tuple[str, Callable[[], object]]]] = {name: [] for name in told["parties"]}
+    description, draw = tomllib.loads(text), random.Random(0)
+    columns: dict[str, list[tuple[str, Callable[[], object]]]] = {name: [] for name in description["parties"]}
 
     def one_of(values: list[str]) -> Callable[[], object]:
         return lambda: draw.choice(values)
@@ -356,20 +358,20 @@ def write_described(path: Path) -> None:
     def between(low: float, high: float) -> Callable[[], object]:
         return lambda: round(draw.uniform(low, high), 2)
 
-    label = told["label"]
+    label = description["label"]
     named = one_of(label["classes"]) if "classes" in label else between(label["low"], label["high"])
     columns[label["party"]].append((label["column"], named))
-    for attribute in told["protected"]:
+    for attribute in description["protected"]:
         columns[attribute["party"]].append((attribute["column"], one_of(attribute["groups"])))
-    for name, party in told["parties"].items():
+    for name, party in description["parties"].items():
         for feature in party["features"]:
             numeric = feature["kind"] == "number"
             values = between(feature["low"], feature["high"]) if numeric else one_of(feature["categories"])
             columns[name].append((feature["name"], values))
-    for name, party in told["parties"].items():
+    for name, party in description["parties"].items():
         with (path.parent / party["file"]).open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow([told["id"], *(column for column, _ in columns[name])])
+            writer.writerow([description["id"], *(column for column, _ in columns[name])])
             writer.writerows([f"r{row}", *(value() for _, value in columns[name])] for row in range(400))
 
 
@@ -385,7 +387,7 @@ def desk(tmp_path: Path, whole_run: Path, monkeypatch: pytest.MonkeyPatch, done:
     return Desk(tmp_path, whole_run, monkeypatch, done)
 
 
-@pytest.mark.parametrize("block", SHELL_BLOCKS, ids=place_of)
+@pytest.mark.parametrize("block", SHELL_BLOCKS, ids=source_of)
 def test_blocks_of_commands(desk: Desk, block: Block) -> None:
     desk.follow(statements(block))
 
@@ -396,10 +398,10 @@ def test_single_commands_are_accepted(
     """Examples of `--help`, indented commands, and those in running text: the program's own parser takes them."""
     refused = {}
     for number, (command, statement) in enumerate(SINGLE.items()):
-        place = tmp_path / str(number)
-        place.mkdir()
+        folder = tmp_path / str(number)
+        folder.mkdir()
         try:
-            Desk(place, whole_run, monkeypatch, done).follow([statement], parsed=True)
+            Desk(folder, whole_run, monkeypatch, done).follow([statement], parsed=True)
         except (AssertionError, Unclear, subprocess.CalledProcessError) as error:
             refused[command] = str(error)
     assert refused == {}
@@ -415,9 +417,9 @@ def test_single_commands(desk: Desk, command: str) -> None:
 @pytest.fixture(scope="module")
 def watched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with transcripts, which the attacks need."""
-    place = tmp_path_factory.mktemp("watched")
-    run_mpc("--out", "run", "--transcript", "--no-harness", *SHORT, cwd=place)
-    return place / "run"
+    folder = tmp_path_factory.mktemp("watched")
+    run_mpc("--out", "run", "--transcript", "--no-harness", *SHORT, cwd=folder)
+    return folder / "run"
 
 
 @pytest.mark.slow
@@ -428,20 +430,20 @@ def test_long_commands(
     Desk(tmp_path, watched_run, monkeypatch, done).follow([SINGLE[command]], long=True)
 
 
-@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=place_of)
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=source_of)
 def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block) -> None:
     """A block that opens a session runs at three parties, with a dealer; every other one runs once."""
-    code = compile(block.text, block.place, "exec")
+    code = compile(block.text, block.source, "exec")
     for name in ("train", "run_local"):
         few = {**FEW, **({"harness": False} if name == "run_local" else {})}
         monkeypatch.setattr(scc, name, functools.partial(getattr(scc, name), **few), raising=False)
-    monkeypatch.chdir(desk.place)
+    monkeypatch.chdir(desk.folder)
     for named in re.findall(r"[\"'](runs/[^\"']+)[\"']", block.text):
-        if not (desk.place / named).exists():
-            shutil.copytree(desk.finished, desk.place / named)
+        if not (desk.folder / named).exists():
+            shutil.copytree(desk.finished, desk.folder / named)
     if described() is not None:
         for named in re.findall(r"[\"']([\w-]+\.toml)[\"']", block.text):
-            write_described(desk.place / named)
+            write_described(desk.folder / named)
     if "open_session(" not in block.text:
         exec(code, dict(SUPPLIED))
         return
@@ -460,17 +462,17 @@ def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block
     in_threads([*parties, lambda: serve_as_dealer(config, credentials(3, 3))])
 
 
-@pytest.mark.parametrize("block", TOML_BLOCKS, ids=place_of)
+@pytest.mark.parametrize("block", TOML_BLOCKS, ids=source_of)
 def test_toml_blocks(tmp_path: Path, block: Block) -> None:
     """A policy card, a description of data or a session file; nothing else is documented in TOML."""
-    told = tomllib.loads(block.text)
+    content = tomllib.loads(block.text)
     (tmp_path / "file.toml").write_text(block.text)
-    if "decisions" in told:
+    if "decisions" in content:
         assert read_card(tmp_path / "file.toml").decisions
-    elif isinstance(told.get("parties"), list):
+    elif isinstance(content.get("parties"), list):
         load_session(tmp_path / "file.toml")
     else:
-        assert told["parties"] and own_schema(tmp_path / "file.toml").parties
+        assert content["parties"] and own_schema(tmp_path / "file.toml").parties
 
 
 @pytest.mark.parametrize(
@@ -502,7 +504,7 @@ def test_a_block_that_cannot_be_read_is_found() -> None:
 
 def test_every_program_has_an_example() -> None:
     """And what is parsed only is a program."""
-    named = {found[0] for text in SINGLE if (found := program_of(shlex.split(text))) is not None}
+    named = {program[0] for text in SINGLE if (program := program_of(shlex.split(text))) is not None}
     named |= {
         module for command, (module, *_) in cli.COMMANDS.items() if any(f"sccvfl {command}" in t for t in SINGLE)
     }

@@ -100,11 +100,11 @@ class Sections(HTMLParser):
         self.fetched: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
+        attributes = dict(attrs)
         if tag == "section":
-            self.ids.append(str(told["id"]))
+            self.ids.append(str(attributes["id"]))
         for name in ("src", "href"):
-            target = told.get(name) or ""
+            target = attributes.get(name) or ""
             if target and not target.startswith(("#", "data:")):
                 self.fetched.append(target)
 
@@ -127,9 +127,9 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     assert report.examples is not None and page.count('class="point') == report.examples.drawn
     for text in (*report.models.values(), *(f"record {example.id}" for example in report.examples.shown)):
         assert text in page
-    for column, known in report.information.items():
+    for column, information in report.information.items():
         assert f"<td>{column.replace('_', ' ')}</td>" in page
-        for figure in (known["mi"], known["null_high"]):
+        for figure in (information["mi"], information["null_high"]):
             assert f"{figure:.4f}" in page, "no information without its control"
     assert str(whole_run) not in page and not re.search(r"-0\.0+\b", page)
 

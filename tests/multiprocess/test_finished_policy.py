@@ -41,8 +41,8 @@ def test_appeal_review_and_diff(run: Path, capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr()
     assert "the review was due on 2020-01-31" in shown.err and "is open" not in shown.err
     assert main(["policy", "diff", str(run.parent / "old.json"), str(run), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["changed"] == {feature: ["M", "N"]} and told["to"] == "2"
+    difference = json.loads(capsys.readouterr().out)
+    assert difference["changed"] == {feature: ["M", "N"]} and difference["to"] == "2"
     assert [e["event"] for e in read_chain(run / "audit.jsonl")] == ["finished", "appeal", "review"]
     assert problems(run) == []
     assert main(["policy", "approve", str(run), "--as", "bank"]) == 0
@@ -122,7 +122,7 @@ def test_a_card_of_an_earlier_run_may_have_changed_roles(run: Path) -> None:
     card = read_card(run / "policy_card.json")
     name, decision = next((k, d) for k, d in card.decisions.items() if d.role == "M")
     event = {"kind": "review", "number": "1", "date": "2026-01-31", "who": "x", "text": "y"}
-    made = replace(card, events=({**event, "feature": name, "change": f"N -> {decision.role}"},))
+    reviewed = replace(card, events=({**event, "feature": name, "change": f"N -> {decision.role}"},))
     for follows, fits in (({"version": "1", "events": "1"}, True), ({}, False)):
-        write_card(run, replace(made, follows=follows))
+        write_card(run, replace(reviewed, follows=follows))
         assert (problems(run, "policy") == []) is fits

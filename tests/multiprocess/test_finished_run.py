@@ -94,8 +94,8 @@ def test_a_release_that_was_never_charged_is_found(run: Path) -> None:
 
 def test_a_charge_of_another_run_or_a_charge_twice_pays_for_nothing(run: Path) -> None:
     """In the ledger there is a charge of the same name; it is another run's, or has paid already."""
-    told = read_chain(run / "party-0" / "releases.jsonl")
-    paid = next(entry for entry in told if entry["event"] == "sketch-0")
+    entries = read_chain(run / "party-0" / "releases.jsonl")
+    paid = next(entry for entry in entries if entry["event"] == "sketch-0")
     line = {k: v for k, v in paid.items() if k not in ("index", "previous", "hash")}
     for log in run.glob("party-*/releases.jsonl"):
         HashChain.reopened(log).extend([{**line, "charge": "another sketch-0"}, {**line, "charge": None}, line])
@@ -140,8 +140,8 @@ def test_a_share_of_another_run_is_found(run: Path) -> None:
             digest.update(f"{name}{array.dtype}{array.shape}".encode())
             digest.update(array.tobytes())
     (folder / "model.json").write_text(json.dumps({**facts, "digest": digest.hexdigest()}))
-    found = problems(run, "models")
-    assert len(found) == 3 and all("is not the one that" in line for line in found)
+    lines = problems(run, "models")
+    assert len(lines) == 3 and all("is not the one that" in line for line in lines)
 
 
 CHANGES = (
@@ -169,9 +169,9 @@ def test_a_file_that_does_not_fit_is_found(run: Path) -> None:
 def test_a_missing_and_an_unknown_file_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(run / "party-0" / "releases.jsonl", run / "party-0" / "releases-1.jsonl")
     (run / "party-1" / "checkpoints").rename(run / "party-1" / "old")
-    found = problems(run)
-    assert any("the same releases logs" in line for line in found)
-    assert any("is missing" in line for line in found) and any("in no record" in line for line in found)
+    lines = problems(run)
+    assert any("the same releases logs" in line for line in lines)
+    assert any("is missing" in line for line in lines) and any("in no record" in line for line in lines)
     assert main(["audit", "verify", str(run), "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["trusted"] is False
 
@@ -210,10 +210,10 @@ def test_a_prediction_that_cannot_be_made(run: Path, capsys: pytest.CaptureFixtu
 
 def test_a_budget_that_is_spent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in range(3):
-        place = run.parent / "ledgers" / f"party-{rank}"
-        shutil.copytree(run / f"party-{rank}" / "sets", place / "sets")
+        ledger_folder = run.parent / "ledgers" / f"party-{rank}"
+        shutil.copytree(run / f"party-{rank}" / "sets", ledger_folder / "sets")
         for file in [*(run / f"party-{rank}").glob("ledger.jsonl*"), run / f"party-{rank}" / "records.key"]:
-            shutil.copy(file, place)
+            shutil.copy(file, ledger_folder)
     again = ["--dataset", "german", "--parties", "3", *SHORT, "--ledger", str(run.parent / "ledgers")]
     again += ["--out", str(run.parent / "again")]
     assert main(["run", *again]) == 1

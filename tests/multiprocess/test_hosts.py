@@ -64,16 +64,16 @@ def wait_for(path: Path) -> None:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
     """Train and evaluate; one host is killed in the middle, all go on, and new records are decided."""
-    made = Hosts(tmp_path_factory.mktemp("hosts"), ("align", "train", "evaluate"))
-    damage(made.home("party-2") / "new.csv")
-    running = {place: made.start(place) for place in PLACES}
-    wait_for(made.out(1) / "train" / "checkpoints" / "2.npz")
+    consortium = Hosts(tmp_path_factory.mktemp("hosts"), ("align", "train", "evaluate"))
+    damage(consortium.home("party-2") / "new.csv")
+    running = {node: consortium.start(node) for node in PLACES}
+    wait_for(consortium.out(1) / "train" / "checkpoints" / "2.npz")
     running["party-1"].kill()
-    ended = made.end(running)
-    assert ended["party-1"] == DIED and all(ended.values()), f"{ended}\n{made.logs()}"
-    assert made.run(resume=True) == WELL, made.logs()
-    assert made.run(predict=True) == WELL, made.logs()
-    return made
+    ended = consortium.end(running)
+    assert ended["party-1"] == DIED and all(ended.values()), f"{ended}\n{consortium.logs()}"
+    assert consortium.run(resume=True) == WELL, consortium.logs()
+    assert consortium.run(predict=True) == WELL, consortium.logs()
+    return consortium
 
 
 @pytest.fixture
@@ -106,8 +106,8 @@ def test_every_host_has_a_report_that_fits_together(hosts: Hosts) -> None:
         assert f"on the host of {reports[-1]['party_names'][rank]}" in page
         assert (out / "policy_card.md").exists() and (out / "privacy_budget.html").exists()
         assert not {p.name for p in out.rglob("*")} & {"key.pem", "records.key"}
-    own = ("models", "cost", "host")
-    public = [without_stopped({k: v for k, v in report.items() if k not in own}) for report in reports]
+    local_keys = ("models", "cost", "host")
+    public = [without_stopped({k: v for k, v in report.items() if k not in local_keys}) for report in reports]
     assert public[0] == public[1] == public[2], "all see the same figures"
     assert "acc" in reports[0]["metrics"] and not reports[0]["judges"]
     assert set(reports[0]["baselines"]) == {"majority"}, "told with noise, and nothing was pooled"
@@ -129,29 +129,31 @@ def read_rows(table: Path) -> dict[str, dict[str, str]]:
 
 
 def test_each_host_charged_its_own_records_and_an_alignment_alone_told_sizes(hosts: Hosts) -> None:
-    places = [hosts.out(rank) for rank in range(3)]
+    folders = [hosts.out(rank) for rank in range(3)]
     for name in ("train/ledger.jsonl", "evaluate/evaluation.jsonl"):
-        ledgers = [read_ledger(place / name)[0] for place in places]
+        ledgers = [read_ledger(folder / name)[0] for folder in folders]
         assert len({line["event"]["records"] for lines in ledgers for line in lines if "event" in line}) == 3
         assert all(
             comparable(lines, own_records=True) == comparable(ledgers[0], own_records=True) for lines in ledgers
         )
-    told = [json.loads((place / "align" / "result.json").read_text()) for place in places]
-    assert [one["own records"]["all"] for one in told] == [238, 237, 239]
-    assert all(one["align"] == "hidden" and one["places"] == told[0]["places"] for one in told)
+    results = [json.loads((folder / "align" / "result.json").read_text()) for folder in folders]
+    assert [one["own records"]["all"] for one in results] == [238, 237, 239]
+    assert all(one["align"] == "hidden" and one["places"] == results[0]["places"] for one in results)
 
 
 def test_only_the_receiver_has_the_predictions(hosts: Hosts) -> None:
     assert [(hosts.out(rank) / "predict" / "predictions.csv").exists() for rank in range(3)] == [True, False, False]
     new = [read_rows(hosts.home(f"party-{rank}") / "new.csv") for rank in range(3)]
-    told = read_rows(hosts.out(0) / "predict" / "predictions.csv")
+    predictions = read_rows(hosts.out(0) / "predict" / "predictions.csv")
     *_, refused = new[2]
-    assert list(told) == sorted(new[0].keys() - {refused}), "the receiver's own, but for one that a party cannot read"
-    undecided = {name for name, row in told.items() if row["decision"] == UNDECIDED}
+    assert list(predictions) == sorted(new[0].keys() - {refused}), (
+        "the receiver's own, but for one that a party cannot read"
+    )
+    undecided = {name for name, row in predictions.items() if row["decision"] == UNDECIDED}
     assert undecided == new[0].keys() - (new[1].keys() & new[2].keys()) and len(undecided) == 4
     reasons = [read_rows(hosts.out(rank) / "predict" / REFUSED_FILE) for rank in (0, 2)]
-    assert [list(found) for found in reasons] == [[refused], [refused]]
-    assert [found[refused]["why"] == ELSEWHERE for found in reasons] == [True, False]
+    assert [list(rows) for rows in reasons] == [[refused], [refused]]
+    assert [rows[refused]["why"] == ELSEWHERE for rows in reasons] == [True, False]
     assert not (hosts.out(1) / "predict" / REFUSED_FILE).exists(), "nobody else learns of it"
     assert [e["event"] for e in read_chain(hosts.out(2) / LOG)] == ["finished", "predict"]
 
@@ -167,8 +169,12 @@ def test_programs_work_on_a_hosts_folder_and_reading_changes_nothing(
         assert main(command) == 0, command
     assert main(["policy", "status", "out", "--dataset", "own.toml", "--party", "1"]) == 0
     assert main(["privacy", "out/train/ledger.jsonl"]) == 0
-    told = capsys.readouterr().out
-    assert "signatures, recomputed, session file fit together" in told and "seal " in told and "epsilon 8.0" in told
+    output = capsys.readouterr().out
+    assert (
+        "signatures, recomputed, session file fit together" in output
+        and "seal " in output
+        and "epsilon 8.0" in output
+    )
     first = Path("clinic.csv").read_text().splitlines()[1].partition(",")[0]
     assert main(["explain", "out", "--record", first]) == 0 and "clinic" in capsys.readouterr().out
     assert main(["report", "out"]) == 0 and "is up to date" in capsys.readouterr().out
@@ -197,14 +203,14 @@ def test_an_appeal_keeps_the_seals_verifiable(out: Path, capsys: pytest.CaptureF
     assert new == read_chain(out / LOG)[-1]["hash"]
     assert unchecked(out, new[:16]) == [], "nothing came since the new one"
     assert main(["audit", "verify", str(out), "--seal", seals[0]]) == 0
-    assert "since this seal: predict (" in (told := capsys.readouterr().out) and "appeal (" in told
+    assert "since this seal: predict (" in (output := capsys.readouterr().out) and "appeal (" in output
     seal_results(out, read(out))
     assert verify(out, seals[0])["seal"] == ["the run was finished again after this seal"]
     (out / LOG).unlink()
     (out / HEAD).unlink()
     seal_results(out, read(out))
-    found = list(check_heads(RunFiles(out)))
-    assert found == ["audit.jsonl is not the log that all parties signed at the end of predict"], "a log begun anew"
+    lines = list(check_heads(RunFiles(out)))
+    assert lines == ["audit.jsonl is not the log that all parties signed at the end of predict"], "a log begun anew"
 
 
 def changed(path: Path) -> None:
@@ -212,8 +218,8 @@ def changed(path: Path) -> None:
     content = bytearray(path.read_bytes())
     if not content:
         content = bytearray(b"x")
-    place = len(content) // 2
-    content[place] = ord("7") if content[place] != ord("7") else ord("8")
+    middle = len(content) // 2
+    content[middle] = ord("7") if content[middle] != ord("7") else ord("8")
     path.write_bytes(bytes(content))
 
 
@@ -226,28 +232,28 @@ def test_any_changed_file_is_named_though_the_log_and_the_seal_are_made_anew(hos
     for path in listed:
         kept, name = path.read_bytes(), path.relative_to(out).as_posix()
         changed(path)
-        assert any(name in line for line in told(out, config)), name
+        assert any(name in line for line in signature_lines(out, config)), name
         path.write_bytes(kept)
         path.rename(hidden := out.parent / "hidden")
-        assert any(name in line for line in told(out, config)), f"{name} is gone"
+        assert any(name in line for line in signature_lines(out, config)), f"{name} is gone"
         hidden.rename(path)
     (out / "train" / "more.txt").touch()
-    assert told(out, config) == ["train/more.txt is in no statement that all parties signed"]
+    assert signature_lines(out, config) == ["train/more.txt is in no statement that all parties signed"]
     (out / "train" / "more.txt").unlink()
-    assert told(out, config) == []
-    made = [path for path in contents(out) if DERIVED.fullmatch(path.relative_to(out).as_posix())]
-    made.remove(page := out / "report.html")
-    assert page.exists() and {path.name for path in made} >= {"report.json", "policy_card.json", "session.toml"}
-    for path in made:
+    assert signature_lines(out, config) == []
+    derived = [path for path in contents(out) if DERIVED.fullmatch(path.relative_to(out).as_posix())]
+    derived.remove(page := out / "report.html")
+    assert page.exists() and {path.name for path in derived} >= {"report.json", "policy_card.json", "session.toml"}
+    for path in derived:
         path.write_text(path.read_text() + " ")  # readable still
     page.write_text(page.read_text().replace("Who learned what", "Nobody learned a thing"))
     (more := out / "privacy_budget.txt").write_text("epsilon 0.1")
     seal_results(out, report)
-    found = list(check_derived(RunFiles(out)))
-    assert all(any(line.startswith(path.name) for line in found) for path in (page, more, *made)), found
+    lines = list(check_derived(RunFiles(out)))
+    assert all(any(line.startswith(path.name) for line in lines) for path in (page, more, *derived)), lines
 
 
-def told(out: Path, config: SessionConfig) -> list[str]:
+def signature_lines(out: Path, config: SessionConfig) -> list[str]:
     """What the statements show."""
     return list(check_signed(out, config))
 
@@ -276,9 +282,9 @@ def change_a_figure(out: Path) -> None:
 
 
 def change_the_model(out: Path) -> None:
-    place = out / "train" / "model"
-    own = load_model(place, Layout.of(RunFolder.of(out).options().schema(3).features[1]))
-    save_model(replace(own, weight=restore_share(save_share(own.weight) + 1, HEAD_BITS)), place)
+    folder = out / "train" / "model"
+    model = load_model(folder, Layout.of(RunFolder.of(out).options().schema(3).features[1]))
+    save_model(replace(model, weight=restore_share(save_share(model.weight) + 1, HEAD_BITS)), folder)
 
 
 @pytest.mark.parametrize("damage", [drop_a_release, change_a_decision, change_a_figure, change_the_model])
@@ -288,21 +294,21 @@ def test_a_folder_that_is_rewritten_consistently_does_not_fit_the_others_signatu
     """Its administrator makes heads, own signature, report, log and seal anew. The others' signatures remain."""
     damage(out)
     for job in ("train", "evaluate", "predict"):
-        place = out / job
-        kept = read_heads(place)
-        own = kept["statement"]["heads"]["party-1"]
-        own |= heads_of(place, job)
+        folder = out / job
+        kept = read_heads(folder)
+        own_heads = kept["statement"]["heads"]["party-1"]
+        own_heads |= heads_of(folder, job)
         kept["files"] = {k: v for k, v in files_of(out).items() if k in kept["files"]}
-        own["files"] = committed(kept["salt"], kept["files"])
+        own_heads["files"] = committed(kept["salt"], kept["files"])
         signature = sign(key(hosts), "heads", covered(kept["statement"]))
         kept["signatures"]["party-1"]["signature"] = signature
-        (place / "heads.json").write_text(json.dumps(kept, indent=1) + "\n")
+        (folder / "heads.json").write_text(json.dumps(kept, indent=1) + "\n")
     (out / LOG).unlink()
     (out / HEAD).unlink()
     seal_results(out, make_host_results(out))
-    found = list(check_heads(RunFiles(out)))
+    lines = list(check_heads(RunFiles(out)))
     for party in ("party-0", "party-2"):
-        assert any(f"{party} has signed other digests" in line for line in found), found
+        assert any(f"{party} has signed other digests" in line for line in lines), lines
 
 
 def test_a_consortium_that_was_made_up_is_no_consortium_to_who_knows_the_real_one(
@@ -311,10 +317,10 @@ def test_a_consortium_that_was_made_up_is_no_consortium_to_who_knows_the_real_on
     """The authority, or the session file that a reader has, decides whose signatures count."""
     other = out.parent / "other"
     assert main(["certs", str(other), "--parties", "3"]) == 0
-    told = (hosts.home("party-1") / "session.toml").read_text().replace("127.0.0.2", "127.0.0.9")
-    (out.parent / "session.toml").write_text(told)
-    known = ["--certs", str(other), "--config", str(out.parent / "session.toml")]
-    assert main(["audit", "verify", str(out), *known]) == 3
+    session_text = (hosts.home("party-1") / "session.toml").read_text().replace("127.0.0.2", "127.0.0.9")
+    (out.parent / "session.toml").write_text(session_text)
+    reference = ["--certs", str(other), "--config", str(out.parent / "session.toml")]
+    assert main(["audit", "verify", str(out), *reference]) == 3
     shown = capsys.readouterr()
     assert "by a certificate of another authority" in shown.out and "session.toml is not" in shown.err
 
@@ -338,8 +344,8 @@ def test_a_session_file_without_certificates_does_not_do_away_with_signatures(ho
     seal_results(out, make_host_results(out))
     authority = key(hosts).authority.read_bytes()
     assert unchecked(out) == ["the transport gloo has no certificates: nothing is signed"]
-    found = list(check_heads(RunFiles(out, authority)))
-    assert {f"{job}/heads.json: party-{k} has not signed" for job in config.jobs for k in range(3)} == set(found)
+    lines = list(check_heads(RunFiles(out, authority)))
+    assert {f"{job}/heads.json: party-{k} has not signed" for job in config.jobs for k in range(3)} == set(lines)
 
 
 def test_lists_of_digests_are_for_the_owner_alone(hosts: Hosts) -> None:
@@ -355,20 +361,20 @@ def test_lists_of_digests_are_for_the_owner_alone(hosts: Hosts) -> None:
 def test_no_head_is_the_hash_of_a_line_that_others_could_try_words_against(hosts: Hosts) -> None:
     """Whoever knows an earlier seal could try the words of an appeal, or who was refused."""
     for rank in range(3):
-        told = json.dumps(read_heads(hosts.out(0) / "predict")["statement"]["heads"][f"party-{rank}"])
+        heads = json.dumps(read_heads(hosts.out(0) / "predict")["statement"]["heads"][f"party-{rank}"])
         lines = [entry["hash"] for entry in read_chain(hosts.out(rank) / LOG)]
-        assert '"log": "' in told and '"log": ""' not in told and not any(line in told for line in lines)
+        assert '"log": "' in heads and '"log": ""' not in heads and not any(line in heads for line in lines)
 
 
 def test_a_report_that_was_not_made_can_be_made_later(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A host that was stopped after the last session needs nobody else."""
-    made = [path for path in contents(out) if DERIVED.fullmatch(path.name) and path.name != "session.toml"]
-    before = {path.name: path.read_bytes() for path in made}
-    for path in made:
+    derived = [path for path in contents(out) if DERIVED.fullmatch(path.name) and path.name != "session.toml"]
+    before = {path.name: path.read_bytes() for path in derived}
+    for path in derived:
         path.unlink()
     (out / LOG).unlink()
     (out / HEAD).unlink()
     shutil.rmtree(out / "predict")
     assert main(["report", str(out)]) == 0 and "seal" in capsys.readouterr().out
-    assert {path.name: path.read_bytes() for path in made} == before
+    assert {path.name: path.read_bytes() for path in derived} == before
     assert [*check_heads(RunFiles(out)), *check_derived(RunFiles(out))] == []

@@ -187,8 +187,8 @@ def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
     assert "certificate not accepted" in hosts.log("party 0")
     for name in ("party 0", "party 1"):
         assert named(2) in endings[name][1], endings
-    told = hosts.log("party 2")  # by whom it hears it first, as it dials or is dialled, depends on who is quicker
-    assert "does not accept our certificate" in told or "unknown ca" in told, told
+    log = hosts.log("party 2")  # by whom it hears it first, as it dials or is dialled, depends on who is quicker
+    assert "does not accept our certificate" in log or "unknown ca" in log, log
 
 
 @pytest.mark.slow
@@ -212,5 +212,5 @@ def test_a_setting_that_differs_is_named_on_every_host_that_meets_it(hosts: Host
     hosts.start("party 0", "party 1", DEALER, config=replace(hosts.config, connect=MEETING))
     hosts.start("party 2", config=other)
     endings = hosts.endings()
-    told = [line for _, line in endings.values() if "options.seed is " in line]
-    assert len(told) >= 2 and any("options.seed is 7 there and not set here" in line for line in told), endings
+    lines = [line for _, line in endings.values() if "options.seed is " in line]
+    assert len(lines) >= 2 and any("options.seed is 7 there and not set here" in line for line in lines), endings

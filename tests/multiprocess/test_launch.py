@@ -91,8 +91,8 @@ def test_hosts_with_other_processors_and_threads(tmp_path: Path) -> None:
 
 
 def test_certificates(tmp_path: Path) -> None:
-    made = run_here("certs", "certs", "--parties", "3", cwd=tmp_path)
-    assert made.returncode == 0
+    first = run_here("certs", "certs", "--parties", "3", cwd=tmp_path)
+    assert first.returncode == 0
     folder = tmp_path / "certs"
     assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "dealer", "party-0", "party-1", "party-2"]
     for key in folder.rglob("key.pem"):

@@ -27,7 +27,7 @@ def aged(rows: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on own data, and new records elsewhere."""
     folder = tmp_path_factory.mktemp("own")
     write_own(folder / "old", heart_rows())
@@ -41,48 +41,48 @@ def charges(folder: Path) -> int:
     return len(read_ledger(folder / "old" / "sccvfl-ledgers" / "party-1" / "ledger.jsonl")[0])
 
 
-def review(place: Path) -> int:
-    return main(["policy", "review", str(place / "run"), "--dataset", str(place / "new" / "own.toml"), *SAID])
+def review(home: Path) -> int:
+    return main(["policy", "review", str(home / "run"), "--dataset", str(home / "new" / "own.toml"), *SAID])
 
 
 @pytest.mark.chance(1e-9)  # first counts of reviews are ten deviations above too few
 def test_a_rerun_is_charged_to_the_same_ledger_and_spent_records_are_refused(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, before = place / "run", charges(place)
-    assert review(place) == 0
-    assert charges(place) == before + 3, "a first count, a sketch and one refresh"
-    assert not (place / "new" / "sccvfl-ledgers").exists(), "no second budget"
+    run, before = home / "run", charges(home)
+    assert review(home) == 0
+    assert charges(home) == before + 3, "a first count, a sketch and one refresh"
+    assert not (home / "new" / "sccvfl-ledgers").exists(), "no second budget"
     card = json.loads((run / CARD).read_text())
     assert re.search(r": about \d+ records of heart of our own", card["events"][-1]["discovery"])
     assert not any(verify(run).values())
-    more = review(place)  # the head's share of these records is left, and smaller with every review
-    assert more == 0 and charges(place) == before + 6
+    more = review(home)  # the head's share of these records is left, and smaller with every review
+    assert more == 0 and charges(home) == before + 6
     for _ in range(MOST_REVIEWS):
-        card, last = json.loads((run / CARD).read_text()), charges(place)
+        card, last = json.loads((run / CARD).read_text()), charges(home)
         capsys.readouterr()
-        if review(place) != 0:
+        if review(home) != 0:
             break
     assert "refused by the ledger of party 0; epsilon would be" in capsys.readouterr().err
     assert not any(verify(run).values()), "what was refused is no part of the run"
-    assert charges(place) == last and json.loads((run / CARD).read_text()) == card, "nothing was recorded"
+    assert charges(home) == last and json.loads((run / CARD).read_text()) == card, "nothing was recorded"
 
 
-def test_a_party_finds_a_shift_from_its_own_files_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (place / "new" / "hospital.csv").rename(place / "hidden.csv")
-    command = ["policy", "status", str(place / "run"), "--dataset", str(place / "new" / "own.toml"), "--party"]
+def test_a_party_finds_a_shift_from_its_own_files_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "new" / "hospital.csv").rename(home / "hidden.csv")
+    command = ["policy", "status", str(home / "run"), "--dataset", str(home / "new" / "own.toml"), "--party"]
     capsys.readouterr()
     try:
         assert main([*command, "1", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["shift"]["party"] == "clinic" and told["shift"]["false_alarm_rate"] == 0.05
-        assert [name for name, c in told["shift"]["columns"].items() if c["alarm"]] == ["age"]
-        assert any(line.startswith("shift: age moved by") for line in told["due"])
+        status = json.loads(capsys.readouterr().out)
+        assert status["shift"]["party"] == "clinic" and status["shift"]["false_alarm_rate"] == 0.05
+        assert [name for name, c in status["shift"]["columns"].items() if c["alarm"]] == ["age"]
+        assert any(line.startswith("shift: age moved by") for line in status["due"])
         assert main([*command, "2"]) == 0
         shown = capsys.readouterr().out
         assert "largest move of payer" in shown and "no review is due" in shown
         assert main([*command, "0"]) == 0
         assert "no file 'hospital.csv'" in capsys.readouterr().out
     finally:
-        (place / "hidden.csv").rename(place / "new" / "hospital.csv")
+        (home / "hidden.csv").rename(home / "new" / "hospital.csv")
     assert main([*command, "7"]) == 2

@@ -24,7 +24,7 @@ LITTLE_NOISE = {"evaluation_epsilon": 8.0}
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> scc.Run:
+def frames_run(tmp_path_factory: pytest.TempPathFactory) -> scc.Run:
     """A run on DataFrames with a declared dictionary."""
     heart = scc.load("heart")
     features = {
@@ -37,51 +37,55 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> scc.Run:
     label, protected = ("hospital", "y", ["0", "1"]), ("clinic", "s", ["0", "1"])
     data = scc.load("own heart", frames=heart.frames, label=label, protected=protected, features=features)
     steps: list[str] = []
-    place = tmp_path_factory.mktemp("own") / "runs" / "a"
+    folder = tmp_path_factory.mktemp("own") / "runs" / "a"
     run = scc.run_local(
-        data, folder=place, progress=lambda step, number, total: steps.append(step), **SHORT, **LITTLE_NOISE
+        data, folder=folder, progress=lambda step, number, total: steps.append(step), **SHORT, **LITTLE_NOISE
     )
     assert "counterfactuals" in steps
     return run
 
 
-def test_frames_are_private_files_beside_the_run(own: scc.Run) -> None:
-    runs = own.folder.parent
+def test_frames_are_private_files_beside_the_run(frames_run: scc.Run) -> None:
+    runs = frames_run.folder.parent
     assert {path.name for path in runs.iterdir()} == {"a", "a-data", "sccvfl-ledgers"}
     files = sorted((runs / "a-data").iterdir())
     assert [path.name for path in files] == ["data.toml", "party-0.csv", "party-1.csv", "party-2.csv"]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
-    assert all(path.name not in (own.folder / "audit.jsonl").read_text() for path in files)
+    assert all(path.name not in (frames_run.folder / "audit.jsonl").read_text() for path in files)
 
 
-def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
-    assert {"acc", "fr_own", "positive_rate"} <= set(own.metrics.index) and "fr_null_own" in own.metrics.index
-    assert list(own.baselines.columns) == ["majority"], "a model without mediators would be a second release"
-    assert own.baselines.loc["acc"].between(0, 1).all()
-    assert ((own.metrics.low <= own.metrics.value) & (own.metrics.value <= own.metrics.high)).all()
-    assert scc.evaluate(own).equals(own.metrics)
-    told = own.privacy()
-    assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 8
-    assert own.page.exists() and own.report.dataset == "own heart" and "own heart" in repr(own)
-    assert "files" in own.verify()
+def test_a_run_tells_its_figures_and_its_price(frames_run: scc.Run) -> None:
+    assert {"acc", "fr_own", "positive_rate"} <= set(
+        frames_run.metrics.index
+    ) and "fr_null_own" in frames_run.metrics.index
+    assert list(frames_run.baselines.columns) == ["majority"], "a model without mediators would be a second release"
+    assert frames_run.baselines.loc["acc"].between(0, 1).all()
+    assert (
+        (frames_run.metrics.low <= frames_run.metrics.value) & (frames_run.metrics.value <= frames_run.metrics.high)
+    ).all()
+    assert scc.evaluate(frames_run).equals(frames_run.metrics)
+    costs = frames_run.privacy()
+    assert costs["training"]["epsilon_rdp"] <= 8 and costs["evaluation"]["epsilon_rdp"] <= 8
+    assert frames_run.page.exists() and frames_run.report.dataset == "own heart" and "own heart" in repr(frames_run)
+    assert "files" in frames_run.verify()
 
 
-def test_what_frames_have_spent_is_remembered(own: scc.Run, tmp_path: Path) -> None:
-    path = own.folder.parent / "a-data" / "data.toml"
-    ledger = str(own.folder.parent / "sccvfl-ledgers")
+def test_what_frames_have_spent_is_remembered(frames_run: scc.Run, tmp_path: Path) -> None:
+    path = frames_run.folder.parent / "a-data" / "data.toml"
+    ledger = str(frames_run.folder.parent / "sccvfl-ledgers")
     with pytest.raises(ProtocolError, match="refused by the ledger"):
         scc.run_local(path, folder=tmp_path / "again", ledger=ledger, **SHORT)
 
 
-def test_a_changed_run_is_not_trusted(own: scc.Run, tmp_path: Path) -> None:
+def test_a_changed_run_is_not_trusted(frames_run: scc.Run, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(own.folder, copy)
+    shutil.copytree(frames_run.folder, copy)
     text = (copy / "report.json").read_text()
     (copy / "report.json").write_text(text.replace('"seed": 0', '"seed": 1'))
     with pytest.raises(ProtocolError, match=r"cannot be trusted: .*report\.json"):
         scc.Run.open(copy).verify()
     with pytest.raises(ProtocolError, match="another seal"):
-        own.verify(seal="0" * 12)
+        frames_run.verify(seal="0" * 12)
 
 
 def test_predictions_in_secret_are_those_of_the_joined_model(run: Path) -> None:
@@ -111,9 +115,9 @@ def test_predictions_in_secret_are_those_of_the_joined_model(run: Path) -> None:
     assert "files" in opened.verify()
 
 
-def test_attacks_are_made_once_and_say_why_they_fail(own: scc.Run, tmp_path: Path) -> None:
+def test_attacks_are_made_once_and_say_why_they_fail(frames_run: scc.Run, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(own.folder, copy)
+    shutil.copytree(frames_run.folder, copy)
     (copy / "dealer" / "transcript").mkdir(parents=True)
     run = scc.Run.open(copy)
     with pytest.raises(ProtocolError, match="an evaluation needs a training run on benchmark"):

@@ -27,24 +27,24 @@ def everything_written(session: ByHand) -> str:
 
 def noted_leaks(written: str, notes: str) -> list[str]:
     """Keys in hex, base64 or as text, shares in decimal or hex."""
-    found = []
+    leaked = []
     for kind, value in re.findall(r"^(key|share) (\S+)$", notes, re.MULTILINE):
         if kind == "key":
             raw = bytes.fromhex(value)
             forms = [value, value.upper(), base64.b64encode(raw).decode(), repr(raw)[2:-1], str(int(value, 16))]
         else:
             forms = [value, hex(int(value) % 2**64)[2:]] if abs(int(value)) > 10**9 else []
-        found += [f"{kind} {value[:6]}..." for form in forms if form in written]
-    return found
+        leaked += [f"{kind} {value[:6]}..." for form in forms if form in written]
+    return leaked
 
 
 def leaks(written: str, notes: str, config: SessionConfig) -> list[str]:
     """Keys and shares that were noted, and inputs to eight decimals."""
-    found = noted_leaks(written, notes)
+    leaked = noted_leaks(written, notes)
     inputs = SelfTest(config, 0).values
     for name, array in inputs.items():
-        found += [name for item in array.reshape(-1) if abs(item) % 1 and f"{abs(item):.9f}"[:-1] in written]
-    return found
+        leaked += [name for item in array.reshape(-1) if abs(item) % 1 and f"{abs(item):.9f}"[:-1] in written]
+    return leaked
 
 
 @pytest.fixture

@@ -29,15 +29,15 @@ class Looked:
     rows: list[dict[str, str]] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
 
-    def snapshots(self, place: str) -> list[dict[str, Any]]:
-        return [json.loads(text) for text in self.texts[place, "/status.json"]]
+    def snapshots(self, node: str) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self.texts[node, "/status.json"]]
 
     @property
     def everything(self) -> str:
         return "\n".join(text for texts in self.texts.values() for text in set(texts))
 
 
-def watch(place: str, port: int, looked: Looked, over: threading.Event) -> None:
+def watch(node: str, port: int, looked: Looked, over: threading.Event) -> None:
     while not over.wait(0.1):
         for path in PATHS:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -45,7 +45,7 @@ def watch(place: str, port: int, looked: Looked, over: threading.Event) -> None:
                 connection.request("GET", path)
                 answer = connection.getresponse()
                 if answer.status == 200:
-                    looked.texts.setdefault((place, path), []).append(answer.read().decode())
+                    looked.texts.setdefault((node, path), []).append(answer.read().decode())
             except (OSError, http.client.HTTPException):
                 pass  # it has not started, or has ended
             finally:
@@ -54,12 +54,12 @@ def watch(place: str, port: int, looked: Looked, over: threading.Event) -> None:
 
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
-    folder, found, over = tmp_path_factory.mktemp("status"), Looked(), threading.Event()
-    found.rows = [
+    folder, observed, over = tmp_path_factory.mktemp("status"), Looked(), threading.Event()
+    observed.rows = [
         {**row, "id": f"-person-{7919 * k}", "chol": f"{float(row['chol']):.0f}.{(73687871234567 * k) % 10**14:014d}"}
         for k, row in enumerate(heart_rows(), start=1)
     ]
-    write_own(folder / "data", found.rows)
+    write_own(folder / "data", observed.rows)
     options = {"dataset": "own.toml", "refreshes": 0, "warmup": 20, "steps": 30}
     hosts, notes = Hosts(folder / "hosts", "train", options), folder / "notes"
     threads = []
@@ -67,32 +67,32 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
         for rank, party in enumerate(COLUMNS):
             for name in (f"{party}.csv", "own.toml"):
                 shutil.copy(folder / "data" / name, hosts.home(f"party {rank}"))
-        for place in PLACES:
+        for node in PLACES:
             port = free_port()
-            spying = () if place == "dealer" else ("spy.py", str(notes))
-            hosts.start(place, extra=("--status", str(port)), instead=spying)
-            threads.append(threading.Thread(target=watch, args=(place, port, found, over)))
+            spying = () if node == "dealer" else ("spy.py", str(notes))
+            hosts.start(node, extra=("--status", str(port)), instead=spying)
+            threads.append(threading.Thread(target=watch, args=(node, port, observed, over)))
             threads[-1].start()
-        found.codes = {place: code for place, (code, _) in hosts.endings().items()}
+        observed.codes = {node: code for node, (code, _) in hosts.endings().items()}
     finally:
         over.set()
         for thread in threads:
             thread.join()
         hosts.close()
-    found.notes = notes.read_text()
-    return found
+    observed.notes = notes.read_text()
+    return observed
 
 
 def test_a_run_that_is_watched_ends_well(looked: Looked) -> None:
     assert looked.codes == dict.fromkeys(PLACES, 0)
-    assert set(looked.texts) == {(place, path) for place in PLACES for path in PATHS}
+    assert set(looked.texts) == {(node, path) for node in PLACES for path in PATHS}
 
 
 def test_people_see_phase_steps_peers_budget_bytes_and_memory(looked: Looked) -> None:
-    for place in PLACES:
-        told = looked.snapshots(place)
-        assert ("serving" if place == "dealer" else "running") in {one["phase"] for one in told}
-        last = told[-1]
+    for node in PLACES:
+        snapshots = looked.snapshots(node)
+        assert ("serving" if node == "dealer" else "running") in {one["phase"] for one in snapshots}
+        last = snapshots[-1]
         assert len(last["peers"]) == 3 and all(peer["connected"] for peer in last["peers"])
         assert last["memory"]["most"] > 1e7 and last["bytes_dealer"] > 1e4 and last["problems"] == []
     last = looked.snapshots("party 1")[-1]

@@ -97,9 +97,9 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
     plan = mode_plan(RunOptions().schema(3), RunOptions.of(OPTIONS))
     rows = {561, 139, 300, 561 + 139, 1000}
     for rank in range(3):
-        made = read_chain(run / f"party-{rank}" / "releases.jsonl")
-        assert {entry["release"] for entry in made} <= set(plan.releases)
-        assert not any(length in rows for entry in made for length in entry["shape"])
+        entries = read_chain(run / f"party-{rank}" / "releases.jsonl")
+        assert {entry["release"] for entry in entries} <= set(plan.releases)
+        assert not any(length in rows for entry in entries for length in entry["shape"])
 
 
 def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
@@ -116,18 +116,18 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
         table[str(data.ids[rows[1]])]["housing"] = "A159"
         writer.writerows(table[str(data.ids[row])] for row in rows)
     run_mpc("predict", "--model", run, "--records", "new.csv", "--out", "told", cwd=tmp_path)
-    told = [*tmp_path.glob("told/party-*/predictions.csv")]
-    assert [path.parent.name for path in told] == ["party-0"], "only the receiver has the predictions"
-    with told[0].open() as file:
-        found = {row["id"]: row["decision"] for row in csv.DictReader(file)}
+    paths = [*tmp_path.glob("told/party-*/predictions.csv")]
+    assert [path.parent.name for path in paths] == ["party-0"], "only the receiver has the predictions"
+    with paths[0].open() as file:
+        decisions = {row["id"]: row["decision"] for row in csv.DictReader(file)}
     expected = dict(zip(data.ids[rows].astype(str), logits_of(run, rows), strict=True))
     refused = [str(data.ids[row]) for row in rows[:2]]
-    assert found.keys() == expected.keys() - set(refused), "bad records are refused, the rest are scored"
-    assert all(found[name] == str(int(expected[name] > 0)) for name in found if abs(expected[name]) > BORDER)
+    assert decisions.keys() == expected.keys() - set(refused), "bad records are refused, the rest are scored"
+    assert all(decisions[name] == str(int(expected[name] > 0)) for name in decisions if abs(expected[name]) > BORDER)
     log = read_chain(tmp_path / "told" / "party-0" / "releases.jsonl")
-    told_all = [("alignment", [0, 1, 2]), ("columns", [0, 1, 2])]
+    public = [("alignment", [0, 1, 2]), ("columns", [0, 1, 2])]
     opened = [("predictions", [0]), ("refused records", [0])]
-    assert [(e["release"], e["receivers"]) for e in log] == [*told_all, *opened]
+    assert [(e["release"], e["receivers"]) for e in log] == [*public, *opened]
     why = {rank: (tmp_path / "told" / f"party-{rank}" / "refused.csv") for rank in range(3)}
     assert why[0].read_text().splitlines() == [
         "id,column,why",
@@ -156,17 +156,19 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
 
 
 @pytest.mark.chance(1e-9)  # with noise .53 of 561 labels are read; .76 would be told, ten standard errors more
-@pytest.mark.parametrize(("mode", "told"), [pytest.param("split", True, marks=pytest.mark.slow), ("dp", False)])
-def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "labels_leak"), [pytest.param("split", True, marks=pytest.mark.slow), ("dp", False)]
+)
+def test_other_modes_say_what_their_gradients_tell(mode, labels_leak, tmp_path):
     run_mpc("--parties", "3", "--mode", mode, "--no-harness", "--out", "run", *SHORT, cwd=tmp_path)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["mode"] == mode and len(report["label_inference"]) == 3
     for row in report["label_inference"]:
-        assert (row["low"] > 0.95) if told else (row["low"] <= row["chance"] + 0.02)
+        assert (row["low"] > 0.95) if labels_leak else (row["low"] <= row["chance"] + 0.02)
     names = {"split": "gradient", "dp": "noisy gradient"}
-    made = read_chain(tmp_path / "run" / "party-0" / "releases.jsonl")
+    entries = read_chain(tmp_path / "run" / "party-0" / "releases.jsonl")
     for rank in range(3):
-        shown = [entry for entry in made if entry["release"] == f"{names[mode]} {rank}"]
+        shown = [entry for entry in entries if entry["release"] == f"{names[mode]} {rank}"]
         assert shown and all(entry["receivers"] == [rank] for entry in shown)
     assert report["privacy"]["epsilon_rdp"] <= 8
     assert not any(verify(tmp_path / "run").values())
@@ -223,9 +225,12 @@ def _name_of(pid):
 
 def refuse_another_seed(run):
     """By hand, in the session file: one line, nothing opened, nothing charged."""
-    known, ledgers = (run / "session.toml").read_text(), [path.read_bytes() for path in run.glob("party-*/ledger.*")]
-    assert '"seed" = 3' in known
-    (run / "session.toml").write_text(known.replace('"seed" = 3', '"seed" = 4'))
+    session_text, ledgers = (
+        (run / "session.toml").read_text(),
+        [path.read_bytes() for path in run.glob("party-*/ledger.*")],
+    )
+    assert '"seed" = 3' in session_text
+    (run / "session.toml").write_text(session_text.replace('"seed" = 3', '"seed" = 4'))
     refused = run_mpc("--resume", "run", "--no-harness", cwd=run.parent, code=2)
     assert "cannot resume: the run began with seed 3, not 4" in refused.stderr.splitlines()[-1]
     assert [path.read_bytes() for path in run.glob("party-*/ledger.*")] == ledgers
@@ -233,7 +238,7 @@ def refuse_another_seed(run):
     assert not opened
     for log in run.glob("party-*/releases-1.jsonl"):
         log.unlink()
-    (run / "session.toml").write_text(known)
+    (run / "session.toml").write_text(session_text)
 
 
 @pytest.mark.chance(1e-9)
@@ -261,17 +266,17 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     roles, config = Roles(report["roles"]), replace(options.train_config(), lambdas=(8.0,))
     model = train(PlainEngine(), statistics, data, split, config, 3, roles=roles)
     expected = model.logits([p.take(split.test) for p in parties])[:, 0]
-    found = logits_of(tmp_path / "run", split.test)
+    logits = logits_of(tmp_path / "run", split.test)
     # Two temperatures may be as good as equal, and each engine may take another one: compare what comes before it.
-    assert np.abs(found * report["temperature"] - expected * model.temperature).max() <= 0.05
+    assert np.abs(logits * report["temperature"] - expected * model.temperature).max() <= 0.05
     assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"
 
 
 def _processes_in(folder):
     """Processes whose working folder this is."""
-    found = []
+    ids = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and Path(os.readlink(entry / "cwd")) == folder:
-                found.append(int(entry.name))
-    return found
+                ids.append(int(entry.name))
+    return ids

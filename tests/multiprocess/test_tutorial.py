@@ -30,13 +30,13 @@ class Block:
 
 
 def blocks(tutorial: str) -> list[Block]:
-    found = re.findall(r"^```(\w+)( noisy)?\n(.*?)^```$", tutorial, re.MULTILINE | re.DOTALL)
-    made = []
-    for (language, _, text), after in zip(found, [*found[1:], ("", "", "")], strict=True):
+    fenced = re.findall(r"^```(\w+)( noisy)?\n(.*?)^```$", tutorial, re.MULTILINE | re.DOTALL)
+    parsed = []
+    for (language, _, text), after in zip(fenced, [*fenced[1:], ("", "", "")], strict=True):
         if language != "text":
             shown = after[2] if after[0] == "text" else None
-            made.append(Block(language, text, shown, bool(after[1])))
-    return made
+            parsed.append(Block(language, text, shown, bool(after[1])))
+    return parsed
 
 
 def script(parts: list[Block]) -> str:
@@ -55,10 +55,10 @@ def script(parts: list[Block]) -> str:
 def outputs(parts: list[Block], folder: Path) -> list[str]:
     """What each block prints."""
     folder.mkdir()
-    place = folder.parent / "tutorial.py"
-    place.write_text(script(parts))
+    path = folder.parent / "tutorial.py"
+    path.write_text(script(parts))
     paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-u", str(place)]
+    command = [sys.executable, "-u", str(path)]
     environment = {**os.environ, **paths}
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LONG)
     assert ran.returncode == 0, ran.stderr[-3000:]
@@ -70,7 +70,7 @@ def differ(printed: str, shown: str, noisy: bool) -> bool:
     words = [
         [" ".join(NUMBER.sub("#", line).split()) for line in text.strip().splitlines()] for text in (printed, shown)
     ]
-    numbers = [[float(found[0]) for found in NUMBER.finditer(text)] for text in (printed, shown)]
+    numbers = [[float(match[0]) for match in NUMBER.finditer(text)] for text in (printed, shown)]
     return words[0] != words[1] or (not noisy and numbers[0] != pytest.approx(numbers[1], abs=0.02))
 
 
@@ -82,10 +82,10 @@ def test_the_tutorial_works_in_an_empty_folder(tmp_path: Path) -> None:
             assert not differ(printed, block.shown, block.noisy), f"{block.text}\n{printed}"
         else:
             assert printed == "", block.text
-    made = {path.name for path in (tmp_path / "empty").iterdir()}
+    written = {path.name for path in (tmp_path / "empty").iterdir()}
     drafts = {f"draft-{party}.toml" for party in ("bank", "employer", "bureau")}
     files = {"bank.csv", "employer.csv", "bureau.csv", "torn.csv", "loans.toml", *drafts}
-    assert made == {*files, "runs", "sccvfl-ledgers"}
+    assert written == {*files, "runs", "sccvfl-ledgers"}
     assert (tmp_path / "empty" / "runs" / "first" / "report.html").exists()
 
 

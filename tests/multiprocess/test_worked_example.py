@@ -29,9 +29,9 @@ UNDER_MPC = re.compile(r"The\s+run\s+under\s+MPC.*", re.DOTALL)
 
 def steps_of(text: str) -> dict[str, str]:
     """By number and title what a step says, without line breaks."""
-    found = [*STEP.finditer(text)]
-    ends = [*(m.start() for m in found[1:]), len(text)]
-    return {f"{m[1]}. {m[2]}": " ".join(text[m.end() : end].split()) for m, end in zip(found, ends, strict=True)}
+    matches = [*STEP.finditer(text)]
+    ends = [*(m.start() for m in matches[1:]), len(text)]
+    return {f"{m[1]}. {m[2]}": " ".join(text[m.end() : end].split()) for m, end in zip(matches, ends, strict=True)}
 
 
 def shown_in_document() -> dict[str, str]:
@@ -75,10 +75,10 @@ def test_a_person_whom_the_run_decided_about(whole_run: Path, capsys: pytest.Cap
     """As data and as text: edits move mediators alone, pushes add up, and the run's own decision is told."""
     examples = read(whole_run).examples
     assert examples is not None
-    known = examples.people[0]
-    told = json.loads(explained(capsys, str(whole_run), "--record", known.id, "--json"))
-    assert told["secure"] == encode(known)
-    person = told["person"]
+    example = examples.people[0]
+    explanation = json.loads(explained(capsys, str(whole_run), "--record", example.id, "--json"))
+    assert explanation["secure"] == encode(example)
+    person = explanation["person"]
     assert {m["role"] for m in person["moved"]} <= {"M"}
     for name, seen in person["models"].items():
         total = seen["after"]["logit"] - seen["before"]["logit"]
@@ -86,7 +86,7 @@ def test_a_person_whom_the_run_decided_about(whole_run: Path, capsys: pytest.Cap
         assert seen["change"] == pytest.approx(abs(total))
     ours, plain = (person["models"][name]["everyone"] for name in ("plaintext_scc", "erm"))
     assert ours["gap"] < plain["gap"], "the consistency loss did nothing"
-    text = explained(capsys, str(whole_run), "--record", known.id)
+    text = explained(capsys, str(whole_run), "--record", example.id)
     assert "The run under MPC decided" in " ".join(text.split()) and "-0.000" not in text
     assert [m[1] for m in STEP.finditer(text)] == list("123456")
 
@@ -100,14 +100,18 @@ def test_a_party_sees_its_own_columns_alone(
     shutil.copytree(whole_run / f"party-{party}", host)
     shutil.copy(whole_run / "session.toml", tmp_path)
     session = ("--config", str(tmp_path / "session.toml"), "--party", str(party))
-    told: Mapping[str, Any] = json.loads(explained(capsys, str(host), "--record", PERSON, *session, "--json"))
-    own = {c["name"] for c in told["columns"]}
-    name = told["holders"][party]["party"]
-    assert told["party"] == name and own == set(told["holders"][party]["columns"]) == set(told["person"]["values"])
-    assert {m["feature"] for e in told["person"]["edits"] for m in e["moved"]} <= own
-    holds_s = bool(told["holders"][party]["protected"])
-    assert told["person"]["knows_group"] == holds_s and len(told["person"]["edits"]) == (1 if holds_s else 2)
-    assert told["decision"] is None and "models" not in told["person"] and "secure" not in told
+    explanation: Mapping[str, Any] = json.loads(explained(capsys, str(host), "--record", PERSON, *session, "--json"))
+    columns = {c["name"] for c in explanation["columns"]}
+    name = explanation["holders"][party]["party"]
+    assert explanation["party"] == name and columns == set(explanation["holders"][party]["columns"]) == set(
+        explanation["person"]["values"]
+    )
+    assert {m["feature"] for e in explanation["person"]["edits"] for m in e["moved"]} <= columns
+    holds_s = bool(explanation["holders"][party]["protected"])
+    assert explanation["person"]["knows_group"] == holds_s and len(explanation["person"]["edits"]) == (
+        1 if holds_s else 2
+    )
+    assert explanation["decision"] is None and "models" not in explanation["person"] and "secure" not in explanation
     with (tmp_path / "predictions.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["id", "decision"], [PERSON, "1"]])
     received = ("--predictions", str(tmp_path / "predictions.csv"))
@@ -119,8 +123,8 @@ def test_records_of_a_consortium_are_shown_to_nobody_but_their_holder(
 ) -> None:
     """The same run, had its data not been public."""
     session = SessionConfig.load(worked / "session.toml")
-    own = replace(session, options={"dataset": str(worked / "loans.toml"), "pooled": False})
-    (worked / "session.toml").write_text(own.to_toml())
+    changed = replace(session, options={"dataset": str(worked / "loans.toml"), "pooled": False})
+    (worked / "session.toml").write_text(changed.to_toml())
     assert main(["explain", str(worked), "--record", PERSON]) == 2
     assert "a party explains what it holds itself, with --party" in capsys.readouterr().err
 

@@ -47,13 +47,13 @@ def walk_of(page: Path) -> list[list[Step]]:
 
 
 def steps(block: Block) -> list[Step]:
-    found, host = [], ""
+    commands, host = [], ""
     for line in block.text.replace("\\\n", " ").splitlines():
         if named := re.match(r"# at the (\w+)", line):
             host = named[1]
         elif line.strip():
-            found.append(Step(host, " ".join(line.split())))
-    return found
+            commands.append(Step(host, " ".join(line.split())))
+    return commands
 
 
 class Namespaces:
@@ -83,9 +83,9 @@ class Namespaces:
         _ip("-n", self.name("net"), "link", "set", "bridge", "up")
         for number, host in enumerate(HOSTS, 1):
             space = self._add(host)
-            own = self._etc / space
-            own.mkdir(parents=True)
-            (own / "hosts").write_text(names)
+            etc = self._etc / space
+            etc.mkdir(parents=True)
+            (etc / "hosts").write_text(names)
             _ip("-n", space, "link", "set", "lo", "up")
             joined = ["peer", "name", host, "netns", self.name("net")]
             _ip("-n", space, "link", "add", "eth0", "type", "veth", *joined)
@@ -122,15 +122,15 @@ class Loopback:
 @contextlib.contextmanager
 def network() -> Iterator[Namespaces | Loopback]:
     """Namespaces where this user may make them."""
-    made: Namespaces | Loopback
+    net: Namespaces | Loopback
     try:
-        made = Namespaces()
+        net = Namespaces()
     except (OSError, subprocess.CalledProcessError):
-        made = Loopback()
+        net = Loopback()
     try:
-        yield made
+        yield net
     finally:
-        made.close()
+        net.close()
 
 
 class Walk:
@@ -159,7 +159,7 @@ class Walk:
     def go(self, script: Iterable[Step]) -> None:
         """Every step in order. Parties and the dealer go on while others start; all must end well."""
         for step, code in self.endings(script).items():
-            assert code == 0, self._told(step, code)
+            assert code == 0, self._failure(step, code)
 
     def endings(self, script: Iterable[Step]) -> dict[Step, int]:
         """The exit codes of parties and the dealer, when all have ended; every other step must end well."""
@@ -169,7 +169,7 @@ class Walk:
                     self._start(step)
                 else:
                     code = self.do(step)
-                    assert code == 0, self._told(step, code)
+                    assert code == 0, self._failure(step, code)
             return {step: process.wait(LONG) for step, process in self._running.values()}
         finally:
             for _, process in self._running.values():
@@ -228,7 +228,7 @@ class Walk:
                 text = text.replace(f"{host}{SUFFIX}:7100", address)
         return text
 
-    def _told(self, step: Step, code: int) -> str:
+    def _failure(self, step: Step, code: int) -> str:
         return f"at the {step.host}: {step.text}\nended with {code}\n{self.log(step.host)[-3000:]}"
 
 

@@ -67,10 +67,10 @@ def test_a_mask_serves_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     assert difference_of_two_openings().all()
     honest = Party.zero_share
-    known: dict[Any, Any] = {}
+    masks: dict[Any, Any] = {}
 
     def again(self: Party, *arguments: Any) -> Any:
-        return known.setdefault((self.rank, arguments[0]), honest(self, *arguments))
+        return masks.setdefault((self.rank, arguments[0]), honest(self, *arguments))
 
     monkeypatch.setattr(Party, "zero_share", again)
     assert not difference_of_two_openings().any()

@@ -100,10 +100,10 @@ def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
     order: list[np.ndarray] = []
 
     def tagging(self: SessionPseudonyms, ids: Any) -> Any:
-        tags = make(self, ids)
+        pseudonyms = make(self, ids)
         if list(ids) == IDS:
-            order.append(matching.sorted_rows(tags))
-        return tags
+            order.append(matching.sorted_rows(pseudonyms))
+        return pseudonyms
 
     make = SessionPseudonyms.of
 
@@ -112,8 +112,8 @@ def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SessionPseudonyms, "of", tagging)
-        found = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=spy.wrap)
-    return spy, found[0], order[0]
+        aligned = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=spy.wrap)
+    return spy, aligned[0], order[0]
 
 
 def shares(spy: Spy) -> np.ndarray:
@@ -130,12 +130,12 @@ def hidden_tells() -> dict[str, bool]:
     views = [hidden_view(world) for world in (0, 1)]
     held = np.arange(OWN) < OWN // 2
     shapes = [[shape for shape in spy.shapes if not shape[0].startswith("tuple")] for spy, _, _ in views]
-    told = [[a.tobytes() for a in spy.kept[UNION] if a.dtype == np.float64] for spy, _, _ in views]
+    announced = [[a.tobytes() for a in spy.kept[UNION] if a.dtype == np.float64] for spy, _, _ in views]
     dealt = [in_bytes(shares(spy)) for spy, _, _ in views]
-    assert len(told[0]) == 2 and {aligned.size for _, aligned, _ in views} == {2 * OWN}
+    assert len(announced[0]) == 2 and {aligned.size for _, aligned, _ in views} == {2 * OWN}
     assert {len(words) for words in dealt} == {8 * 2 * OWN}
     return {
-        "shapes": shapes[0] != shapes[1] or told[0] != told[1],
+        "shapes": shapes[0] != shapes[1] or announced[0] != announced[1],
         "order": not all(unordered(aligned.rows[order]) for _, aligned, order in views),
         "who is held": not all(unrelated(aligned.rows, held) for _, aligned, _ in views),
         "membership": not (alike(*dealt) and uniform(dealt[0]) and uniform(dealt[1])),
@@ -158,14 +158,14 @@ def test_an_order_that_depends_on_who_holds_what_is_noticed(monkeypatch: pytest.
     honest = matching.matched
 
     def matched(lists: Any, bounds: Any, draw: Draw) -> Any:
-        found = honest(lists, bounds, draw)
-        several = np.bincount(np.concatenate([own.rows for own in found]), minlength=found[0].size) > 1
+        aligned = honest(lists, bounds, draw)
+        several = np.bincount(np.concatenate([table.rows for table in aligned]), minlength=aligned[0].size) > 1
         first = np.argsort(np.argsort(~several, kind="stable"))
-        return [replace(own, rows=first[own.rows]) for own in found]
+        return [replace(table, rows=first[table.rows]) for table in aligned]
 
     monkeypatch.setattr(matching, "matched", matched)
-    told = hidden_tells()
-    assert told["who is held"] and not told["order"]
+    failed = hidden_tells()
+    assert failed["who is held"] and not failed["order"]
 
 
 def deal_without(lacking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +173,12 @@ def deal_without(lacking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> N
     honest = matching.matched
 
     def matched(lists: Any, bounds: Any, draw: Draw) -> Any:
-        found = honest(lists, bounds, draw)
-        first = found[0].shares + sum(found[rank].shares for rank in lacking)
+        aligned = honest(lists, bounds, draw)
+        first = aligned[0].shares + sum(aligned[rank].shares for rank in lacking)
         empty = {rank: np.zeros_like(first) for rank in lacking}
-        return [replace(own, shares={0: first, **empty}.get(rank, own.shares)) for rank, own in enumerate(found)]
+        return [
+            replace(table, shares={0: first, **empty}.get(rank, table.shares)) for rank, table in enumerate(aligned)
+        ]
 
     monkeypatch.setattr(matching, "matched", matched)
 
@@ -193,7 +195,7 @@ THIRD = (IDS[: OWN // 2], IDS[OWN // 2 :])
 
 def pair_tells() -> dict[str, bool]:
     """Which checks find something in all that comes to parties 0 and 1 together."""
-    found = []
+    views = []
     for third in THIRD:
         spies = [Spy(0), Spy(1)]
         lists = [*PAIR, third]
@@ -204,17 +206,17 @@ def pair_tells() -> dict[str, bool]:
         def wrap(transport: Transport, spies: Any = spies) -> Transport:
             return spies[1].wrap(spies[0].wrap(transport))
 
-        places = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=wrap)
-        known = dict(zip((*PAIR[0], *PAIR[1]), (*places[0].rows, *places[1].rows), strict=True))
+        aligned = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=wrap)
+        row_of_id = dict(zip((*PAIR[0], *PAIR[1]), (*aligned[0].rows, *aligned[1].rows), strict=True))
         shapes = [shape for spy in spies for shape in spy.shapes if not shape[0].startswith("tuple")]
         together = in_bytes(shares(spies[0]) + shares(spies[1]))
-        held = np.array([name in set(third) for name in known])
-        found.append((shapes, together, np.array(list(known.values())), held))
-    assert all(len(words) > 1000 and marked.sum() == OWN // 2 for _, words, _, marked in found)
+        held = np.array([name in set(third) for name in row_of_id])
+        views.append((shapes, together, np.array(list(row_of_id.values())), held))
+    assert all(len(words) > 1000 and marked.sum() == OWN // 2 for _, words, _, marked in views)
     return {
-        "shapes": found[0][0] != found[1][0],
-        "who is held": not all(unrelated(at, held) for _, _, at, held in found),
-        "membership": not (alike(found[0][1], found[1][1]) and all(uniform(words) for _, words, _, _ in found)),
+        "shapes": views[0][0] != views[1][0],
+        "who is held": not all(unrelated(at, held) for _, _, at, held in views),
+        "membership": not (alike(views[0][1], views[1][1]) and all(uniform(words) for _, words, _, _ in views)),
     }
 
 
@@ -236,10 +238,10 @@ ALL, FIRST, SECOND = (range(0, COUNT // 3), range(COUNT // 3, 2 * COUNT // 3), r
 
 def revealed_lists() -> list[list[str]]:
     """Party 0 has sorted ids: those of all parties first, then those of party 1 too, then those of party 2 too."""
-    own = [f"{number:06d}" for number in range(COUNT)]
+    ids = [f"{number:06d}" for number in range(COUNT)]
     more = [f"{number:06d}" for number in range(COUNT, COUNT + COUNT // 3)]
-    both = own[: COUNT // 3]
-    return [own, both + [own[k] for k in FIRST] + more, both + [own[k] for k in SECOND] + more]
+    both = ids[: COUNT // 3]
+    return [ids, both + [ids[k] for k in FIRST] + more, both + [ids[k] for k in SECOND] + more]
 
 
 def revealed_tells() -> dict[str, bool]:
@@ -268,8 +270,8 @@ def revealed_tells() -> dict[str, bool]:
         patch.setattr("protocols.alignment.psi.in_all", kept)
         patch.setattr(PrivateSetIntersection, "_around", around)
         run_session(job, 3, ReleasePlan(releases(3, revealed=True)), wrap=wrap)
-    own, *others = [[tuple(row) for row in tags.tolist()] for tags in compared[0]]
-    held = [np.array([row in set(other) for row in own]) for other in others]
+    first, *others = [[tuple(row) for row in pseudonyms.tolist()] for pseudonyms in compared[0]]
+    held = [np.array([row in set(other) for row in first]) for other in others]
     elements = [np.concatenate(spy.kept["pass 1"] + spy.kept["pass 2"]) for spy in spies]
     back = [np.unpackbits(spies[1].kept[step][0], count=COUNT) for step in ("back 1", "back 2")]
     assert all(marked.sum() == 2 * COUNT // 3 for marked in held) and all(b.sum() == COUNT // 3 for b in back)
@@ -287,8 +289,8 @@ def test_what_a_party_sees_of_revealed_has_no_order_and_no_id() -> None:
 
 def test_lists_that_are_not_shuffled_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draw, "order", lambda self, count: np.arange(count))
-    told = revealed_tells()
-    assert told["whose records"] and told["where common records are"] and not told["elements"]
+    failed = revealed_tells()
+    assert failed["whose records"] and failed["where common records are"] and not failed["elements"]
 
 
 def test_all_orders_are_alike() -> None:

@@ -75,8 +75,8 @@ def unmasked(monkeypatch: pytest.MonkeyPatch, which: Callable[[tuples.Field], bo
 def test_a_one_hot_that_is_not_masked_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The holder's own mask is all that hides s from the owner of columns."""
     unmasked(monkeypatch, lambda field: field.owner == HOLDER)
-    found = tells()
-    assert found["selection"] and not found["shares"]
+    failed = tells()
+    assert failed["selection"] and not failed["shares"]
 
 
 def test_rows_that_are_not_masked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

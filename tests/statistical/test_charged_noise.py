@@ -54,9 +54,9 @@ def of_canary(canary: Canary, releases: int, kind: NoiseKind = "dealer+holder") 
     def job(session: Session) -> Any:
         return release_often(canary, session, RunOptions.of({}), MULTIPLIER, "kept", releases, kind)
 
-    found = run_session(job, PARTIES, ReleasePlan(canary.plan(PARTIES, releases)))
-    off = [one.values - canary.exact(PARTIES, rank, "kept") for rank, one in enumerate(found)]
-    return np.concatenate([part.reshape(-1) for part in off]) / found[0].deviation
+    releases_of_parties = run_session(job, PARTIES, ReleasePlan(canary.plan(PARTIES, releases)))
+    off = [one.values - canary.exact(PARTIES, rank, "kept") for rank, one in enumerate(releases_of_parties)]
+    return np.concatenate([part.reshape(-1) for part in off]) / releases_of_parties[0].deviation
 
 
 def of_heads() -> np.ndarray:
@@ -133,5 +133,5 @@ def halved(sigma: float, shape: tuple[int, ...]) -> np.ndarray:
 def test_halved_noise_is_noticed(drawn: Callable[[], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuples, "discrete_gaussian", halved)
     monkeypatch.setattr(noise_module, "discrete_gaussian", halved)
-    found = scale_test(drawn(), level=LEVEL)
-    assert not found.holds and found.ratio < 0.8
+    result = scale_test(drawn(), level=LEVEL)
+    assert not result.holds and result.ratio < 0.8

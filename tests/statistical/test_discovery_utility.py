@@ -18,7 +18,7 @@ from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics
-from secure_sccvfl.releases.catalogue import SKETCH, Facts
+from secure_sccvfl.releases.catalogue import SKETCH, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.chance import confirmed
@@ -34,8 +34,10 @@ class RankedStudy(Study):
 
     def mean_agreement(self, epsilon: float, kind: NoiseKind = "dealer+holder", releases: int = 1) -> float:
         budget = SpendingPlan(epsilon=epsilon, releases=releases, noise=kind)
-        found = [self.scores(PlainStatistics(GaussianNoise(budget, seed)), releases) for seed in range(REPETITIONS)]
-        return float(np.mean([self.agreement(scores) for scores in found]))
+        scores_of_seeds = [
+            self.scores(PlainStatistics(GaussianNoise(budget, seed)), releases) for seed in range(REPETITIONS)
+        ]
+        return float(np.mean([self.agreement(scores) for scores in scores_of_seeds]))
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +70,13 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
     for seed in range(runs):
         codes = np.random.default_rng(seed).permutation(german.data.protected[0].codes)
         fake = (Protected("s", german.data.parties[0].name, ("0", "1"), codes),)
-        sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake)
-        made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
-        finding = decide(made._evidence(sketches)[0], config)
+        noisy_tables = german.noisy_tables(
+            PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake
+        )
+        discovery = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
+        assignment = decide(discovery._evidence(noisy_tables)[0], config)
         # s is shuffled: whatever is found is false, so the share of false discoveries is 1 or 0.
-        false.append(any(role != "N" for role in finding.roles.of.values()))
+        false.append(any(role != "N" for role in assignment.roles.of.values()))
     assert np.mean(false) <= level + np.sqrt(level * (1 - level) / runs)
 
 
@@ -97,14 +101,14 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         name = session.agree_on_name()
         charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), name, records, kind)
         statistics = SecureStatistics(session, columns, [holder], data.n, charger)
-        own = [german.parties[session.rank]]
-        sketches = release_tables(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
-        return weigh(sketches, PAPER, 0, [own[0].layout.names]).scores
+        parties = [german.parties[session.rank]]
+        noisy_tables = release_tables(statistics, parties, [Seen(session.rank)], "sketch-0", german.features)
+        return weigh(noisy_tables, PAPER, 0, [parties[0].layout.names]).scores
 
-    plan = ReleasePlan(SKETCH.releases(Facts(columns, (2,))))
+    plan = ReleasePlan(SKETCH.releases(PlanFacts(columns, (2,))))
 
     def agreement() -> float:
-        found = run_session(job, len(columns), plan)
-        return german.agreement({k: v for part in found for k, v in part.items()})
+        scores = run_session(job, len(columns), plan)
+        return german.agreement({k: v for part in scores for k, v in part.items()})
 
     assert not confirmed(lambda: agreement() <= 0.6, 5)

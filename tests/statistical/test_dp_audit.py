@@ -78,9 +78,9 @@ def scaled(factor: float) -> Callable[[float, tuple[int, ...]], np.ndarray]:
 def test_the_lower_bound_stays_below_the_accountant() -> None:
     """At a confidence that no suite will see exceeded; at the usual one a signal is found (8e-11 that it is not)."""
     results, canaries = session_of(PUBLIC, RELEASES)
-    found = of_results(results, canaries)["sketch"]
-    assert found.samples == 2 * RELEASES, "one of each data set"
-    assert found.epsilon_low > 0
+    result = of_results(results, canaries)["sketch"]
+    assert result.samples == 2 * RELEASES, "one of each data set"
+    assert result.epsilon_low > 0
     sure = of_results(results, canaries, 1 - 9e-10)["sketch"]
     assert sure.holds and sure.epsilon_low <= sure.epsilon_high_tight <= sure.epsilon_high
     values = np.array(results[0]["audited"]["sketch"]["values"]["kept"])
@@ -93,22 +93,22 @@ def test_the_lower_bound_stays_below_the_accountant() -> None:
 def test_too_little_noise_is_caught(factor: float, releases: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the lower bound. Half the noise is missed with probability 2e-10: binomials, all counts."""
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(factor))
-    found = audits_of(PUBLIC, releases)["sketch"]
-    assert not found.holds and found.epsilon_low > found.epsilon_high
+    result = audits_of(PUBLIC, releases)["sketch"]
+    assert not result.holds and result.epsilon_low > result.epsilon_high
 
 
 def test_the_canary_moves_what_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without noise the statistic is exactly 0 or 1, and as far apart in cells as the claim says."""
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.0))
     results, canaries = session_of(PUBLIC, 2)
-    found = of_results(results, canaries)["sketch"]
-    assert (found.false_positives, found.true_positives) == (0.0, 1.0)
+    sketch_audit = of_results(results, canaries)["sketch"]
+    assert (sketch_audit.false_positives, sketch_audit.true_positives) == (0.0, 1.0)
     seen = [result["audited"]["sketch"]["values"] for result in results]
     kept, changed = (np.concatenate([values[world][0] for values in seen]) for world in ("kept", "changed"))
     features = PARTIES * canaries[0].each
     assert sorted(np.flatnonzero(changed - kept)) and np.abs(changed - kept).sum() == 2 * features
     alone = noise_multiplier_of(RunOptions.of(PUBLIC), RunOptions.of(PUBLIC).schema(3))
-    assert found.mu_claimed == pytest.approx(1 / alone, rel=1e-3) and found.reach == pytest.approx(1.0)
+    assert sketch_audit.mu_claimed == pytest.approx(1 / alone, rel=1e-3) and sketch_audit.reach == pytest.approx(1.0)
     beside = audits_of({}, 2)["sketch"]
     assert beside.mu_claimed == pytest.approx(1 / BESIDE_A_HEAD, rel=1e-3) and beside.reach == pytest.approx(1.0)
 
@@ -118,11 +118,11 @@ def test_a_run_with_clipped_sketches_and_gains_has_both_attacked(monkeypatch: py
     """Missing noise is caught in both, by counts alone. The canary of gains moves all that is charged."""
     settings = {**PUBLIC, "gain": True, "sketch": "clipped"}
     sound = audits_of(settings, 20, 1 - 4e-10)
-    assert list(sound) == ["clipped sketch", "risk gains"] and all(found.holds for found in sound.values())
+    assert list(sound) == ["clipped sketch", "risk gains"] and all(result.holds for result in sound.values())
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.0))
     none = audits_of(settings, 20)
-    for found in none.values():
-        assert (found.false_positives, found.true_positives) == (0.0, 1.0) and not found.holds
+    for result in none.values():
+        assert (result.false_positives, result.true_positives) == (0.0, 1.0) and not result.holds
     assert none["risk gains"].reach == pytest.approx(1.0)
     assert 0.1 < none["clipped sketch"].reach < 0.5, "scaled tables are at least twice as long as what they become"
 
@@ -157,13 +157,13 @@ def test_the_right_noise_is_accused_at_most_as_often_as_stated(multiplier: float
     error = 0.05 / 2
     for n in (*range(1, 40), *range(40, 501, 20)):
         total = 0.0
-        for place in (MIDDLE, _far_place(multiplier, DELTA, (n, n), error)):
+        for threshold in (MIDDLE, _far_place(multiplier, DELTA, (n, n), error)):
             counts = np.arange(n + 1)
             most, least = _rates(counts, counts, n, n, error)
             wrong = _any_low(most[:, None], least[None, :], DELTA) > high
-            if place == MIDDLE:
+            if threshold == MIDDLE:
                 wrong |= _mu_low(most[:, None], least[None, :]) > limit
-            chances = [stats.binom.pmf(counts, n, stats.norm.sf(place - at, scale=multiplier)) for at in (0, 1)]
+            chances = [stats.binom.pmf(counts, n, stats.norm.sf(threshold - at, scale=multiplier)) for at in (0, 1)]
             total += float(chances[0] @ wrong @ chances[1])
         assert total <= 0.05, n
 
@@ -172,8 +172,8 @@ def test_the_bound_is_right_at_its_confidence() -> None:
     """On simulated releases of known mu (seeded) it is exceeded about as rarely as said, and is near it."""
     rng, bounds = np.random.default_rng(0), []
     for _ in range(200):
-        found = audit(rng.normal(0, MULTIPLIER, 500), rng.normal(1, MULTIPLIER, 500), MULTIPLIER, DELTA)
-        bounds.append(found.mu_low)
+        result = audit(rng.normal(0, MULTIPLIER, 500), rng.normal(1, MULTIPLIER, 500), MULTIPLIER, DELTA)
+        bounds.append(result.mu_low)
     wrong = sum(mu > 1 / MULTIPLIER for mu in bounds)
     assert wrong <= 10, "at most 5 %; less, since it needs both rates to be unlucky"
     assert np.mean(bounds) > 0.6 / MULTIPLIER
@@ -213,9 +213,9 @@ def test_what_a_run_is_charged_for_is_what_is_audited(settings: dict[str, Any], 
 
 @pytest.mark.chance(1e-9)  # ten kinds: lower bounds at 1e-10 each, noise tests at 1e-12 each
 def test_all_charged_kinds_stay_below_the_accountant() -> None:
-    found = audits_of(EVERYTHING, 20, 1 - 1e-10)
-    assert found.keys() == {kind.name for kind in charged_kinds()}
-    for name, one in found.items():
+    audits = audits_of(EVERYTHING, 20, 1 - 1e-10)
+    assert audits.keys() == {kind.name for kind in charged_kinds()}
+    for name, one in audits.items():
         assert one.holds, name
         assert one.reach == pytest.approx(REACH.get(name, 1.0), abs=2e-3), name
         assert one.noise_p > 1e-12, name
@@ -233,9 +233,9 @@ def test_missing_noise_is_caught_in_every_kind(monkeypatch: pytest.MonkeyPatch) 
 def test_half_the_noise_is_caught_by_twenty_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower bounds of so few releases would not show it: recomputed noise does."""
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.5))
-    found = audits_of(EVERYTHING, 20)
+    audits = audits_of(EVERYTHING, 20)
     for name in ("sketch", "risk gains", "residuals", "gram", "noisy gradient", "evaluation"):
-        assert not found[name].ok and found[name].noise_ratio == pytest.approx(0.5, abs=0.15), name
+        assert not audits[name].ok and audits[name].noise_ratio == pytest.approx(0.5, abs=0.15), name
 
 
 def test_a_charge_for_less_than_a_record_moves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,8 +243,8 @@ def test_a_charge_for_less_than_a_record_moves_is_caught(monkeypatch: pytest.Mon
     honest = Sums.sensitivity.fget
     half = property(lambda sums: Sensitivity(honest(sums).replaced / 2, honest(sums).added / 2, honest(sums).unit))
     monkeypatch.setattr(Sums, "sensitivity", half)
-    found = audits_of({"evaluation": "noisy"}, 10)["evaluation"]
-    assert found.reach == pytest.approx(2.0) and found.noise_holds and not found.holds
+    result = audits_of({"evaluation": "noisy"}, 10)["evaluation"]
+    assert result.reach == pytest.approx(2.0) and result.noise_holds and not result.holds
 
 
 def test_a_charged_release_that_was_not_audited_is_a_broken_promise() -> None:
@@ -268,6 +268,6 @@ def test_a_bound_above_the_accountant_and_wrong_noise_are_two_broken_promises(
 ) -> None:
     """Noise of .6 of its scale passes the lower bounds of 60 releases, and is caught. Seeded."""
     noise = np.random.default_rng(1).normal(0, MULTIPLIER * scale, (2, 60))
-    found = audit(noise[0], noise[1] + apart, MULTIPLIER, DELTA)
-    assert [check["holds"] for check in checks([], {"sketch": found})] == held
-    assert found.ok == all(held)
+    result = audit(noise[0], noise[1] + apart, MULTIPLIER, DELTA)
+    assert [check["holds"] for check in checks([], {"sketch": result})] == held
+    assert result.ok == all(held)

@@ -94,8 +94,8 @@ def ridge_of(kind, kappa):
 
 def drawn(rng, kind, ridge, mu, dimensions):
     def row():
-        found = rng.normal(size=dimensions)
-        return found / np.linalg.norm(found) * rng.choice([1.0, rng.uniform()])
+        direction = rng.normal(size=dimensions)
+        return direction / np.linalg.norm(direction) * rng.choice([1.0, rng.uniform()])
 
     u = row()
     v = rng.choice([-1, 1]) * u * rng.uniform(0.5, 1) if rng.random() < 0.3 else row()
@@ -197,10 +197,10 @@ def test_the_loss_is_bounded_at_every_point(kind):
         others = rng.normal(size=(3, d))
         _, bends = slopes(kind, w @ others.T)
         rest = pair.penalty + np.einsum("nk,ki,kj->nij", bends, others, others)
-        (own, curve), (other, bend) = slopes(kind, w @ pair.u - pair.y), slopes(kind, w @ pair.v - pair.z)
+        (slope, curve), (other_slope, bend) = slopes(kind, w @ pair.u - pair.y), slopes(kind, w @ pair.v - pair.z)
         hessians = (rest + h[:, None, None] * np.outer(x, x) for h, x in ((curve, pair.u), (bend, pair.v)))
         (_, here), (_, there) = (np.linalg.slogdet(hessian) for hessian in hessians)
-        apart = other[:, None] * pair.v - own[:, None] * pair.u
+        apart = other_slope[:, None] * pair.v - slope[:, None] * pair.u
         loss = here - there + (2 * b * apart + apart**2).sum(1) / (2 * sigma**2)
         x, y = -b @ pair.u / sigma**2, b @ pair.v / sigma**2
         if kind == "objective":

@@ -55,15 +55,15 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
     def job(session: Session) -> None:
         engine = SecureEngine(session, 0, [2])
-        own = problem.of(session.rank, 3)
-        batch = engine.bind(own.x, own.y, own.ridge)
-        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
-        trained, made = engine.head(batch, 1, "binary"), []
-        descent = engine.first_order(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), own.curvature)
+        local = problem.of(session.rank, 3)
+        batch = engine.bind(local.x, local.y, local.ridge)
+        penalty = engine.join([engine.counterfactuals(local.deltas, local.s)], [local.guard])
+        trained, heads = engine.head(batch, 1, "binary"), []
+        descent = engine.first_order(batch, penalty, Step(0.05, 0.5, 0.7, 0.3), local.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
             engine.check_range([trained], batch)
-            made.append(trained)
+            heads.append(trained)
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -78,16 +78,16 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
     def job(session: Session) -> None:
         engine = SecureEngine(session, 0, [2])
-        own = problem.of(session.rank, 3)
-        batch = engine.bind(own.x, own.y, own.ridge)
-        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [own.guard])
-        curved = {rank: 1.0 + ridge for rank, ridge in own.ridge.items()}
-        some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
+        local = problem.of(session.rank, 3)
+        batch = engine.bind(local.x, local.y, local.ridge)
+        penalty = engine.join([engine.counterfactuals(local.deltas, local.s)], [local.guard])
+        curved = {rank: 1.0 + ridge for rank, ridge in local.ridge.items()}
+        some = {rank: np.full(len(ridge), 9.0) for rank, ridge in local.ridge.items()}
         for _ in range(2):
             descent = engine.second_order(batch, penalty, grid, Bounds(curved, some, some))
-            made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
-            made = engine.steps(made, engine.sharpen(made, descent), 2)
-            share_of(room_to_settle([made.slope] * 20))
+            head = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
+            head = engine.steps(head, engine.sharpen(head, descent), 2)
+            share_of(room_to_settle([head.slope] * 20))
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -103,15 +103,15 @@ def private_head(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
     def job(session: Session) -> None:
         engine = SecureEngine(session, 0, [2])
-        own = problem.of(session.rank, 3)
-        batch = engine.bind(own.x, own.y, own.ridge, classes=True)
-        some = {rank: np.full(len(ridge), 0.2) for rank, ridge in own.ridge.items()}
+        local = problem.of(session.rank, 3)
+        batch = engine.bind(local.x, local.y, local.ridge, classes=True)
+        some = {rank: np.full(len(ridge), 0.2) for rank, ridge in local.ridge.items()}
         for _ in range(10):
             descent = engine.second_order(batch, None, grid, Bounds(some, some, some), noise)
-            made = engine.steps(engine.head(batch, 2, "binary"), descent, 3)
-            descent = engine.sharpen(made, descent)
-            made = engine.steps(engine.steps(made, descent, 2), descent, 1, fine=True)
-            engine.finish(made, descent)
+            head = engine.steps(engine.head(batch, 2, "binary"), descent, 3)
+            descent = engine.sharpen(head, descent)
+            head = engine.steps(engine.steps(head, descent, 2), descent, 1, fine=True)
+            engine.finish(head, descent)
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -152,14 +152,14 @@ ROUNDS = {
 def tells(make: Callable[[int], Any]) -> dict[str, bool]:
     """Of each kind of round, whether the two worlds can be told apart, or from noise."""
     seen = [Spy().run(*make(world)).kept for world in (0, 1)]
-    found = {}
+    distinguished = {}
     for step in ROUNDS[make]:
         at = [rank for rank in WATCHED if (rank, step) in seen[0]]
         bytes_seen = [[uniform_bytes(view[rank, step]) for view in seen] for rank in at]
         words = [sum(array.size for array in view[rank, step]) for view in seen for rank in at]
         assert min(words) > 320, f"too little was seen of {step}"
-        found[step] = any(distinguishable(*pair) for pair in bytes_seen)
-    return found
+        distinguished[step] = any(distinguishable(*pair) for pair in bytes_seen)
+    return distinguished
 
 
 @pytest.mark.chance(1e-9)  # ten rounds of six checks at most

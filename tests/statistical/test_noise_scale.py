@@ -32,17 +32,17 @@ def opened_noise(kind: str) -> np.ndarray:
     """Opened tables minus the true ones, of all parties: 1800 values in the order of the columns."""
 
     def job(session, statistics, budget):
-        return GROUP.sketch(session, statistics), statistics.deviation(GROUP.sensitivity)
+        return GROUP.release_counts(session, statistics), statistics.deviation(GROUP.sensitivity)
 
-    found = GROUP.run(
+    opened = GROUP.run(
         job,
         kind=SecureStatistics,
         noise=kind,
         cap=1e3,
     )
-    assert all(deviation == pytest.approx(sigma_of(kind) * np.sqrt(copies(kind, 3))) for _, deviation in found)
+    assert all(deviation == pytest.approx(sigma_of(kind) * np.sqrt(copies(kind, 3))) for _, deviation in opened)
     rows = []
-    for rank, (tables, _) in enumerate(found):
+    for rank, (tables, _) in enumerate(opened):
         for name in GROUP.columns[rank]:
             rows.append(np.hstack([tables[j][name] - GROUP.table(name, j) for j in range(2)]))
     return np.vstack(rows)
@@ -55,9 +55,9 @@ class Spy:
         self.drawn: dict[int, list[np.ndarray]] = {}
 
     def __call__(self, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
-        made = discrete_gaussian(sigma, shape)
-        self.drawn.setdefault(threading.get_ident(), []).append(made)
-        return made
+        noise = discrete_gaussian(sigma, shape)
+        self.drawn.setdefault(threading.get_ident(), []).append(noise)
+        return noise
 
 
 @pytest.mark.chance(1e-9)
@@ -108,31 +108,31 @@ def test_each_kind_leaves_a_full_copy_against_whom_it_promises(monkeypatch):
     monkeypatch.setattr(noise_module, "discrete_gaussian", at_parties)
     drawn = opened_noise("dealer+holder")
     (dealers,) = next(iter(at_dealer.drawn.values()))
-    holders = sorted((made[0] for made in at_parties.drawn.values()), key=lambda made: made.shape[1])
+    holders = sorted((noise[0] for noise in at_parties.drawn.values()), key=lambda noise: noise.shape[1])
     assert fits(drawn - dealers, SIGMA), "the dealer, who reads the report"
     assert fits(drawn - np.hstack(holders), SIGMA), "all parties together, who know the holders'"
     assert fits(drawn, SIGMA * np.sqrt(2)), "parties that hold no protected attribute lack both"
     assert (drawn == dealers + np.hstack(holders)).all()
     at_parties.drawn.clear()
     drawn = opened_noise("all-parties")
-    own = [made[0] for made in at_parties.drawn.values()]
-    assert len(own) == 3 and len(at_dealer.drawn) == 1
+    noise_of_parties = [noise[0] for noise in at_parties.drawn.values()]
+    assert len(noise_of_parties) == 3 and len(at_dealer.drawn) == 1
     for honest in range(3):
-        left = drawn - sum(made for rank, made in enumerate(own) if rank != honest)
+        left = drawn - sum(noise for rank, noise in enumerate(noise_of_parties) if rank != honest)
         assert fits(left, sigma_of("all-parties"))
 
 
 @pytest.mark.chance(1e-9)  # how often .7 of the scale passes for the whole: test_chance.py
-@pytest.mark.parametrize("place", [tuples, noise_module], ids=["dealer", "holder"])
-def test_a_missing_copy_is_noticed(place, monkeypatch):
-    monkeypatch.setattr(place, "discrete_gaussian", lambda sigma, shape: np.zeros(shape, np.int64))
+@pytest.mark.parametrize("module", [tuples, noise_module], ids=["dealer", "holder"])
+def test_a_missing_copy_is_noticed(module, monkeypatch):
+    monkeypatch.setattr(module, "discrete_gaussian", lambda sigma, shape: np.zeros(shape, np.int64))
     assert not fits(opened_noise("dealer+holder"), SIGMA * np.sqrt(2))
 
 
 @pytest.mark.chance(1e-9)  # one fit; noise that is used again leaves a difference of zero
 def test_noise_is_fresh_in_every_release():
     def job(session, statistics, budget):
-        return [GROUP.sketch(session, statistics, number) for number in range(2)]
+        return [GROUP.release_counts(session, statistics, number) for number in range(2)]
 
     first, second = GROUP.run(job, kind=SecureStatistics, cap=1e3)[0]
     difference = first[1]["a"] - second[1]["a"]

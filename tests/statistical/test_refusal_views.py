@@ -20,8 +20,8 @@ ROWS, OTHERS, STEPS = 8000, (0, 1), ("bit product", "bit to number", "mul")
 
 def refusing(world: int, kind: str) -> Spy:
     def job(session: Session) -> None:
-        own, ones = np.full(ROWS, world if session.rank == 2 else 1, bool), np.ones(ROWS, bool)
-        marks = {"readable": ones, "fresh": ones, kind: own}
+        changed, ones = np.full(ROWS, world if session.rank == 2 else 1, bool), np.ones(ROWS, bool)
+        marks = {"readable": ones, "fresh": ones, kind: changed}
         withheld(session, session.share(np.zeros((ROWS, 1)), owner=0, shape=(ROWS, 1)), **marks)
 
     return Spy().run(job, ReleasePlan([]))
@@ -30,12 +30,12 @@ def refusing(world: int, kind: str) -> Spy:
 def tells(kind: str) -> dict[str, bool]:
     """Of each kind of round, whether the marks of party 2 can be told from it, or it from noise."""
     seen = [refusing(world, kind) for world in (0, 1)]
-    found = {}
+    distinguished = {}
     for step in STEPS:
         pairs = [[all_bytes(spy.kept[rank, step]) for spy in seen] for rank in OTHERS]
         assert min(words.size for two in pairs for words in two) > 2560, f"too little was seen of {step}"
-        found[step] = any(distinguishable(*two) for two in pairs)
-    return found
+        distinguished[step] = any(distinguishable(*two) for two in pairs)
+    return distinguished
 
 
 @pytest.mark.chance(1e-10)  # three kinds of rounds, two parties, three checks

@@ -36,9 +36,9 @@ def draw(sampling, calls=2, rows=ROWS):
         weights = [session.share(one, owner=0, shape=one.shape, bits=0) for _ in range(calls)]
         return [session.open(secret_batch(weight, sampling), BITS).numpy() for weight in weights]
 
-    made = run_session(job, 3, ReleasePlan([BITS]))
-    assert all(np.array_equal(a, b) for other in made[1:] for a, b in zip(made[0], other, strict=True))
-    return [bits[:, 0] for bits in made[0]], taken
+    batches = run_session(job, 3, ReleasePlan([BITS]))
+    assert all(np.array_equal(a, b) for other in batches[1:] for a, b in zip(batches[0], other, strict=True))
+    return [bits[:, 0] for bits in batches[0]], taken
 
 
 @pytest.fixture(scope="module")
@@ -65,24 +65,24 @@ def test_batches_and_records_are_independent(drawn):
         assert of_rate(int((one & other).sum()), one.size, SAMPLING**2)
 
 
-def tells_the_batch(bits, taken, known):
+def tells_the_batch(bits, taken, coalition):
     """Whether what these parties hold of a batch is not uniform, or differs between records in it and out of it.
 
     They may add up their shares: with all parties together that is the batch itself.
     """
-    found = []
+    passed = []
     for name, kind in (("u", np.uint16), ("b", np.int64), ("ab", np.int64), ("a", np.int64)):
-        words = sum(taken[rank][0][name].astype(kind) for rank in known).astype(kind)[:, 0]
+        words = sum(taken[rank][0][name].astype(kind) for rank in coalition).astype(kind)[:, 0]
         seen = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
-        found += [uniform(seen), alike(seen[bits == 1], seen[bits == 0])]
-    return not all(found)
+        passed += [uniform(seen), alike(seen[bits == 1], seen[bits == 0])]
+    return not all(passed)
 
 
 @pytest.mark.chance(1e-9)  # eight checks
-@pytest.mark.parametrize("known", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
-def test_no_two_parties_know_the_batch(drawn, known):
+@pytest.mark.parametrize("coalition", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+def test_no_two_parties_know_the_batch(drawn, coalition):
     bits, taken = drawn
-    assert not tells_the_batch(bits[0], taken, known)
+    assert not tells_the_batch(bits[0], taken, coalition)
 
 
 def test_the_check_notices_who_knows_the_batch(drawn):
@@ -107,14 +107,14 @@ def test_sums_over_a_secret_batch_are_the_plain_ones(monkeypatch):
     recipe = tuples._KINDS["sampled"]
 
     def watched(*arguments):
-        made = recipe(*arguments)
+        honest = recipe(*arguments)
 
         def compute(free, masks):
-            bound = made.compute(free, masks)
+            bound = honest.compute(free, masks)
             kept.append(bound["b"])
             return bound
 
-        return tuples.Recipe(made.free, made.bound, compute)
+        return tuples.Recipe(honest.free, honest.bound, compute)
 
     monkeypatch.setitem(tuples._KINDS, "sampled", watched)
     tuples.recipe.cache_clear()
@@ -128,12 +128,12 @@ def test_sums_over_a_secret_batch_are_the_plain_ones(monkeypatch):
         sums = weighted_sums.weighted_sums(side_by_side(session, widths, blocks[session.rank]), batch)
         return session.open(sums.with_fraction(0), release).numpy()
 
-    found = run_session(job, 2, ReleasePlan([release]))
+    sums_of_parties = run_session(job, 2, ReleasePlan([release]))
     tuples.recipe.cache_clear()
     (bits,) = kept
     assert 0 < bits.sum() < rows
     whole = ring.encode(np.hstack(blocks)).T @ (bits * ring.encode(weight, weighted_sums.WEIGHT_BITS))
-    for total in found:
+    for total in sums_of_parties:
         assert np.array_equal(total, whole[:, 0])
 
 

@@ -108,21 +108,21 @@ def neighbours_read_a_summand() -> bool:
     """
     parts = [3.0, 5.0, 7.0, 11.0, 13.0]
     share_of_zero: list[int] = []
-    known: dict[int, list[int]] = {}
+    masks: dict[int, list[int]] = {}
 
     def job(session: Session) -> None:
         streams = session.party._zeros
         if session.rank in (1, 4):
             twin = Stream(bytes(32), "replaced below")
             twin._key = streams[0]._key
-            known[session.rank] = [int(twin.draw(number).words((1,))[0]) for number in range(len(parts))]
+            masks[session.rank] = [int(twin.draw(number).words((1,))[0]) for number in range(len(parts))]
         shares = [session.share(np.array([part]), owner=owner, shape=(1,)) for owner, part in enumerate(parts)]
         if session.rank == 0:
             share_of_zero.extend(int(share.share[0]) for share in shares)
 
     run_session(job, 5)
     rests = [
-        (share_of_zero[0] + one * known[1][0] + four * known[4][0]) % 2**64 for one in (1, -1) for four in (1, -1)
+        (share_of_zero[0] + one * masks[1][0] + four * masks[4][0]) % 2**64 for one in (1, -1) for four in (1, -1)
     ]
     return round(parts[0] * 2**16) in rests
 
@@ -183,7 +183,7 @@ def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Dealer, "_obey", listening)
 
-    def told(secret: float) -> list[bytes]:
+    def dealer_messages(secret: float) -> list[bytes]:
         def job(session: Session) -> None:
             value = session.share(np.full(50, secret), owner=1, shape=(50,))
             for _ in session.repeat(3):
@@ -194,5 +194,5 @@ def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.Mon
         run_session(job)
         return list(heard)
 
-    first, second = (told(secret) for secret in SECRETS)
+    first, second = (dealer_messages(secret) for secret in SECRETS)
     assert first == second and len(first) > 3

@@ -22,7 +22,9 @@ def views(secret: int) -> Spy:
     for name, block in group.bins.items():
         group.bins[name] = np.eye(block.shape[1])[np.full(group.rows, secret)]
     group.run(
-        lambda session, statistics, budget: statistics.projected(group.sketch(session, statistics), 1, group.counts),
+        lambda session, statistics, budget: statistics.projected(
+            group.release_counts(session, statistics), 1, group.counts
+        ),
         wrap=spy.wrap,
     )
     return spy
@@ -67,6 +69,6 @@ def test_a_share_of_the_table_alone_is_uniform(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(protocol, "lifted", keeping)
     wide = {0: {"a": 150}, 1: {"b": 150}, 2: {"c": 150}}
     group = Consortium(rows=40, columns=wide, holders=(1,), counts=(4,))
-    group.run(lambda session, statistics, budget: group.sketch(session, statistics))
-    own = np.concatenate([table[300:].reshape(-1) for table in kept])  # party 2's columns, at every party
-    assert uniform(own.view(np.uint8))
+    group.run(lambda session, statistics, budget: group.release_counts(session, statistics))
+    shares = np.concatenate([table[300:].reshape(-1) for table in kept])  # party 2's columns, at every party
+    assert uniform(shares.view(np.uint8))

@@ -48,36 +48,36 @@ def measured(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(frontier, "BESIDE", frontier.BESIDE[:-1])  # without `paper`, which is slow
         seeds = [FrontierSeed(request.param, 3, "iid", seed, config, budget, card) for seed in SEEDS]
-        found = joined([run_frontier_seed(seed) for seed in seeds], "lambda 3", config.taken)
-    points = {point["method"]: point["figures"] for point in found["points"] if point["lambda"] is None}
-    return asked, found, points
+        frontier_figures = joined([run_frontier_seed(seed) for seed in seeds], "lambda 3", config.taken)
+    points = {point["method"]: point["figures"] for point in frontier_figures["points"] if point["lambda"] is None}
+    return asked, frontier_figures, points
 
 
 def test_accuracy_against_dropping_the_mediators_and_the_majority(measured):
-    asked, found, points = measured
-    assert found["gain"]["drop_m"]["mean"] >= asked.gain
-    assert found["gain"]["drop_m"]["low" if asked.positive else "high"] > 0
-    assert found["gain"]["majority"]["low"] > 0
+    asked, frontier_figures, points = measured
+    assert frontier_figures["gain"]["drop_m"]["mean"] >= asked.gain
+    assert frontier_figures["gain"]["drop_m"]["low" if asked.positive else "high"] > 0
+    assert frontier_figures["gain"]["majority"]["low"] > 0
     assert points["drop_m"]["fr_all"]["mean"] == 0.0, "what drop_m gives for its lower accuracy"
 
 
 def test_flips_are_few_and_far_below_those_of_plain_training(measured):
-    asked, found, points = measured
+    asked, frontier_figures, points = measured
     for model, most in zip(RUN_MODELS, asked.flips, strict=True):
         assert points["scc"][f"fr_{model}"]["mean"] <= most
-        assert found["cut"][model]["mean"] >= asked.cut
+        assert frontier_figures["cut"][model]["mean"] >= asked.cut
 
 
 def test_models_pass_the_permutation_baseline_and_the_checks_that_are_claimed(measured):
-    asked, found, points = measured
+    asked, frontier_figures, points = measured
     for model in RUN_MODELS:
-        assert found["nulls"][model] <= 0.25 * points["erm"][f"fr_{model}"]["mean"]
-    assert tuple(model for model in RUN_MODELS if not found["failed"][model]) == asked.models
+        assert frontier_figures["nulls"][model] <= 0.25 * points["erm"][f"fr_{model}"]["mean"]
+    assert tuple(model for model in RUN_MODELS if not frontier_figures["failed"][model]) == asked.models
 
 
 def test_more_consistency_means_fewer_flips_and_less_to_attack(measured):
-    _, found, points = measured
-    along = [p for p in found["points"] if p["method"] == "scc" and p["lambda"] is not None]
+    _, frontier_figures, points = measured
+    along = [p for p in frontier_figures["points"] if p["method"] == "scc" and p["lambda"] is not None]
     flips = [p["figures"]["fr_all"]["mean"] for p in along]
     assert flips[0] > 2 * flips[5] > 2 * flips[-1]
     assert points["scc"]["pgd_sr"]["mean"] < 0.7 * points["erm"]["pgd_sr"]["mean"]

@@ -73,9 +73,9 @@ class Browser:
         """The value of an expression of the page, as soon as it is something."""
         end = time.monotonic() + LONG
         while time.monotonic() < end:
-            found = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-            if found:
-                return found
+            value = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+            if value:
+                return value
             time.sleep(0.1)
         raise AssertionError(f"the page never came to {expression}")
 

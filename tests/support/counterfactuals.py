@@ -74,8 +74,8 @@ def _mediators(data: Dataset, effect: float, rng: np.random.Generator) -> tuple[
     fixed = (fixed - fixed.mean(axis=0)) / np.maximum(fixed.std(axis=0), 1e-9)
     shared = 0.7 * np.eye(len(MEDIATORS)) + 0.3
     noise = rng.multivariate_normal(np.zeros(len(MEDIATORS)), shared, data.n)
-    own: dict[str, np.ndarray] = {}
-    other: dict[str, np.ndarray] = {}
+    factual: dict[str, np.ndarray] = {}
+    counterfactual: dict[str, np.ndarray] = {}
     for at, name in enumerate(MEDIATORS):
         values = data.values[:, names.index(name)]
         ranks = np.argsort(np.argsort(values + 1e-6 * rng.random(data.n)))
@@ -85,10 +85,10 @@ def _mediators(data: Dataset, effect: float, rng: np.random.Generator) -> tuple[
         shift = effect * (real[codes == 1].mean() - real[codes == 0].mean())
         rest = explained + np.sqrt(max(1 - explained.var(), 0.2)) * noise[:, at]
         latent = np.sort(rest + shift * codes)
-        for found, group in ((own, codes), (other, 1 - codes)):
-            place = np.searchsorted(latent, rest + shift * group).clip(0, data.n - 1)
-            found[name] = np.sort(values)[place]
-    return own, other
+        for mediators, group in ((factual, codes), (counterfactual, 1 - codes)):
+            ranked = np.searchsorted(latent, rest + shift * group).clip(0, data.n - 1)
+            mediators[name] = np.sort(values)[ranked]
+    return factual, counterfactual
 
 
 def _head(layout: Layout, inputs: np.ndarray, label: np.ndarray) -> Predictor:

@@ -21,7 +21,7 @@ from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, PlainStatistics, Statistic
-from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, Facts, plan_of
+from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import NoNoise
 from tests.support.sessions import run_session
@@ -63,15 +63,15 @@ class Consortium:
         rng = np.random.default_rng(self.seed)
         self.codes = [rng.permutation(np.arange(self.rows) % count) for count in self.counts]
         self.bins, self.kernel = {}, {}
-        for own in self.columns.values():
-            for name, width in own.items():
+        for widths in self.columns.values():
+            for name, width in widths.items():
                 self.bins[name] = np.eye(width)[(rng.integers(0, width, self.rows) + self.codes[0]) % width]
                 angle = rng.normal(size=(self.rows, WIDTH // 2)) + self.codes[0][:, None]
                 self.kernel[name] = np.hstack([np.cos(angle), np.sin(angle)]) / (WIDTH / 2) ** 0.5
 
     @property
     def features(self) -> int:
-        return sum(len(own) for own in self.columns.values())
+        return sum(len(widths) for widths in self.columns.values())
 
     @property
     def records(self) -> RecordSet:
@@ -82,7 +82,7 @@ class Consortium:
         """What one record adds."""
         return float(np.sqrt(self.features * len(self.counts)))
 
-    def own(self, rank: int, what: str = "bins") -> dict[str, np.ndarray]:
+    def party_columns(self, rank: int, what: str = "bins") -> dict[str, np.ndarray]:
         return {name: getattr(self, what)[name] for name in self.columns[rank]}
 
     def held(self, rank: int) -> list[np.ndarray | None]:
@@ -92,7 +92,7 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
+        facts = PlanFacts(self.columns, tuple(self.counts), refreshes=tables - 1, align="hidden")
         opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
         return ReleasePlan(
             [
@@ -124,16 +124,18 @@ class Consortium:
 
         return run_session(work, len(self.columns), plan or self.plan(), **settings)
 
-    def sketch(self, session: Session, statistics: SecureStatistics, number: int = 0) -> Any:
+    def release_counts(self, session: Session, statistics: SecureStatistics, number: int = 0) -> Any:
         """One release of this party's tables."""
         return self.release(session, statistics, GroupSums(f"sketch-{number}", self.sensitivity))
 
-    def release(self, session: Session, statistics: SecureStatistics, statistic: Statistic, own: Any = None) -> Any:
+    def release(
+        self, session: Session, statistics: SecureStatistics, statistic: Statistic, columns: Any = None
+    ) -> Any:
         """What this party gets of a release about its bins, its kernel features, or other columns of its own."""
         rank = session.rank
         what = "kernel" if isinstance(statistic, ResidualDependence) else "bins"
-        own = self.own(rank, what) if own is None else own
-        return statistics.release(statistic, own, self.held(rank), self.counts).tables
+        columns = self.party_columns(rank, what) if columns is None else columns
+        return statistics.release(statistic, columns, self.held(rank), self.counts).tables
 
 
 class Study:
@@ -146,7 +148,7 @@ class Study:
         self.features = len(self.data.features)
         self.truth = self.scores(PlainStatistics(NoNoise()))
 
-    def sketches(self, statistics, releases=1, protected=None):
+    def noisy_tables(self, statistics, releases=1, protected=None):
         merged = ()
         for number in range(releases):
             protected = protected or self.data.protected
@@ -155,4 +157,4 @@ class Study:
         return merged
 
     def scores(self, statistics, releases=1):
-        return weigh(self.sketches(statistics, releases), PAPER, 0, self.owners).scores
+        return weigh(self.noisy_tables(statistics, releases), PAPER, 0, self.owners).scores

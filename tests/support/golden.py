@@ -86,11 +86,11 @@ class Recorder:
             digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
 
     def result(self) -> dict[str, Any]:
-        found = {
+        digests = {
             name: hashlib.sha256(b"".join(of.digest() for _, of in sorted(by_rank.items()))).hexdigest()
             for name, by_rank in sorted(self._digests.items())
         }
-        return {"bytes": [self.sent[rank] for rank in sorted(self.sent)], "rounds": self.rounds, "shares": found}
+        return {"bytes": [self.sent[rank] for rank in sorted(self.sent)], "rounds": self.rounds, "shares": digests}
 
     def counted(self, transport: Transport) -> Transport:
         """The transport, which counts the bytes of arrays for other parties."""
@@ -118,17 +118,17 @@ class Recorder:
             return open_each(session, pairs, *given, **options)
 
         def matrix(tensor: Any, *given: Any, **options: Any) -> Any:
-            found = gram(tensor, *given, **options)
-            value = runtime.binding_tensors.value_of(found)
+            product = gram(tensor, *given, **options)
+            value = runtime.binding_tensors.value_of(product)
             words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
             self.add("gram", tensors.current().rank, words)
-            return found
+            return product
 
         def factors(tensor: Any, *given: Any, **options: Any) -> Any:
-            found = doubled(tensor, *given, **options)
-            for one in found:
+            doubled_factors = doubled(tensor, *given, **options)
+            for one in doubled_factors:
                 self.add("gram", tensors.current().rank, share_of(one))
-            return found
+            return doubled_factors
 
         def inverses(tensor: Any, *given: Any, **options: Any) -> Any:
             if len(tensor.size()) == 3:
@@ -152,24 +152,24 @@ class Recorder:
 # cases
 
 
-def jobs_of(kind: Any, parties: int, options: Any, own: Sequence[dict[str, Any]] = ()) -> list[Any]:
+def jobs_of(kind: Any, parties: int, options: Any, party_options: Sequence[dict[str, Any]] = ()) -> list[Any]:
     """The job of each party. own: further options of each."""
     addresses = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(parties))
-    each = own or [{}] * parties
+    each = party_options or [{}] * parties
     return [
         kind(SessionConfig(parties=addresses, options={**options, **more}), rank) for rank, more in enumerate(each)
     ]
 
 
-def run_job(recorder: Recorder, name: str, made: Sequence[Any], folder: Path) -> None:
-    found = run_session(
-        lambda session: made[session.rank].run(session, lambda *step: None),
-        len(made),
-        made[0].plan(),
+def run_job(recorder: Recorder, name: str, jobs: Sequence[Any], folder: Path) -> None:
+    results = run_session(
+        lambda session: jobs[session.rank].run(session, lambda *step: None),
+        len(jobs),
+        jobs[0].plan(),
         wrap=recorder.counted,
         folder=folder,
     )
-    recorder.rounds |= {f"{name}: {phase}": cost["rounds"] for phase, cost in found[0]["cost"].items()}
+    recorder.rounds |= {f"{name}: {phase}": cost["rounds"] for phase, cost in results[0]["cost"].items()}
 
 
 def trained(recorder: Recorder, parties: int, folder: Path, **options: Any) -> None:
@@ -182,8 +182,8 @@ def trained(recorder: Recorder, parties: int, folder: Path, **options: Any) -> N
 
 
 def evaluated(recorder: Recorder, parties: int, folder: Path, **options: Any) -> None:
-    made = jobs_of(EvaluateJob, parties, {**options, "model": str(folder / "run")})
-    run_job(recorder, "evaluate", made, folder / "evaluation")
+    jobs = jobs_of(EvaluateJob, parties, {**options, "model": str(folder / "run")})
+    run_job(recorder, "evaluate", jobs, folder / "evaluation")
 
 
 def german(parties: int, **options: Any) -> Callable[[Recorder, Path], None]:
@@ -208,9 +208,9 @@ def hidden(recorder: Recorder, folder: Path) -> None:
             writer.writerow(["id", *columns])
             people = [row for n, row in enumerate(heart_rows(30)) if party in holders(n)]
             writer.writerows([f"new{row['id']}", *(row[name] for name in columns)] for row in people)
-    own = [{"records": str(path)} for path in files]
-    made = jobs_of(PredictJob, 3, {"dataset": dataset, "model": str(folder / "run"), **ROOMY}, own)
-    run_job(recorder, "predict", made, folder / "prediction")
+    party_options = [{"records": str(path)} for path in files]
+    jobs = jobs_of(PredictJob, 3, {"dataset": dataset, "model": str(folder / "run"), **ROOMY}, party_options)
+    run_job(recorder, "predict", jobs, folder / "prediction")
 
 
 CLASSES = {
@@ -244,39 +244,41 @@ def statistics(parties: int, overlap: bool = False) -> Callable[[Recorder, Path]
     group = Consortium(columns=columns, holders=(1, 0), counts=(2, 3))
     widths, large = dict.fromkeys(["x00", "x10"], 3), 1 << (20 if overlap else 25)
 
-    def job(session: Session, made: SecureStatistics, budget: Any) -> dict[str, int]:
+    def job(session: Session, statistics: SecureStatistics, budget: Any) -> dict[str, int]:
         rank, rounds = session.rank, {}
 
         def step(name: str, work: Callable[[], Any]) -> Any:
             before = session.total_cost.rounds
-            found = work()
+            released = work()
             rounds[name] = session.total_cost.rounds - before
-            return found
+            return released
 
-        first = step("tables", lambda: group.sketch(session, made, 0))
-        again = step("refresh", lambda: group.sketch(session, made, 1))
-        step("hsic", lambda: made.projected(mean(first, again), 2, group.counts))
-        step("hsic of owners' tables", lambda: made.projected(first, 1, group.counts))
-        own = {k: np.tile(np.array([[large, 7, 3]]), (group.rows, 1)) for k in widths if k in group.columns[rank]}
+        first = step("tables", lambda: group.release_counts(session, statistics, 0))
+        again = step("refresh", lambda: group.release_counts(session, statistics, 1))
+        step("hsic", lambda: statistics.projected(mean(first, again), 2, group.counts))
+        step("hsic of owners' tables", lambda: statistics.projected(first, 1, group.counts))
+        large_columns = {
+            k: np.tile(np.array([[large, 7, 3]]), (group.rows, 1)) for k in widths if k in group.columns[rank]
+        }
         bound = float(2 * large * np.sqrt(len(widths) * 2))
         step(
             "wide sums",
-            lambda: group.release(session, made, GroupSums("moments", bound, widths), own),
+            lambda: group.release(session, statistics, GroupSums("moments", bound, widths), large_columns),
         )
         if not overlap:
             step(
                 "scaled tables",
-                lambda: group.release(session, made, ClippedSums("sketch-2", 50.0)),
+                lambda: group.release(session, statistics, ClippedSums("sketch-2", 50.0)),
             )
-            step("residuals", lambda: group.release(session, made, ResidualDependence("residuals", WIDTH)))
+            step("residuals", lambda: group.release(session, statistics, ResidualDependence("residuals", WIDTH)))
         return rounds
 
     def case(recorder: Recorder, folder: Path) -> None:
         held = None
         if overlap:
             held = np.random.default_rng(1).random((group.rows, parties)) < 0.9
-        found = group.run(job, SecureStatistics, cap=1e4, held=held, wrap=recorder.counted)
-        recorder.rounds |= found[0]
+        rounds = group.run(job, SecureStatistics, cap=1e4, held=held, wrap=recorder.counted)
+        recorder.rounds |= rounds[0]
 
     return case
 
@@ -336,15 +338,15 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write what is computed now")
     parser.add_argument("--file", type=Path, default=FILE, help="another file, for two versions on one machine")
     asked = parser.parse_args(given)
-    known = json.loads(asked.file.read_text()) if asked.file.exists() else {}
-    found: dict[str, Any] = {}
+    stored = json.loads(asked.file.read_text()) if asked.file.exists() else {}
+    results: dict[str, Any] = {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = computed(name, Path(folder))
-        print(f"{name}: {'as it was' if found[name] == known.get(name) else 'changed'}", flush=True)
+            results[name] = computed(name, Path(folder))
+        print(f"{name}: {'as it was' if results[name] == stored.get(name) else 'changed'}", flush=True)
     if asked.write:
-        asked.file.write_text(json.dumps(found, indent=1) + "\n")
-    return int(any(found[name] != known.get(name) for name in found))
+        asked.file.write_text(json.dumps(results, indent=1) + "\n")
+    return int(any(results[name] != stored.get(name) for name in results))
 
 
 if __name__ == "__main__":

@@ -28,8 +28,12 @@ def german(seed: int = 0) -> Prepared:
 
 def parts(ready: Prepared, rank: int) -> tuple[Part, Part, Part]:
     """Train, validation and test as one party holds them."""
-    own = benchmark_part(ready.data, rank, "iid", ready.seed)
-    return own.part(own.split.train), own.part(own.split.validation), own.part(own.split.test)
+    party_data = benchmark_part(ready.data, rank, "iid", ready.seed)
+    return (
+        party_data.part(party_data.split.train),
+        party_data.part(party_data.split.validation),
+        party_data.part(party_data.split.test),
+    )
 
 
 def generators_of(ready: Prepared, rank: int) -> dict[str, dict[int, Any]]:

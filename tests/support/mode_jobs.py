@@ -49,8 +49,8 @@ def split() -> Made:
         train, validation, test = parts(ready, session.rank)
         problem, generators = Problem("binary", 1, train, validation), generators_of(ready, session.rank)
         model = SplitTrainer(engine, problem, ready.roles, generators, config, 0).run()
-        (own,) = test.parties
-        model.engine.logits(model.head, {session.rank: model.encoders[session.rank](own.inputs)})
+        (party,) = test.parties
+        model.engine.logits(model.head, {session.rank: model.encoders[session.rank](party.inputs)})
         return model.head.weights.weight, model.head.weights.bias
 
     return job, ReleasePlan([shown(), *split_releases(PARTIES, config)])
@@ -61,11 +61,11 @@ def aware() -> Made:
     problem = engines.Problem((3, 2, 4))
 
     def job(session: Session) -> tuple[Any, ...]:
-        own, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
-        rows = engine.select(own.deltas[0], own.s)
-        batch = engine.bind(rows, own.y, own.ridge)
-        penalty = engine.join([engine.counterfactuals(own.deltas, own.s)], [])
-        head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
+        local, engine = problem.of(session.rank, 3), SecureEngine(session, 0, [2])
+        rows = engine.select(local.deltas[0], local.s)
+        batch = engine.bind(rows, local.y, local.ridge)
+        penalty = engine.join([engine.counterfactuals(local.deltas, local.s)], [])
+        head = local.trained(engine, batch, penalty, Step(0.1, 0.5, 0.7, 0.2), 2)
         SecureEvaluation(session, "binary", 0, 2).decisions(engine.shared_logits(head, rows))
         return head.weights.weight, head.weights.bias
 

@@ -14,8 +14,8 @@ COMMON = 7
 
 def holders(number: int) -> tuple[str, ...]:
     """Who holds a record, by its number."""
-    place = number % 10
-    return tuple(COLUMNS) if place < COMMON else (list(COLUMNS)[place - COMMON],)
+    residue = number % 10
+    return tuple(COLUMNS) if residue < COMMON else (list(COLUMNS)[residue - COMMON],)
 
 
 def write_overlap(folder: Path, *, only_common: bool = False, left_out: Collection[str] = ()) -> Path:
@@ -23,12 +23,12 @@ def write_overlap(folder: Path, *, only_common: bool = False, left_out: Collecti
     folder.mkdir(parents=True, exist_ok=True)
     rows = list(enumerate(heart_rows()))
     for turn, (party, columns) in enumerate(COLUMNS.items()):
-        own = [row for n, row in rows if party in holders(n) and (not only_common or len(holders(n)) > 1)]
-        own = [row for row in own if turn or f"p{row['id']}" not in left_out]
+        party_rows = [row for n, row in rows if party in holders(n) and (not only_common or len(holders(n)) > 1)]
+        party_rows = [row for row in party_rows if turn or f"p{row['id']}" not in left_out]
         with (folder / f"{party}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["id", *columns])
-            turned = own if only_common else own[turn:] + own[:turn]
+            turned = party_rows if only_common else party_rows[turn:] + party_rows[:turn]
             writer.writerows([f"p{row['id']}", *(row[c] for c in columns)] for row in turned)
     path = folder / "own.toml"
     path.write_text(DESCRIPTION)

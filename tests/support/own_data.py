@@ -64,10 +64,10 @@ def write_own(folder: Path, rows: Sequence[dict[str, str]]) -> Path:
     return path
 
 
-def without(table: Path, places: Sequence[int]) -> str:
+def without(table: Path, left_out: Sequence[int]) -> str:
     """A table's text without the records at these places."""
     header, *rows = table.read_text().splitlines()
-    return "\n".join([header, *(row for place, row in enumerate(rows) if place not in places)]) + "\n"
+    return "\n".join([header, *(row for index, row in enumerate(rows) if index not in left_out)]) + "\n"
 
 
 def jobs_of(

@@ -26,12 +26,12 @@ def hockey_stick(epsilon: float, mu: float) -> float:
 def delta_of(epsilon: float, mu: float, kappa: float) -> float:
     """The bound above, at the best s of a grid."""
     top, q = math.log1p(kappa / 4), np.linspace(0, 1, 2001)
-    found = []
+    deltas = []
     for s in np.linspace(0, max(epsilon - top, 0.0), 40):
         excess = float((np.log1p(kappa * q * (1 - q)) - q * s).max())
         parts = ((excess, mu), (excess, mu / 2), (s + top, mu / 2), (s + top, 0.0))
-        found.append(sum(hockey_stick(epsilon - shift, width) for shift, width in parts))
-    return min(1.0, *found)
+        deltas.append(sum(hockey_stick(epsilon - shift, width) for shift, width in parts))
+    return min(1.0, *deltas)
 
 
 def epsilon_of(mu: float, kappa: float, delta: float) -> float:
@@ -41,7 +41,7 @@ def epsilon_of(mu: float, kappa: float, delta: float) -> float:
 
 def heads(rows: np.ndarray, label: np.ndarray, ridge: float, noise: np.ndarray, steps: int = 15) -> np.ndarray:
     """The minimiser for each row of noise, by Newton steps of all of them together; raises if one is not there."""
-    signed, found = (2 * label - 1)[:, None] * rows, np.zeros_like(noise)
+    signed, weights = (2 * label - 1)[:, None] * rows, np.zeros_like(noise)
 
     def value(w: np.ndarray) -> np.ndarray:
         return np.asarray(
@@ -49,15 +49,15 @@ def heads(rows: np.ndarray, label: np.ndarray, ridge: float, noise: np.ndarray, 
         )
 
     for _ in range(steps):
-        chance = expit(-found @ signed.T)
-        slope = -chance @ signed + ridge * found + noise
+        chance = expit(-weights @ signed.T)
+        slope = -chance @ signed + ridge * weights + noise
         curve = np.einsum("mn,ni,nj->mij", chance * (1 - chance), signed, signed) + ridge * np.eye(rows.shape[1])
         step = np.linalg.solve(curve, slope[..., None])[..., 0]
-        size, now = np.ones(len(found)), value(found)
+        size, now = np.ones(len(weights)), value(weights)
         for _ in range(4):
-            worse = value(found - size[:, None] * step) > now + 1e-12 * np.abs(now)
+            worse = value(weights - size[:, None] * step) > now + 1e-12 * np.abs(now)
             size[worse] /= 2
-        found = found - size[:, None] * step
-    left = -expit(-found @ signed.T) @ signed + ridge * found + noise
+        weights = weights - size[:, None] * step
+    left = -expit(-weights @ signed.T) @ signed + ridge * weights + noise
     assert np.abs(left).max() < 1e-6, "not at the optimum"
-    return found
+    return weights

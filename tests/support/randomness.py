@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from protocols.dealing import gaussian, randomness
 from protocols.dealing.randomness import KeyAgreement
 
-PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="")
+DRAWER: contextvars.ContextVar[str] = contextvars.ContextVar("drawer", default="")
 """Who draws: each party of a session in threads has a sequence of its own."""
 DIGEST_BYTES = 32
 Setting = tuple[Any, str, Any]
@@ -38,10 +38,10 @@ class Fixed:
 
     def bytes(self, count: int) -> bytes:
         with self._lock:
-            place = PLACE.get()
-            self._drawn[place] += 1
-            told = f"{self._name}|{place}|{self._drawn[place]}"
-        return hashlib.shake_256(told.encode()).digest(count)
+            drawer = DRAWER.get()
+            self._drawn[drawer] += 1
+            seed = f"{self._name}|{drawer}|{self._drawn[drawer]}"
+        return hashlib.shake_256(seed.encode()).digest(count)
 
     def sampler(self, sigma: float) -> Callable[[list[int]], Any]:
         def sample(zeros: list[int]) -> Any:
@@ -70,8 +70,8 @@ class Fixed:
 
 
 REAL: list[Setting] = [
-    (place, name, getattr(place, name))
-    for place, name in (
+    (owner, name, getattr(owner, name))
+    for owner, name in (
         (KeyAgreement, "__init__"),
         (KeyAgreement, "agree"),
         (randomness, "os"),
@@ -84,14 +84,14 @@ assert randomness.os is os
 @contextmanager
 def drawn_from(name: str | None) -> Iterator[None]:
     """Fixed randomness of this name inside; without a name that of the operating system."""
-    before = [(place, attribute, getattr(place, attribute)) for place, attribute, _ in REAL]
-    for place, attribute, value in REAL if name is None else _fixed(name):
-        setattr(place, attribute, value)
+    before = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in REAL]
+    for owner, attribute, value in REAL if name is None else _fixed(name):
+        setattr(owner, attribute, value)
     try:
         yield
     finally:
-        for place, attribute, value in before:
-            setattr(place, attribute, value)
+        for owner, attribute, value in before:
+            setattr(owner, attribute, value)
 
 
 def fresh(fixture: Callable[..., Any]) -> Callable[..., Any]:

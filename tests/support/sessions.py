@@ -29,7 +29,7 @@ from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Shape
-from tests.support.randomness import PLACE
+from tests.support.randomness import DRAWER
 
 LONG = 600.0
 """For what ends by itself, on however busy a machine: reached only when something hangs."""
@@ -63,12 +63,12 @@ def in_threads(works: Sequence[Callable[[], Any]], timeout: float = LONG) -> lis
     """Run each in its own thread and context; raises the first error after all have ended."""
     outcome: list[Any] = [None] * len(works)
     errors: list[BaseException | None] = [None] * len(works)
-    place = PLACE.get()
+    drawer = DRAWER.get()
 
     def run(index: int) -> None:
         try:
             context = contextvars.Context()
-            context.run(PLACE.set, f"{place}/{index}")
+            context.run(DRAWER.set, f"{drawer}/{index}")
             outcome[index] = context.run(works[index])
         except BaseException as error:
             errors[index] = error
@@ -86,10 +86,10 @@ def in_threads(works: Sequence[Callable[[], Any]], timeout: float = LONG) -> lis
 
 def local_config(parties: int, **settings: Any) -> tuple[SessionConfig, list[Any]]:
     """A configuration on free local ports, and the listening sockets that hold them."""
-    made = [listen_anywhere() for _ in range(parties)]
+    sockets = [listen_anywhere() for _ in range(parties)]
     settings = {"connect": CONNECT, "deadline": DEADLINE, "idle": 3 * DEADLINE, **settings}
-    config = SessionConfig(parties=tuple(address for _, address in made), **settings)
-    return config, [listener for listener, _ in made]
+    config = SessionConfig(parties=tuple(address for _, address in sockets), **settings)
+    return config, [listener for listener, _ in sockets]
 
 
 def run_session(
@@ -105,16 +105,18 @@ def run_session(
     config, listeners = local_config(parties, **settings)
     plan = plan or ReleasePlan(results(parties).values())
     assert folder is not None or not transcripts, "transcripts need a folder"
-    places = [folder / name / "transcript" for name in node_names(parties)] if folder and transcripts else None
+    transcript_folders = (
+        [folder / name / "transcript" for name in node_names(parties)] if folder and transcripts else None
+    )
 
     def party(rank: int) -> Any:
         transport = wrap(connect(config, rank, credentials(rank, parties), listeners[rank]))
         log = folder / f"party-{rank}" / "releases.jsonl" if folder else None
-        kept = Transcript(places[rank]) if places else None
+        kept = Transcript(transcript_folders[rank]) if transcript_folders else None
         with Session(Recording(transport, kept) if kept else transport, config, plan, log, kept) as session:
             return job(session)
 
-    seen = places[-1] if places else None
+    seen = transcript_folders[-1] if transcript_folders else None
     dealer = functools.partial(serve_as_dealer, config, credentials(config.dealer, parties), seen)
     works = [functools.partial(party, rank) for rank in range(parties)]
     return in_threads([*works, dealer])[:parties]
@@ -130,19 +132,19 @@ class Recorded:
     @classmethod
     def watch(cls, patch: pytest.MonkeyPatch) -> Recorded:
         """Collects all releases of secure statistics from now on."""
-        found, honest = cls(), SecureStatistics.release
+        recorded, honest = cls(), SecureStatistics.release
 
         def watched(self: SecureStatistics, statistic: Any, columns: Any, groups: Any, counts: Any) -> Any:
             released = honest(self, statistic, columns, groups, counts)
-            own = {k: np.hstack([part[k] for part in released.tables]) for k in released.tables[0]}
-            found.tables.setdefault(statistic.name, {}).update(own)
+            joined = {k: np.hstack([part[k] for part in released.tables]) for k in released.tables[0]}
+            recorded.tables.setdefault(statistic.name, {}).update(joined)
             widths = [width for block in statistic.layout(self._columns).values() for width in block.values()]
             moved = statistic.sensitivity(Shape(self._rows, widths, counts))
-            found.scales.add(round(self.deviation(moved) / moved.added, 12))
+            recorded.scales.add(round(self.deviation(moved) / moved.added, 12))
             return released
 
         patch.setattr(SecureStatistics, "release", watched)
-        return found
+        return recorded
 
     def check(self, rows: int) -> None:
         pass

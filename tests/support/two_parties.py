@@ -65,8 +65,8 @@ def people(count: int, seed: int = 0, prefix: str = "p") -> People:
     edu, amount, age = np.array(list("abc"))[rng.integers(0, 3, count)], rng.random(count), rng.random(count)
     score = 3 * (amount - 0.5) + 2.5 * (hours - 0.5) + 0.8 * (edu == "a") - 0.4 + rng.logistic(size=count) * 0.5
     ids = np.array([f"{prefix}{number}" for number in range(count)])
-    found = {"id": ids, "y": (score > 0).astype(int), "s": s, "hours": hours, "edu": edu}
-    return {**found, "amount": amount.round(6), "age": age.round(6)}
+    columns = {"id": ids, "y": (score > 0).astype(int), "s": s, "hours": hours, "edu": edu}
+    return {**columns, "amount": amount.round(6), "age": age.round(6)}
 
 
 def write(path: Path, rows: Mapping[str, np.ndarray], columns: Sequence[str]) -> Path:
@@ -102,8 +102,10 @@ def run_two(
     **settings: Any,
 ) -> list[dict[str, Any]]:
     """A job at both parties. each: options of one party alone. settings: of the session file."""
-    known = [SessionConfig(parties=ADDRESSES, options={**options, **own}, **settings) for own in each]
-    jobs = [kind(config, rank) for rank, config in enumerate(known)]
+    configs = [
+        SessionConfig(parties=ADDRESSES, options={**options, **party_options}, **settings) for party_options in each
+    ]
+    jobs = [kind(config, rank) for rank, config in enumerate(configs)]
     folder.mkdir(parents=True, exist_ok=True)
     plan = jobs[0].plan()
     return run_session(lambda session: jobs[session.rank].run(session, lambda *_: None), 2, plan, folder=folder)
@@ -129,6 +131,6 @@ def ledger_lines(home: Path, rank: int, name: str = "ledger.jsonl") -> list[dict
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What all parties say when a session stops."""
     return "; ".join(map(str, getattr(error, "exceptions", [error])))

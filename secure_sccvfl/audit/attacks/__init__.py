@@ -1,4 +1,5 @@
-"""Attacks. Each takes what an adversary holds (a view) and returns rates with interval and chance level.
+"""Attacks. Each takes what an adversary holds (`view.View`) and returns rates with interval and chance level.
 
-catalogue.py lists them, each with a positive control: the same attack where the secret is there to be found.
+`catalogue` lists them, each with a positive control in which it must succeed. By target: `attributes` (s),
+`labels`, `columns` (of another party), `training_data` (membership and reconstruction), `perturbation` (decisions).
 """

@@ -30,7 +30,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
-from secure_sccvfl.releases.catalogue import SKETCH, Columns, Facts
+from secure_sccvfl.releases.catalogue import SKETCH, Columns, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,
@@ -87,7 +87,7 @@ class DiscoveryBenchmark:
         self.columns = layout(self.features, self.bins, len(config.parties))
 
     def plan(self) -> ReleasePlan:
-        return ReleasePlan(SKETCH.releases(Facts(self.columns, (self.groups,), refreshes=self.repeats)))
+        return ReleasePlan(SKETCH.releases(PlanFacts(self.columns, (self.groups,), refreshes=self.repeats)))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         progress("group tables", 0, 1)

@@ -48,14 +48,28 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.catalogue import EARLY_STOPPING, EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts, plan_of
+from secure_sccvfl.releases.catalogue import (
+    EARLY_STOPPING,
+    EDITING_PARTIES,
+    GRADIENT,
+    RANGE_CHECK,
+    PlanFacts,
+    plan_of,
+)
 from secure_sccvfl.research.paper.generators import MaskedGenerator
 from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
 from secure_sccvfl.research.split.stopping import Stopping
 from secure_sccvfl.training.model import Model, with_leak
-from secure_sccvfl.training.modes.base import PartyContext, Seen, Trained, check_sampling, common_releases, facts_of
+from secure_sccvfl.training.modes.base import (
+    PartyContext,
+    Seen,
+    Trained,
+    common_releases,
+    plan_facts,
+    refuse_dp_sampling,
+)
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, share_label
@@ -161,7 +175,7 @@ def split_config(options: RunOptions) -> SplitConfig:
 
 def split_releases(parties: int, config: SplitConfig, task: Task = "binary") -> list[Release]:
     """What `split` opens besides what the engine does, known before the session."""
-    facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
+    facts = PlanFacts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
     checks = len(config.kept_at) + 1  # the last check is about validation records
     return [
         *GRADIENT.releases(facts, times=config.most),
@@ -506,14 +520,14 @@ class Split:
     """The `split` gradient mode: the paper's split learning. Each party's gradients reveal the labels to it."""
 
     def check(self, options: RunOptions, schema: Schema) -> None:
-        check_sampling(options, "split")
+        refuse_dp_sampling(options, "split")
         try:
             split_config(options)
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
-        facts = replace(facts_of(schema, options), lambdas=())
+        facts = replace(plan_facts(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
             *split_releases(len(schema.parties), split_config(options), schema.task),

@@ -1,5 +1,6 @@
-"""What runs on this machine: sessions, whole runs and security evaluations.
+"""What runs on this machine alone: sessions, whole runs and security evaluations.
 
-It starts the processes of a session and what lies between them, a whole run from training to report, and the run's
-security evaluation. Called by `launch/` and by `research`.
+`processes` starts the parties and the dealer (`preloaded`: imports before the fork; `relay`: delays or copies
+traffic), `whole_run` goes from training to report, `screens` shows it, `security_evaluation` attacks it,
+`card_review` repeats discovery for a card. Called by `launch/`, `api` and `research`.
 """

@@ -1,4 +1,6 @@
 """A member of a consortium on its own host: plans and signatures, jobs in order, the result that it keeps.
 
-The programs in launch/ call it. It uses the rooms `run` and `report`, and never sees another member's folder.
+`plan` (what people approve), `outlook` (the plan in lines, with this host's records and costs), `member` (all jobs
+of a session file). The programs in launch/ call it. It uses `runs` and `reports`, and never sees another member's
+folder.
 """

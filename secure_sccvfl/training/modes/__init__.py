@@ -1,7 +1,8 @@
 """How a run is set up: its options, and the gradient modes that they choose between.
 
-A mode says what it opens, what it charges, and how it trains after the statistics of s are known. Called by the
-jobs of `run`. To add one, write its module and add a line to `MODES`.
+`options` (`RunOptions`), `base` (the interface `GradientMode`), `sealed` (the default, and `aware`), `dp`. A mode
+says what it opens, what it charges, and how it trains after the statistics of s are known. Called by the jobs of
+`runs`. To add one, write its module and add a line to `MODES`.
 """
 
 from __future__ import annotations

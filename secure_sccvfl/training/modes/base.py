@@ -26,7 +26,7 @@ from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.catalogue import Facts, plan_of
+from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import COARSER, HeadPlan
 from secure_sccvfl.training.config import TEMPERATURES, TrainConfig
@@ -107,27 +107,27 @@ class GradientMode(Protocol):
         ...
 
 
-def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
+def plan_facts(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> PlanFacts:
     """What the plan of a run follows from."""
     dimensions = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
     names = options.tabled(schema)
     bins = {
         rank: {k: v for k, v in columns.items() if not names or k in names} for rank, columns in schema.bins.items()
     }
-    return Facts(bins, schema.group_counts, dimensions).with_settings(SimpleNamespace(**options.flat()))
+    return PlanFacts(bins, schema.group_counts, dimensions).with_settings(SimpleNamespace(**options.flat()))
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """The releases of discovery alone: alignment, statistics of s to their owners, scores to all."""
-    return plan_of(replace(facts_of(schema, options), bins=schema.bins), "alignment", "discovery")
+    return plan_of(replace(plan_facts(schema, options), bins=schema.bins), "alignment", "discovery")
 
 
 def common_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """What a run of any mode opens before it trains with consistency."""
-    return plan_of(facts_of(schema, options), "alignment", "discovery", "inputs", "edits")
+    return plan_of(plan_facts(schema, options), "alignment", "discovery", "inputs", "edits")
 
 
-def check_sampling(options: RunOptions, mode: str) -> None:
+def refuse_dp_sampling(options: RunOptions, mode: str) -> None:
     """Raise ConfigError if the options sample steps in a mode that cannot."""
     if options.training.dp_sampling != 1:
         raise ConfigError(f"dp_sampling is for mode dp, not {mode}")

@@ -71,7 +71,7 @@ from secure_sccvfl.models.encoders import (
     public_encoder,
     public_radius,
 )
-from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, Facts
+from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, PlanFacts
 from secure_sccvfl.releases.charging import Charger, Paid
 from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.config import head_plan
@@ -138,7 +138,7 @@ def step_sensitivity(config: DpConfig, parties: int) -> Sensitivity:
 def dp_releases(columns: Sequence[int], config: DpConfig) -> list[Release]:
     """What `dp` opens besides a sealed run, known before the session. `columns`: plain columns of each party."""
     sizes = {f"parameters {rank}": parameters_of(width, config) for rank, width in enumerate(columns)}
-    facts = Facts({rank: {"encoder": width} for rank, width in enumerate(columns)}, sizes=sizes)
+    facts = PlanFacts({rank: {"encoder": width} for rank, width in enumerate(columns)}, sizes=sizes)
     return NOISY_GRADIENT.releases(facts, times=config.steps)
 
 

@@ -23,9 +23,9 @@ from secure_sccvfl.training.modes.base import (
     PartyContext,
     Trained,
     check_budget,
-    check_sampling,
     common_releases,
-    facts_of,
+    plan_facts,
+    refuse_dp_sampling,
 )
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modules import HeadError
@@ -34,7 +34,7 @@ from secure_sccvfl.training.trainer import AwareTrainer, Trainer
 
 def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """Everything that a sealed run opens."""
-    return [*common_releases(schema, options), *plan_of(facts_of(schema, options), "head", "validation")]
+    return [*common_releases(schema, options), *plan_of(plan_facts(schema, options), "head", "validation")]
 
 
 def check_head(options: RunOptions, schema: Schema) -> None:
@@ -55,7 +55,7 @@ class Sealed:
     driver: type[Trainer] = Trainer
 
     def check(self, options: RunOptions, schema: Schema) -> None:
-        check_sampling(options, "sealed")
+        refuse_dp_sampling(options, "sealed")
         check_head(options, schema)
         check_budget(options, schema)
 
@@ -109,7 +109,7 @@ class Aware(Sealed):
         return head_plan(options.train_config(), schema.layouts.values(), schema.task, schema.outputs, aware=aware)
 
     def check(self, options: RunOptions, schema: Schema) -> None:
-        check_sampling(options, "aware")
+        refuse_dp_sampling(options, "aware")
         card = options.policy(schema)
         declared(card)
         left = sorted(

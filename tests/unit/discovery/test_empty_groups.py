@@ -53,7 +53,7 @@ def test_parties_see_the_same_of_an_empty_group_as_of_a_full_one(codes: list[int
 
     def observed(group: Consortium, kind: type[SecureStatistics] | None = None) -> list[object]:
         def job(session, statistics, budget):
-            tables = group.sketch(session, statistics)
+            tables = group.release_counts(session, statistics)
             group.release(session, statistics, ResidualDependence("residuals", WIDTH))
             names = [entry["release"] for entry in session.released]
             return tables, (names, [event.to_dict() for event in budget.events])
@@ -181,7 +181,7 @@ def test_no_name_of_a_group_is_revealed(tmp_path: Path) -> None:
 
     def job(session, statistics, budget) -> Mapping[str, object]:
         with pytest.raises(DataError) as caught:
-            group.sketch(session, statistics)
+            group.release_counts(session, statistics)
         return {"line": str(caught.value), "charged": len(budget.events)}
 
     lines = group.run(job, kind=SecureStatistics)

@@ -151,7 +151,7 @@ def test_all_parties_learn_the_squares_of_the_mean_noisy_table(releases, hidden)
         held[::7, 1] = False
 
     def job(session, statistics, budget):
-        noisy_tables = [group.sketch(session, statistics, number) for number in range(releases)]
+        noisy_tables = [group.release_counts(session, statistics, number) for number in range(releases)]
         mean = tuple(
             {k: np.mean([one[j][k] for one in noisy_tables], axis=0) for k in noisy_tables[0][j]} for j in range(2)
         )
@@ -189,7 +189,7 @@ def test_what_is_opened_is_a_function_of_the_noisy_tables_alone():
         kind = type("Given", (Steered,), {"target": target, "exact": exact.astype(np.int64)})
 
         def job(session, statistics, budget, group=group):
-            tables = group.sketch(session, statistics)
+            tables = group.release_counts(session, statistics)
             return statistics.projected(tables, 1, group.counts)
 
         opened.append(group.run(job, kind)[0])
@@ -201,7 +201,7 @@ def test_what_is_opened_is_a_function_of_the_noisy_tables_alone():
 def test_tables_of_an_earlier_session_are_brought_by_their_owners():
     """As a run that resumes does, or one with kept tables: the same numbers, without a charge."""
     group = Consortium()
-    first = group.run(lambda s, statistics, budget: group.sketch(s, statistics), SecureStatistics)
+    first = group.run(lambda s, statistics, budget: group.release_counts(s, statistics), SecureStatistics)
 
     def job(session, statistics, budget):
         opened = statistics.projected(first[session.rank], 1, group.counts)

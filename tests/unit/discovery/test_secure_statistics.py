@@ -31,7 +31,7 @@ def columns_for(parties):
 @pytest.mark.parametrize(("parties", "holders"), [(2, (0,)), (2, (1, 1)), (3, (1, 0)), (5, (1, 1))])
 def test_the_secret_shared_table_without_noise_is_the_plain_one(parties, holders):
     group = Consortium(columns=columns_for(parties), holders=holders, counts=(2, 3)[: len(holders)])
-    results = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    results = group.run(lambda session, statistics, budget: group.release_counts(session, statistics))
     for rank, tables in enumerate(results):
         for attribute, table in enumerate(tables):
             assert set(table) == set(group.columns[rank]), "a party sees the tables of its own features only"
@@ -43,7 +43,7 @@ def test_the_secret_shared_table_without_noise_is_the_plain_one(parties, holders
 def test_chunks_of_any_size_give_the_same_table(chunk, rows, monkeypatch):
     monkeypatch.setattr(protocol, "CHUNK_BYTES", chunk * 8)
     group = Consortium(rows=rows)
-    results = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    results = group.run(lambda session, statistics, budget: group.release_counts(session, statistics))
     for rank, names in group.columns.items():
         for name in names:
             assert (results[rank][1][name] == group.table(name, 1)).all()
@@ -60,7 +60,7 @@ def test_two_sessions_with_the_same_seeds_draw_different_noise(kind):
 
     def job(session, statistics, budget):
         random.seed(0), np.random.seed(0), torch.manual_seed(0)
-        return group.sketch(session, statistics)
+        return group.release_counts(session, statistics)
 
     results = [group.run(job, SecureStatistics, noise=kind) for _ in range(2)]
     apart = [
@@ -77,7 +77,7 @@ def test_large_values_use_the_whole_ring():
     big = 1 << 25
 
     def job(session, statistics, budget):
-        scaled = {k: v * big for k, v in group.own(session.rank).items()}
+        scaled = {k: v * big for k, v in group.party_columns(session.rank).items()}
         return group.release(session, statistics, GroupSums("sketch-0", big * group.sensitivity), scaled)
 
     for rank, tables in enumerate(group.run(job)):
@@ -89,11 +89,11 @@ def test_a_refresh_on_the_same_data_multiplies_nothing_and_changed_data_are_noti
     group = Consortium()
 
     def job(session, statistics, budget):
-        group.sketch(session, statistics, 0)
+        group.release_counts(session, statistics, 0)
         after_first = session.costs["group table"].calls
-        group.sketch(session, statistics, 1)
+        group.release_counts(session, statistics, 1)
         after_second = session.costs["group table"].calls
-        columns = group.own(session.rank)
+        columns = group.party_columns(session.rank)
         if session.rank == 0:
             columns["a"] = np.roll(columns["a"], 1, axis=1)
         changed = group.release(session, statistics, GroupSums("sketch-2", group.sensitivity), columns)
@@ -157,7 +157,7 @@ def test_blocks_go_to_the_holder_alone_and_the_groups_to_owners_alone():
                 sent.append((self._inner.node, sorted(send)))
             return self._inner.exchange(step, send, receive)
 
-    group.run(lambda session, statistics, budget: group.sketch(session, statistics), wrap=Watched)
+    group.run(lambda session, statistics, budget: group.release_counts(session, statistics), wrap=Watched)
     assert sorted(sent) == [(0, [1]), (1, [0, 2, 3]), (2, [1]), (3, [1])]
 
 
@@ -172,7 +172,7 @@ def test_one_ledger_that_refuses_stops_the_release_everywhere_and_the_run_goes_o
             poor = Budget.in_memory(0.5, 1e-5)
             statistics._charger.budget = poor
         with pytest.raises(BudgetError, match="refused by the ledger of party 2"):
-            group.sketch(session, statistics)
+            group.release_counts(session, statistics)
         held = len(statistics._charger.budget.events), len(session.released)
         return held, session.tell_all("still here", 1)
 
@@ -183,7 +183,7 @@ def test_what_is_opened_was_charged_and_the_log_names_the_event():
     group = Consortium()
 
     def job(session, statistics, budget):
-        group.sketch(session, statistics)
+        group.release_counts(session, statistics)
         return [e["event"] for e in session.released], budget.events
 
     for log, events in group.run(job, kind=SecureStatistics):
@@ -204,7 +204,7 @@ def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch
                 raise BudgetError("someone was faster")
 
             monkeypatch.setattr(budget, "charge", late)
-        group.sketch(session, statistics)
+        group.release_counts(session, statistics)
 
     with pytest.raises(ExceptionGroup) as caught:
         group.run(job)
@@ -217,7 +217,7 @@ def test_a_table_that_no_plan_declares_is_not_opened():
 
     def job(session, statistics, budget):
         with pytest.raises(UndeclaredRelease, match="not in the run plan"):
-            group.sketch(session, statistics, number=7)
+            group.release_counts(session, statistics, number=7)
         return len(session.released)
 
     assert group.run(job) == [0] * 3
@@ -234,7 +234,7 @@ def test_columns_that_differ_from_the_public_ones_are_refused():
     group = Consortium()
     group.bins["a"] = np.eye(5)[np.arange(group.rows) % 5]
     with pytest.raises(ExceptionGroup) as caught:
-        group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+        group.run(lambda session, statistics, budget: group.release_counts(session, statistics))
     assert any("differ from the public ones" in str(error) for error in caught.value.exceptions)
 
 
@@ -271,7 +271,7 @@ def test_exact_tables_come_from_the_test_switch_and_from_nothing_that_is_shipped
     """All 25 cells of party 0 without noise of deviation 12: below 1e-30. Every shipped module is looked at."""
     group = Consortium()
     exact, noisy = (
-        group.run(lambda session, statistics, budget: group.sketch(session, statistics), kind=kind)[0]
+        group.run(lambda session, statistics, budget: group.release_counts(session, statistics), kind=kind)[0]
         for kind in (Noiseless, SecureStatistics)
     )
     assert all((exact[a][k] == group.table(k, a)).all() for a in (0, 1) for k in group.columns[0])

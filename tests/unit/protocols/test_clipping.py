@@ -116,7 +116,7 @@ def test_refreshes_scale_once_and_the_ledger_names_the_mechanism():
         rank = session.rank
         for number in range(2):
             name = f"sketch-{number}"
-            statistics.release(ClippedSums(name, 1.0), group.own(rank), group.held(rank), group.counts)
+            statistics.release(ClippedSums(name, 1.0), group.party_columns(rank), group.held(rank), group.counts)
         return session.costs["clipping"].calls, session.costs["clipping"].rounds, budget.events
 
     steps = Clipping(group.rows, 4, group.counts, 1.0).steps
@@ -136,7 +136,9 @@ def test_a_wrong_divisor_is_noticed(monkeypatch):
 
     def job(session, statistics, budget):
         rank = session.rank
-        release = statistics.release(ClippedSums("sketch-0", 1.0), group.own(rank), group.held(rank), group.counts)
+        release = statistics.release(
+            ClippedSums("sketch-0", 1.0), group.party_columns(rank), group.held(rank), group.counts
+        )
         return np.hstack([part[next(iter(part))] for part in release.tables])
 
     for rank, table in enumerate(group.run(job)):

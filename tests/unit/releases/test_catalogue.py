@@ -18,8 +18,8 @@ from secure_sccvfl.releases.catalogue import (
     NOISY_GRADIENT,
     SCORES,
     SKETCH,
-    Facts,
     Kind,
+    PlanFacts,
     charge_number,
     kind_of,
 )
@@ -133,7 +133,7 @@ def test_names_are_read_back() -> None:
 
 
 def test_sizes_follow_from_public_facts() -> None:
-    facts = Facts({0: {"a": 5, "b": 2}, 1: {"c": 3}}, (2, 4), refreshes=1)
+    facts = PlanFacts({0: {"a": 5, "b": 2}, 1: {"c": 3}}, (2, 4), refreshes=1)
     assert [(release.name, release.receivers, release.shape) for release in SKETCH.releases(facts)] == [
         ("sketch-0 for party 0", (0,), (7, 6)),
         ("sketch-0 for party 1", (1,), (3, 6)),

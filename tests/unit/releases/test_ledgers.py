@@ -24,7 +24,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
-from secure_sccvfl.releases.catalogue import SKETCH, Facts
+from secure_sccvfl.releases.catalogue import SKETCH, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import draft_decision, keep_copy, open_budget, signed_by
 from secure_sccvfl.releases.record_key import record_key
@@ -75,7 +75,7 @@ def spend(folder):
                 return released, str(error)
         return released, None
 
-    plan = ReleasePlan(SKETCH.releases(Facts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
+    plan = ReleasePlan(SKETCH.releases(PlanFacts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
     return run_session(job, len(PARTIES), plan, folder=folder)
 
 
