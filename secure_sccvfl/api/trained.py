@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,11 +19,14 @@ from threadpoolctl import threadpool_limits
 from secure_sccvfl.api.frames import read_records
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import codes_of
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.evaluation.certified import certified_records, model_contributions
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
-from secure_sccvfl.evaluation.methods import Prepared, majority, own_rows, predictor_of
+from secure_sccvfl.evaluation.methods import Prepared, majority, own_rows, predictor_of, why_not_additive
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
 from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, flat, group_table, logits_of
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
+from secure_sccvfl.models.certificate import at_first_level, shifts
 from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
@@ -96,12 +99,15 @@ class TrainedModel:
 
     def logits(self, frame: pd.DataFrame) -> np.ndarray:
         """Calibrated logits (records x outputs) of records in one frame that holds the columns of all parties."""
+        return self.ready.model.logits(self._parties(frame), self._groups(frame))
+
+    def _parties(self, frame: pd.DataFrame) -> list[Party]:
+        """The parties with their columns of these records."""
         tables = read_records([party.features for party in self.ready.data.parties], frame)
-        parties = [
+        return [
             replace(party, inputs=party.layout.encode(values))
             for party, values in zip(self.ready.parties, tables, strict=True)
         ]
-        return self.ready.model.logits(parties, self._groups(frame))
 
     def _groups(self, frame: pd.DataFrame) -> np.ndarray | None:
         attribute = self.ready.data.protected[0]
@@ -127,6 +133,40 @@ class TrainedModel:
         chances = probabilities(self.logits(frame), self.ready.data.task)
         return pd.DataFrame(chances, self._index(frame), list(label.classes))
 
+    def certificate(self, frame: pd.DataFrame) -> pd.Series | pd.DataFrame:
+        """One bit for each record: True if no values of the mediators can change its decision.
+
+        All values of the public dictionary count, missing ones where it allows them; for every record with False some
+        of them change the decision. Without mediators every record has True. Of a regression: a frame with the
+        largest possible shifts of each prediction, `shift_down` and `shift_up`, as shares of the label's range.
+        CertificateError for models that are not additive in the columns (`head="mlp"`, `aware=True`).
+
+        >>> import secure_sccvfl as scc
+        >>> data = scc.load("heart")
+        >>> model = scc.train(data, private_model=False, card="shipped")
+        >>> certified = model.certificate(data.frame)
+        >>> edited = data.frame.assign(thalach=data.frame["thalach"].max())
+        >>> bool((model.predict(edited) == model.predict(data.frame))[certified].all())
+        True
+        """
+        with one_thread():
+            certificate = self._certificate(self._parties(frame))
+        index = self._index(frame)
+        if isinstance(certificate, tuple):
+            return pd.DataFrame(dict(zip(("shift_down", "shift_up"), certificate, strict=True)), index)
+        return pd.Series(certificate, index, name="certified")
+
+    def _certificate(self, parties: Sequence[Party]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """One bit for each of these records, or of a regression the largest shifts down and up."""
+        model, task, edited = self.ready.model, self.ready.data.task, self.ready.roles.edited
+        contributions = model_contributions(model, self.ready.parties, edited)
+        base = model.logits(
+            [replace(party, inputs=at_first_level(party.layout, party.inputs, edited)) for party in parties]
+        )
+        if task == "regression":
+            return shifts(model.logits(parties), base, contributions)
+        return certified_records(base, contributions, task)
+
     def _index(self, frame: pd.DataFrame) -> pd.Index:
         return pd.Index(frame[self.id]) if self.id in frame else frame.index
 
@@ -137,7 +177,9 @@ class TrainedModel:
         edited to another group, by two counterfactual models that training never saw. fr_null_all, fr_null_kr_all:
         their permutation baselines, with groups shuffled over the records. fr_own: by the run's own generator.
         dp_gap, eo_gap: widest difference between groups in the share of positive decisions, and in true or false
-        positive rates. Their intervals are those of the two groups that differ most.
+        positive rates. Their intervals are those of the two groups that differ most. certified: share of decisions
+        that no values of the mediators can change (`certificate`), also for each group (`certified[GROUP]`); for a
+        regression max_shift_down and max_shift_up, without intervals. They are left out where a model has none.
         """
         return self._figures.copy()
 
@@ -152,7 +194,30 @@ class TrainedModel:
         rows = {
             name: (figures[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
         }
+        rows |= self._certified_shares()
         return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
+
+    def _certified_shares(self) -> dict[str, tuple[float, float, float, float]]:
+        """Lines of `evaluate` about the certificate: value, interval, and the value of the most frequent answer.
+
+        A group of fewer than `MIN_GROUP` test records has no line.
+        """
+        if why_not_additive(self.ready.model):
+            return {}
+        test, attribute = self.ready.split.test, self.ready.data.protected[0]
+        with one_thread():
+            certificate = self._certificate([party.take(test) for party in self.ready.parties])
+        if isinstance(certificate, tuple):
+            largest = zip(("max_shift_down", "max_shift_up"), certificate, strict=True)
+            return {name: (float(shift.max()), math.nan, math.nan, 0.0) for name, shift in largest}
+        parts = {"certified": certificate}
+        for code, group in enumerate(attribute.groups):
+            members = certificate[attribute.codes[test] == code]
+            if len(members) >= MIN_GROUP:
+                parts[f"certified[{group}]"] = members
+        return {
+            name: (float(bits.mean()), *wilson(float(bits.mean()), len(bits)), 1.0) for name, bits in parts.items()
+        }
 
     @cached_property
     def _scoring(self) -> ScoringSet:

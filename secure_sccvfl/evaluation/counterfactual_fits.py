@@ -3,12 +3,14 @@
 `all` and `marg` (`by_marginals`): each feature moves from its distribution in one group to that in another. Every
 group's distribution is shrunk towards the pooled one by its sampling noise, so a difference that chance explains
 moves nobody. A category moves by the maximal coupling of the two distributions. A number keeps its rank. Records that
-share a value, such as 40 hours a week, are ranked among themselves at random, also inside a bin.
+share a value, such as 40 hours a week, are ranked among themselves at random, also inside a bin. A number that may be
+missing first moves between missing and present (`models.missing`).
 
 `kr_all` (`by_conditionals`): mediators move one after another, each given the fixed features and the mediators before
 it. A regression on those and on the group gives the conditional distribution. A category moves by the maximal
-coupling of the two, a number by the shift of its conditional mean. The effects of the group are shrunk by empirical
-Bayes: where they explain no more than chance would, nobody moves.
+coupling of the two, a number by the shift of its conditional mean, after a move between missing and present that is
+a regression of its own. The effects of the group are shrunk by empirical Bayes: where they explain no more than
+chance would, nobody moves.
 
 `ot` (exact optimal transport) and `cvae` (conditional VAE with MMD) are fitted on held-out records. Both change
 records even where nothing depends on s, so they fail the permutation baseline; they stay in the tables for
@@ -34,6 +36,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     Records,
 )
 from secure_sccvfl.models.cvae import Cvae, CvaeConfig
+from secure_sccvfl.models.missing import moved_missing
 from secure_sccvfl.models.table_generator import maximal_coupling
 
 DRAWS = 4
@@ -82,32 +85,51 @@ class NumberMove:
 
     starts: where each bin begins among them, and the end of the last one. A rank stands for one of these values, and
     a value for all ranks that it has: of many records with one value some move and some stay.
+    missing: the share of missing values in each group, None if there are none. Records first move between missing and
+    present (`models.missing`); who becomes present draws a rank in the target group.
     """
 
     shares: np.ndarray
     values: np.ndarray
     starts: np.ndarray
+    missing: np.ndarray | None = None
 
     def __call__(self, columns: np.ndarray, source: int, target: int, uniform: np.ndarray) -> np.ndarray:
-        present = ~gaps(columns)
-        first, end = (np.searchsorted(self.values, columns[present, 0], side=side) for side in ("left", "right"))
+        before = gaps(columns)
+        after, left = before, uniform
+        if self.missing is not None:
+            after, left = moved_missing(before, self.missing[source], self.missing[target], uniform)
+        known = ~before & ~after
+        first, end = (np.searchsorted(self.values, columns[known, 0], side=side) for side in ("left", "right"))
         ranks = np.vstack([np.zeros(self.shares.shape[1]), self.shares.cumsum(axis=0)])
         ranks /= ranks[-1]
-        position = first + uniform[present] * (end - first)
-        rank = np.interp(position, self.starts, ranks[:, source])
-        bins = np.searchsorted(ranks[1:-1, target], rank, side="right")
-        low, high = ranks[bins, target], ranks[bins + 1, target]
+        place = first + left[known] * (end - first)
+        out = columns.copy()
+        out[known, 0] = self._at_rank(np.interp(place, self.starts, ranks[:, source]), ranks[:, target])
+        return with_missing(out, before, after, self._at_rank(left[before & ~after], ranks[:, target]))
+
+    def _at_rank(self, rank: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+        """The value at each rank of one group. ranks: where its bins begin, and 1."""
+        bins = np.searchsorted(ranks[1:-1], rank, side="right")
+        low, high = ranks[bins], ranks[bins + 1]
         within = np.clip((rank - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
         wanted = self.starts[bins] + within * (self.starts[bins + 1] - self.starts[bins])
-        out = columns.copy()
-        out[present, 0] = self.values[np.clip(wanted.astype(int), 0, len(self.values) - 1)]
-        return out
+        picked: np.ndarray = self.values[np.clip(wanted.astype(int), 0, len(self.values) - 1)]
+        return picked
 
 
 def gaps(columns: np.ndarray) -> np.ndarray:
-    """Records in which this number is missing; a counterfactual leaves them as they are."""
+    """Records in which this number is missing."""
     missing: np.ndarray = columns[:, 1] > 0.5 if columns.shape[1] > 1 else np.zeros(len(columns), bool)
     return missing
+
+
+def with_missing(columns: np.ndarray, before: np.ndarray, after: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Columns of a number after moves between missing and present. values: of those that become present."""
+    arrives, leaves = before & ~after, ~before & after
+    columns[arrives, 0], columns[arrives, 1:] = values, 0.0
+    columns[leaves, 0], columns[leaves, 1:] = 0.0, 1.0
+    return columns
 
 
 def fit(block: Block, records: Records, groups: int) -> Move | None:
@@ -118,13 +140,15 @@ def fit(block: Block, records: Records, groups: int) -> Move | None:
     there = ~gaps(columns)
     values = columns[there, 0]
     levels = np.unique(values)
-    if len(levels) < 2:
+    if len(levels) < (2 if there.all() else 1):
         return None
+    missing = None if there.all() else shrunk(np.stack([there, ~there]) @ members)[1]
     if len(levels) > MOST_LEVELS:
         levels = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[:-1]))
-    level_of = np.searchsorted(levels, values, side="right") - 1
-    starts = np.searchsorted(np.sort(level_of), np.arange(len(levels) + 1))
-    return NumberMove(shrunk(one_hot(level_of, len(levels)).T @ members[there]), np.sort(values), starts)
+    places = np.searchsorted(levels, values, side="right") - 1
+    starts = np.searchsorted(np.sort(places), np.arange(len(levels) + 1))
+    present = shrunk(one_hot(places, len(levels)).T @ members[there])
+    return NumberMove(present, np.sort(values), starts, missing)
 
 
 def by_marginals(case: Case) -> Counterfactuals:
@@ -258,6 +282,43 @@ def coupled(value: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.nda
     return np.where(uniform < stay, value, moved)
 
 
+def missing_by_conditionals(
+    designs: tuple[Design, Design, Design],
+    fitted: np.ndarray,
+    old: np.ndarray,
+    moved: np.ndarray,
+    weights: np.ndarray | None,
+    uniform: np.ndarray,
+) -> np.ndarray:
+    """The columns `moved` of a number after moves between missing and present, given the columns before it.
+
+    designs: of the fitted records, and of the records before and after. fitted, old: columns of the number. weights:
+    of its present values (`fit_number`). The share of missing values follows a logistic regression. Who becomes
+    present takes the value of a fitted record at random, shifted by the regression from that record to its own.
+    """
+    known, before, after = designs
+    lacking, missing = gaps(fitted), gaps(old)
+    there = np.flatnonzero(~lacking)
+    regression = fit_category(known, np.column_stack([~lacking, lacking]).astype(float))
+    if regression is None or not len(there):
+        return moved
+    shares, wanted = (_shares(design.columns, regression)[:, 1] for design in (before, after))
+    then, left = moved_missing(missing, shares, wanted, uniform)
+    if weights is None:
+        weights = _without_groups(known.take(there), fitted[there, 0])
+    arrives = np.flatnonzero(missing & ~then)
+    donors = there[(left[arrives] * len(there)).astype(int).clip(0, len(there) - 1)]
+    shift = (after.columns[arrives] - known.columns[donors]) @ weights
+    return with_missing(moved.copy(), missing, then, np.clip(fitted[donors, 0] + shift, 0.0, 1.0))
+
+
+def _without_groups(design: Design, value: np.ndarray) -> np.ndarray:
+    """Coefficients of a ridge regression on the features alone: 0 for the groups."""
+    given = design.given - design.given.mean(axis=0)
+    gram = given.T @ given + RIDGE * np.eye(given.shape[1])
+    return np.append(np.linalg.solve(gram, given.T @ (value - value.mean())), np.zeros(design.groups.shape[1]))
+
+
 def by_conditionals(case: Case) -> Counterfactuals:
     fitted_on, usable = case.fitted_on, case.usable
     fit_rows = stream(case.seed, "judge-conditional-rows").permutation(len(fitted_on.inputs))[:FIT_ROWS]
@@ -287,6 +348,12 @@ def by_conditionals(case: Case) -> Counterfactuals:
                 shift = (after.columns - before.columns) @ weights
                 rows = ~gaps(old[:, block.columns])
                 moved[rows, block.start] = np.clip(old[:, block.start] + shift, 0.0, 1.0)[rows]
+            if len(there) < len(inputs):
+                uniform = stream(case.seed, "missing-conditional", block.feature.name).random(len(source))
+                designs = known_design, before, after
+                fitted, own = inputs[:, block.columns], old[:, block.columns]
+                new = missing_by_conditionals(designs, fitted, own, moved[:, block.columns], weights, uniform)
+                moved[:, block.columns] = new
         given = np.append(given, np.arange(block.start, block.stop))
     return Counterfactuals("kr_all", source, moved, np.full(len(source), 1 / DRAWS), target)
 

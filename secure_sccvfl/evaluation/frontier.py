@@ -21,6 +21,7 @@ from secure_sccvfl.audit.attacks.perturbation import subspace_pgd_curve
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, fitted_model, prepare
 from secure_sccvfl.evaluation.scoring import (
@@ -87,7 +88,8 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     quality = scoring.quality(training, ready.columns(ready.roles.named("M")), others[PLAIN].predict)
     every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
     scores = {
-        name: flat([*scoring.score(fitted.predict), *pgd_scores(ready, fitted)]) for name, fitted in every.items()
+        name: flat([*scoring.score(fitted.predict), *certificate_scores(ready, fitted), *pgd_scores(ready, fitted)])
+        for name, fitted in every.items()
     }
     return {
         "seed": ready.seed,

@@ -96,7 +96,8 @@ class Fitted:
     """A fitted method: its predictor, the same in torch, and notes for the tables.
 
     fused: the inner representation. counterfactuals: by the method's own generator. model: the model of the
-    plaintext engine. network: a network trained by split learning. Each is None if the method has none.
+    plaintext engine. network: a network trained by split learning. Each is None if the method has none. additive: the
+    logit is a sum of functions of single features, each linear between public cuts (`evaluation.certified`).
     """
 
     predict: Predictor
@@ -106,6 +107,7 @@ class Fitted:
     counterfactuals: Callable[[np.ndarray], np.ndarray] | None = None
     model: Model | None = None
     network: ReturnsGradients | None = None
+    additive: bool = False
 
 
 def default_config() -> TrainConfig:
@@ -246,10 +248,19 @@ def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> 
 
 def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
-    predict = model_predictor(model, ready.parties)
-    return Fitted(
-        predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes, model=model
-    )
+    predict, additive = model_predictor(model, ready.parties), not why_not_additive(model)
+    box, encodings = sealed_white_box(model, ready.parties), _encodings(model, ready.parties)
+    return Fitted(predict, box, encodings, notes, model=model, additive=additive)
+
+
+def why_not_additive(model: Model) -> str:
+    """Why the logit is not a sum of functions of single features, for a message; "" if it is one."""
+    if model.aware is not None:
+        return "mode aware uses s for every decision, so a change of s changes more than the mediators"
+    if isinstance(model.head, ModuleHead):
+        return f"a head of kind {model.head.spec.kind} is not additive in the columns; use the linear head"
+    mixing = [type(e).__name__ for e in model.encoders.values() if not isinstance(e, PlainEncoder)]
+    return f"an encoder of kind {mixing[0]} mixes columns; use the plain encoder" if mixing else ""
 
 
 def _known_lambda(model: Model) -> float:
@@ -334,7 +345,11 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
         at += p.layout.width
     fitted = sealed(replace(ready, parties=tuple(parties)), config, roles)
     mask = torch.tensor(keep)
-    return Fitted(lambda inputs: fitted.predict(inputs * keep), lambda x: fitted.white_box(x * mask))
+    return Fitted(
+        lambda inputs: fitted.predict(inputs * keep),
+        lambda x: fitted.white_box(x * mask),
+        additive=fitted.additive,
+    )
 
 
 def drop_m(ready: Prepared) -> Fitted:
@@ -353,7 +368,7 @@ def drop_m_guard(ready: Prepared) -> Fitted:
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:
     w, b = torch.tensor(weight), torch.tensor(bias)
-    return Fitted(lambda inputs: inputs @ weight + bias, lambda x: x @ w + b)
+    return Fitted(lambda inputs: inputs @ weight + bias, lambda x: x @ w + b, additive=True)
 
 
 def logistic(ready: Prepared) -> Fitted:

@@ -24,6 +24,7 @@ from secure_sccvfl.data.party import Party, make_parties, part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split
+from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
 from secure_sccvfl.evaluation.methods import Prepared, aware, drop_m, erm, logistic, majority, scc, train_plainly
 from secure_sccvfl.evaluation.scoring import (
@@ -130,8 +131,9 @@ def compare(
     for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
-        predict = method(ready).predict
-        metrics[name] = flat(scoring.score(predict))
+        fitted = method(ready)
+        predict = fitted.predict
+        metrics[name] = flat([*scoring.score(predict), *certificate_scores(ready, fitted)])
         if name == "erm":
             quality = scoring.quality((ready.inputs[split.train], codes), ready.columns(roles.named("M")), predict)
             validity = {model: with_failed_checks(figures) for model, figures in quality.items()}

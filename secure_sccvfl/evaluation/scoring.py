@@ -382,7 +382,7 @@ def fit_counterfactuals(
 
 
 RATES = (
-    *("acc", "auc", "bacc", "fr", "net", "positive_rate", "dp_gap", "eo_gap"),
+    *("acc", "auc", "bacc", "certified", "fr", "net", "positive_rate", "dp_gap", "eo_gap"),
     *(attack.stem for _, attack in ATTACKS.items()),
 )
 """Prefixes of metrics that are rates, so at most 1."""

@@ -95,7 +95,17 @@ def public_radius(layout: Layout) -> float:
 def edit_radius(layout: Layout, edited: Collection[str]) -> float:
     """The largest change of a party's plain encoding by a change of these features (`releases.mechanisms`)."""
     blocks = [block for block in layout.blocks if block.feature.name in edited]
-    return float(np.sqrt(sum(2 if block.one_hot else _steps(block) for block in blocks)))
+    return float(np.sqrt(sum(_edit_square(block) for block in blocks)))
+
+
+def _edit_square(block: Block) -> float:
+    """The largest squared change of one feature.
+
+    A number that becomes missing or present changes no step by more than 1/2, and its flag by 1.
+    """
+    if block.one_hot:
+        return 2.0
+    return max(_steps(block), _steps(block) / 4 + 1 if block.width > 1 else 0.0)
 
 
 def shortened(rows: np.ndarray, radius: float) -> np.ndarray:

@@ -3,7 +3,9 @@
 `MinimalGenerator`: each group's distribution is shrunk towards the pooled one by as much as noise explains
 (`secure_sccvfl.discovery.scores`). Where nothing but noise is left, nothing changes. A category moves by the maximal
 coupling of two shrunken distributions. A number moves by the comonotone coupling of their bins: who stays in its bin
-is unchanged, and who moves keeps its position inside the bin.
+is unchanged, and who moves keeps its position inside the bin. A number that may be missing first moves between
+missing and present (`models.missing`): who becomes present draws a value from the bins of the target group, who
+becomes missing gets the flag.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes, probabilities, shrunken
 from secure_sccvfl.models.encoders import plain_columns
 from secure_sccvfl.models.generators import GeneratorConfig, Material
+from secure_sccvfl.models.missing import moved_missing
 
 FLOOR = 0.5
 
@@ -41,7 +44,10 @@ class TableGenerator(ABC):
         """
 
     def summary(self, block: Block) -> np.ndarray:
-        """What is known of one feature in each group, a column per group: the shares of its bins."""
+        """What is known of one feature in each group, a column per group: the shares of its bins.
+
+        The last row of a number that may be missing is the share of missing values.
+        """
         return self.shares(block)
 
     def shares(self, block: Block) -> np.ndarray:
@@ -59,8 +65,16 @@ class TableGenerator(ABC):
                 rows = np.flatnonzero(target == group)
                 old, new = summary[:, source], summary[:, group]
                 out[rows, block.columns] = self.edit(block, inputs[rows, block.columns], old, new, uniform[rows])
-        if self.config.scale < 1:
-            out = inputs + self.config.scale * (out - inputs)
+            if self.config.scale < 1:
+                out[:, block.columns] = self.scaled(block, inputs[:, block.columns], out[:, block.columns])
+        return out
+
+    def scaled(self, block: Block, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Columns of one feature at the `scale` of the way; nothing lies between a missing and a present number."""
+        out = before + self.config.scale * (after - before)
+        if not block.one_hot and block.width > 1:
+            moves = before[:, 1] != after[:, 1]
+            out[moves] = after[moves]
         return out
 
 
@@ -125,18 +139,43 @@ class MinimalGenerator(TableGenerator):
     ) -> np.ndarray:
         if block.one_hot:
             return moved_categories(columns, old, new, uniform)
-        cuts = unit_cuts(block.feature)
-        low, high = (np.concatenate([[0.0], np.cumsum(v[: len(cuts) - 1])]) for v in (old, new))
-        if low[-1] <= 0 or high[-1] <= 0:
-            return columns
-        rows = np.flatnonzero(columns[:, 1] < 0.5) if block.width > 1 else np.arange(len(columns))
-        value = columns[rows, 0]
-        source_bin = np.clip(np.searchsorted(cuts[1:-1], value, side="right"), 0, len(cuts) - 2)
-        low, high = low / low[-1], high / high[-1]
-        rank = low[source_bin] + uniform[rows] * (low[source_bin + 1] - low[source_bin])
-        there = np.clip(np.searchsorted(high[1:-1], rank, side="right"), 0, len(cuts) - 2)
-        inside = (value - cuts[source_bin]) / (cuts[source_bin + 1] - cuts[source_bin])
-        moved = cuts[there] + inside * (cuts[there + 1] - cuts[there])
+        if block.width == 1:
+            return moved_numbers(unit_cuts(block.feature), columns[:, 0], old, new, uniform)[:, None]
+        cuts, missing = unit_cuts(block.feature), columns[:, 1] > 0.5
+        after, left = moved_missing(missing, old[-1], new[-1], uniform)
         out = columns.copy()
-        out[rows, 0] = np.where(there == source_bin, value, np.clip(moved, 0.0, 1.0))
+        stays, arrives = ~missing & ~after, missing & ~after
+        out[stays, 0] = moved_numbers(cuts, columns[stays, 0], old, new, left[stays])
+        out[arrives] = np.column_stack([drawn_numbers(cuts, new, left[arrives]), np.zeros(arrives.sum())])
+        out[~missing & after] = (0.0, 1.0)
         return out
+
+
+def _cumulative(cuts: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Cumulative shares of the bins of present values."""
+    return np.concatenate([[0.0], np.cumsum(shares[: len(cuts) - 1])])
+
+
+def moved_numbers(
+    cuts: np.ndarray, value: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray
+) -> np.ndarray:
+    """Present values after the comonotone coupling of bins; unchanged where a group has no present value."""
+    low, high = _cumulative(cuts, old), _cumulative(cuts, new)
+    if low[-1] <= 0 or high[-1] <= 0:
+        return value
+    source_bin = np.clip(np.searchsorted(cuts[1:-1], value, side="right"), 0, len(cuts) - 2)
+    low, high = low / low[-1], high / high[-1]
+    rank = low[source_bin] + uniform * (low[source_bin + 1] - low[source_bin])
+    there = np.clip(np.searchsorted(high[1:-1], rank, side="right"), 0, len(cuts) - 2)
+    inside = (value - cuts[source_bin]) / (cuts[source_bin + 1] - cuts[source_bin])
+    moved = cuts[there] + inside * (cuts[there + 1] - cuts[there])
+    return np.where(there == source_bin, value, np.clip(moved, 0.0, 1.0))
+
+
+def drawn_numbers(cuts: np.ndarray, shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Present values at these ranks of the distribution over bins; values are spread evenly inside a bin."""
+    high = _cumulative(cuts, shares)
+    high = high / max(high[-1], 1e-12)
+    bins = np.clip(np.searchsorted(high[1:-1], uniform, side="right"), 0, len(cuts) - 2)
+    inside = (uniform - high[bins]) / np.maximum(high[bins + 1] - high[bins], 1e-12)
+    return np.clip(cuts[bins] + inside * (cuts[bins + 1] - cuts[bins]), 0.0, 1.0)

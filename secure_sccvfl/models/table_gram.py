@@ -28,12 +28,14 @@ from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.models.aware import AwareEncoder
 from secure_sccvfl.models.encoders import FeatureEncoder, PlainEncoder, plain_block, plain_columns
 from secure_sccvfl.models.generators import Generator
+from secure_sccvfl.models.missing import move_chances
 from secure_sccvfl.models.table_generator import TableGenerator
 
 POINTS = 9
 """Values within a bin of a number."""
 UNIFORMS = 41
-"""Random numbers of a generator for each value."""
+"""Random numbers of a generator for each value. A number that may be missing has so many on each side of the chance
+that it moves between missing and present, so that the weight of these moves is exact."""
 DRAWN = 2000
 """Records drawn from tables for each group, where columns mix features."""
 
@@ -167,13 +169,21 @@ def _edited(
     edit_generator: TableGenerator, block: Block, values: _Values, source: int, target: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every value with every random number, before and after, and how likely each is in the source group."""
-    before = np.repeat(values.rows, UNIFORMS, axis=0)
+    grid = (np.arange(UNIFORMS) + 0.5) / UNIFORMS
     summary, shares = edit_generator.summary(block), edit_generator.shares(block)
-    uniform = np.tile((np.arange(UNIFORMS) + 0.5) / UNIFORMS, len(values.rows))
-    after = edit_generator.edit(block, before, summary[:, source], summary[:, target], uniform)
-    after = before + edit_generator.config.scale * (after - before)
-    likely = np.repeat(shares[values.bins, source] / values.each[values.bins], UNIFORMS) / UNIFORMS
-    return before, after, likely
+    likely = shares[values.bins, source] / values.each[values.bins]
+    if block.one_hot or block.width == 1:
+        before = np.repeat(values.rows, UNIFORMS, axis=0)
+        after = edit_generator.edit(
+            block, before, summary[:, source], summary[:, target], np.tile(grid, len(values.rows))
+        )
+        return before, edit_generator.scaled(block, before, after), np.repeat(likely, UNIFORMS) / UNIFORMS
+    chance = move_chances(values.rows[:, 1] > 0.5, summary[-1, source], summary[-1, target])[:, None]
+    uniform = np.hstack([chance * grid, chance + (1 - chance) * grid])
+    weight = np.repeat(np.hstack([chance, 1 - chance]), UNIFORMS, axis=1) / UNIFORMS
+    before = np.repeat(values.rows, 2 * UNIFORMS, axis=0)
+    after = edit_generator.edit(block, before, summary[:, source], summary[:, target], uniform.ravel())
+    return before, edit_generator.scaled(block, before, after), (likely[:, None] * weight).ravel()
 
 
 def _displacements(

@@ -20,7 +20,8 @@ of its row. For each of A protected attributes and K draws a record has one chan
 where B bounds the length of a change over all parties. Each owner shortens its part to `SHORTENED` of the longest
 that the public dictionary allows (`models.encoders.edit_radius`), and B^2 is the sum of these squares. The longest
 part has the square 2 for a category (one entry falls by at most 1, the others rise by as much together) and the
-number of steps for a number (no step changes by more than 1; a missing number stays missing). Entries are rounded to
+number of steps for a number (no step changes by more than 1). If the number may be missing, it is at least steps / 4
++ 1: one that becomes missing or present changes its flag by 1 and every step by at most 1/2. Entries are rounded to
 FRACTION_BITS, which makes a change in m columns longer by at most sqrt(m) / 2 of their unit. S is computed without
 further rounding. For a replaced record, <C, C'> >= 0 because both are positive semidefinite, so |C - C'|_F <= sqrt(2)
 A K B^2. Two changes of length B at a right angle reach the bound.

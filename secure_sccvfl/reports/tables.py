@@ -35,6 +35,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "logloss"),
         (None, "rmse"),
         *((model, metric) for model in RUN_MODELS for metric in FLIPS),
+        *((None, metric) for metric in ("certified", "max_shift_down", "max_shift_up")),
         *((FIRST, f"{metric}_descendants{end}") for metric in ("fr", "scg") for end in ("", "_null")),
         *((k, fr) for k in COUNTERFACTUAL_MODELS if k not in RUN_MODELS for fr in ("fr", "fr_null", "net")),
         *((OWN, metric) for metric in ("fr", "net")),
@@ -54,12 +55,13 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "private": (
         *((None, metric) for metric in ("acc", "auc", "logloss")),
         *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
+        (None, "certified"),
         (None, "dp_gap"),
     ),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
 """Columns of a counterfactual model that are marked where it fails a check."""
-IN_PERCENT = ("fr", "net", *(attack.stem for _, attack in ATTACKS.items()))
+IN_PERCENT = ("fr", "net", "certified", *(attack.stem for _, attack in ATTACKS.items()))
 _UTILITY = ((None, "acc"), (None, "logloss"), (OWN, "scg"), (OWN, "fr"))
 BESIDE: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": _UTILITY,

@@ -26,6 +26,7 @@ from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import Dataset, DataWarning, Task
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN, RUN_MODELS, Counterfactuals
 from secure_sccvfl.evaluation.frontier import along, pgd_scores
 from secure_sccvfl.evaluation.methods import (
@@ -330,7 +331,11 @@ def _run(run: SeedRun) -> dict[str, Any]:
         scores += [
             {"method": f"scc at {lam:g}", **asdict(s)}
             for lam, fitted in along(ready).items()
-            for s in [*scoring.score(fitted.predict), *pgd_scores(ready, fitted)]
+            for s in [
+                *scoring.score(fitted.predict),
+                *certificate_scores(ready, fitted),
+                *pgd_scores(ready, fitted),
+            ]
         ]
     groups: dict[str, Any] = {}
     methods, exact = methods_of(run.experiment), ready
@@ -340,7 +345,7 @@ def _run(run: SeedRun) -> dict[str, Any]:
         clock, used = time.perf_counter(), ready if name in NOISED else exact
         fitted = method(used)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = _score(scoring, own, used, fitted)
+        scored = [*_score(scoring, own, used, fitted), *certificate_scores(used, fitted)]
         if run.experiment in ("main", "attacks"):
             scored += attack_scores(used, fitted, full=run.experiment == "attacks")
         elif run.experiment == "folktables":
@@ -448,7 +453,8 @@ def parity(ready: Prepared) -> Fitted:
         parties = with_inputs(ready.parties, inputs)
         return engine.logits(head, {p.rank: model.encoders[p.rank](p.inputs) for p in parties})
 
-    return Fitted(predict, affine_white_box(head.weight, head.bias, model.encoders, ready.parties))
+    box = affine_white_box(head.weight, head.bias, model.encoders, ready.parties)
+    return Fitted(predict, box, additive=True)
 
 
 def no_masks(ready: Prepared) -> Fitted:

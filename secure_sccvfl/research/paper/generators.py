@@ -36,6 +36,7 @@ from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.models.counterfactuals import public_targets
 from secure_sccvfl.models.cvae import CvaeNet, Mediators, divergence, group_mmd
 from secure_sccvfl.models.generators import GeneratorConfig, Material
+from secure_sccvfl.models.missing import moved_missing
 from secure_sccvfl.models.table_generator import TableGenerator
 from secure_sccvfl.research.paper.networks import Adversary, start_layers
 
@@ -315,33 +316,46 @@ def fit_masked_generator(material: Material, config: GeneratorConfig, seed: int)
 
 @dataclass(frozen=True)
 class MomentsGenerator(TableGenerator):
-    """A number moves from one mean and deviation to another, a category by the difference of shares."""
+    """A number moves from one mean and deviation to another, a category by the difference of shares.
+
+    A number that may be missing first moves between missing and present, as with `minimal`.
+    """
 
     def edit(
         self, block: Block, columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray
     ) -> np.ndarray:
-        return np.clip(columns + new - old, 0.0, 1.0) if block.one_hot else _shifted(columns, old, new)
+        return np.clip(columns + new - old, 0.0, 1.0) if block.one_hot else _shifted(columns, old, new, uniform)
 
     def summary(self, block: Block) -> np.ndarray:
-        """Shares of the categories, or mean and deviation of a number."""
+        """Shares of the categories, or mean and deviation of a number, and its share of missing values."""
         if block.one_hot:
             return self.shares(block)
         return np.stack([_of_table(block, v) for v in self.shares(block).T], axis=1)
 
 
 def _of_table(block: Block, shares: np.ndarray) -> np.ndarray:
-    """Mean and deviation of a number, from the shares of its bins in one group."""
+    """Mean and deviation of a number, and its share of missing values, from the shares of its bins in one group."""
     cuts = unit_cuts(block.feature)
     middle = (cuts[:-1] + cuts[1:]) / 2
     inner = shares[: len(middle)] / max(shares[: len(middle)].sum(), 1e-12)
     mean = inner @ middle
-    return np.array([mean, np.sqrt(inner @ (middle - mean) ** 2)])
+    return np.array([mean, np.sqrt(inner @ (middle - mean) ** 2), *shares[len(middle) :]])
 
 
-def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """A number moved from one mean and deviation to another; gaps stay."""
-    known = columns[:, 1] < 0.5 if columns.shape[1] > 1 else np.ones(len(columns), bool)
+def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """A number moved from one mean and deviation to another.
+
+    Who becomes present draws from the uniform distribution with the new mean and deviation.
+    """
+    missing, after, left = np.zeros(len(columns), bool), np.zeros(len(columns), bool), uniform
+    if columns.shape[1] > 1:
+        missing = columns[:, 1] > 0.5
+        after, left = moved_missing(missing, old[2], new[2], uniform)
     out = columns.copy()
+    known, arrives = ~missing & ~after, missing & ~after
     ratio = new[1] / max(old[1], 1e-3)
     out[known, 0] = np.clip(new[0] + (columns[known, 0] - old[0]) * ratio, 0.0, 1.0)
+    out[arrives, 0] = np.clip(new[0] + new[1] * np.sqrt(12) * (left[arrives] - 0.5), 0.0, 1.0)
+    out[arrives, 1:] = 0.0
+    out[~missing & after] = (0.0, 1.0)[: columns.shape[1]]
     return out
