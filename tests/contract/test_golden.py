@@ -29,7 +29,7 @@ def test_shares_rounds_and_bytes_are_as_they_were(name: str, tmp_path: Path) -> 
     with openings.watched() as seen:
         computed = golden.computed(name, tmp_path)
     called = Counter(function for function, _ in seen.elements())
-    assert openings.outside(seen) == [] and called["take"] > 10 and called["exchange"] > 20
+    assert openings.outside(seen) == [] and called["take"] > 10 and called["exchange"] >= 20
     assert name != "heart, hidden alignment" or (called["match"] >= 3 and called["veil"] == 1)
     assert computed == KNOWN[name], "see tests/support/golden.py"
 
