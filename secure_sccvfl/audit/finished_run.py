@@ -73,7 +73,7 @@ class FinishedRun:
     def load(cls, folder: Path) -> FinishedRun:
         run_folder = RunFolder.of(folder)
         session = run_folder.session()
-        run_folder.must_hold_all("attacks need what every place saw")
+        run_folder.must_hold_all("attacks need what every process saw")
         options = RunOptions.of(session.options)
         if session.job != "train" or not options.data.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")

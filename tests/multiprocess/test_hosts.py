@@ -183,7 +183,7 @@ def test_programs_work_on_a_hosts_folder_and_reading_changes_nothing(
     for refused, why in (
         (["predict", "--model", "out", "--records", "new.csv"], "run_party.py predict"),
         (["run", "--resume", "out"], "run_party.py --resume"),
-        (["attack", "out"], "attacks need what every place saw"),
+        (["attack", "out"], "attacks need what every process saw"),
         (["explain", "out", "--record", first, "--party", "0"], "party 0 explains what it holds itself"),
         (["policy", "review", "out", "--who", "x", "--text", "y", "--dataset", "own.toml"], "with --discovery"),
     ):

@@ -37,7 +37,7 @@ class Asked:
 
 ASKED = {
     "german": Asked("", -0.007, False, (0.015, 0.015), 0.65, RUN_MODELS),
-    "acs12-gender": Asked("shipped", 0.02, True, (0.010, 0.016), 0.80, ("kr_all",)),
+    "acs12-gender": Asked("shipped", 0.02, True, (0.012, 0.016), 0.80, ("kr_all",)),
 }
 
 
