@@ -169,7 +169,7 @@ def test_one_that_comes_later_hears_that_two_others_differ(caplog: pytest.LogCap
     other = replace(config, idle=config.idle + 1)
 
     def late() -> str:
-        while sum("tells the others as they come" in record.getMessage() for record in caplog.records) < 2:
+        while sum("informs the others as they connect" in record.getMessage() for record in caplog.records) < 2:
             time.sleep(0.01)
         return take_part(config, listeners, 0)
 
