@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from secure_sccvfl.data.groups import Structure
 from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
 
@@ -15,7 +16,7 @@ from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistic
 class NoisyTables:
     """Noisy tables of one protected attribute, averaged over releases, and the noise still in them.
 
-    `records` names the records they are about.
+    `records` names the records they are about. `structure`: of the groups.
     """
 
     attribute: str
@@ -23,6 +24,7 @@ class NoisyTables:
     deviation: float
     releases: int = 1
     records: str = ""
+    structure: Structure = ()
 
     def merged(self, newer: NoisyTables, decay: float = 1.0) -> NoisyTables:
         """Inverse-variance average; older tables of other records count `decay` times as much."""
@@ -32,7 +34,8 @@ class NoisyTables:
         a, b = weight * self.deviation**-2, newer.deviation**-2
         tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
         deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
-        return NoisyTables(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+        releases = self.releases + newer.releases
+        return replace(newer, tables=tables, deviation=float(deviation), releases=releases)
 
 
 def shuffled(noisy: NoisyTables, rng: np.random.Generator) -> NoisyTables:
@@ -87,6 +90,6 @@ def release_tables(
         deviation = released.numbers["deviation"] * scale
         tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
     return tuple(
-        NoisyTables(a.name, attribute_tables, deviation, records=records)
+        NoisyTables(a.name, attribute_tables, deviation, records=records, structure=a.structure)
         for a, attribute_tables in zip(protected, tables, strict=True)
     )

@@ -78,7 +78,8 @@ class Prepared:
         """The generator of each party from the noisy tables of the default model, or from these."""
         noisy_tables, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
         given = (tables or noisy_tables.tables, noisy_tables.deviation, roles, config, seed)
-        return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
+        rows, structure = self.split.train, noisy_tables.structure
+        return {p.rank: make_generator(p.layout, *given, p.inputs[rows], structure) for p in self.parties}
 
 
 class ReturnsGradients(Protocol):

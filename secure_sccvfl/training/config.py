@@ -185,12 +185,14 @@ class TrainConfig:
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
         """The columns whose tables of s are released, from public things; empty stands for all columns.
 
-        Only counterfactuals and the proxy penalty read a table once a card has decided every column (`decided`). So a
-        private model gets tables of these columns alone: a record moves fewer tables, and more of the budget is left
-        for the head. Discovery needs the tables of all, and so do its other statistics.
+        Only counterfactuals and the proxy penalty read a table once a card has decided every column (`decided`). So
+        tables of these columns alone are released: a record moves fewer tables, so they need less noise, and a
+        private model has more of the budget left for its head. Discovery needs the tables of all, and so do its other
+        statistics and generators that are fitted to records.
         """
         discovery = self.discovery
-        if decided is None or not self.private or discovery.holds_out or discovery.sketch != "counts":
+        fitted = self.generator.kind in FITTED
+        if decided is None or fitted or discovery.holds_out or discovery.sketch != "counts":
             return ()
         return tuple(sorted({*decided.edited, *decided.penalized})) if set(features) <= set(decided.of) else ()
 

@@ -267,7 +267,9 @@ class Trainer:
             settings = roles, self.config.generator, self.seed
             return {
                 one.attribute: {
-                    p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.with_record.inputs)
+                    p.rank: make_generator(
+                        p.layout, one.tables, one.deviation, *settings, p.with_record.inputs, one.structure
+                    )
                     for p in self.train.parties
                 }
                 for one in self.state.noisy_tables
