@@ -132,7 +132,7 @@ def prepare(
     driver: type[Trainer] = Trainer,
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
-    config = TrainConfig() if config is None else config
+    config = (TrainConfig() if config is None else config).with_ridge(len(split.train))
     budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     model, noise = train_plainly(data, split, parties, config, budget, seed, card=card, driver=driver)

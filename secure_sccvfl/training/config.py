@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from accounting.calibration import LEAST_RIDGE
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split
@@ -61,7 +62,8 @@ class TrainConfig:
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
-    `guard`: weight of the proxy penalty.
+    `guard`: weight of the proxy penalty. `ridge`: of a head that is not private; 0 stands for the rule of private
+    heads, `LEAST_RIDGE` over the number of training records.
     """
 
     head: str = LINEAR
@@ -91,7 +93,7 @@ class TrainConfig:
             raise ValueError(
                 f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the proxy penalty, got {self.lambdas}"
             )
-        if min(self.guard, self.take_lambda) < 0 or self.ridge <= 0:
+        if min(self.guard, self.take_lambda, self.ridge) < 0 or (self.module is not None and not self.ridge):
             raise ValueError(f"bad take_lambda {self.take_lambda}, guard {self.guard} or ridge {self.ridge}")
         counts = (self.steps, self.grid_steps, self.sharpened, self.keep_every)
         if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
@@ -155,6 +157,10 @@ class TrainConfig:
             return self
         grid = tuple(sorted({*type(self)().lambdas, *self.lambdas}))
         return replace(self, lambdas=grid, alternatives=True)
+
+    def with_ridge(self, records: int) -> TrainConfig:
+        """The same with the ridge for this public number of training records, if it is to follow from it."""
+        return self if self.ridge else replace(self, ridge=LEAST_RIDGE / max(records, 1))
 
     @property
     def second_order(self) -> bool:

@@ -124,6 +124,7 @@ class Trainer:
         `privacy` charges a private head.
         """
         self.privacy = privacy
+        config = config.with_ridge(problem.train.rows)
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
         self.train, self.validation, self.layouts = problem.train, problem.validation, problem.layouts

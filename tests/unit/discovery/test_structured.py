@@ -6,10 +6,16 @@ attributes with a small interaction.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import secure_sccvfl as scc
+from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.groups import Structure
+from secure_sccvfl.data.party import make_party
+from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import proper, shrunken
 from secure_sccvfl.discovery.structured import effects, structured_shares
 
@@ -87,6 +93,22 @@ def test_structure_comes_nearer_to_the_truth_than_groups_alone_and_than_the_pool
             errors[name].append(0.5 * np.abs(estimate - truth).sum(axis=0).mean())
     mean = {name: float(np.mean(values)) for name, values in errors.items()}
     assert mean["structured"] < gain * mean["groups alone"] and mean["groups alone"] < mean["pooled"], mean
+
+
+def test_exact_marginals_halve_the_variance_of_two_groups_and_are_for_the_owner_alone() -> None:
+    """The penalty of training must not depend on them: no code of training, runs or policy may call it."""
+    rng = np.random.default_rng(4)
+    party = make_party(0, "a", [Feature("x", "category", categories=("a", "b", "c"))], rng.integers(0, 3, (900, 1)))
+    codes = rng.integers(0, 2, 900)
+    exact = party.bins()["x"].T @ np.eye(2)[codes]
+    tables = [NoisyTables("s", {"x": exact + rng.normal(0, 20, (3, 2))}, 20.0) for _ in range(2000)]
+    sharper = [one.with_marginals([party]) for one in tables]
+    assert sharper[0].deviation == pytest.approx(20 / 2**0.5)
+    assert sharper[0].tables["x"].sum(axis=1) == pytest.approx(exact.sum(axis=1))
+    seen = np.std([one.tables["x"] - exact for one in sharper])
+    assert seen == pytest.approx(sharper[0].deviation, rel=0.03)
+    users = {path.name for path in Path(scc.__file__).parent.rglob("*.py") if "with_marginals" in path.read_text()}
+    assert users == {"noisy_tables.py", "explain.py", "examples.py"}
 
 
 def test_a_group_that_noise_hides_gets_the_pooled_distribution() -> None:

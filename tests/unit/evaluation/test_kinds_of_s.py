@@ -1,4 +1,4 @@
-"""A number in cells and a crossing as s: training, counterfactual models and certificate, where the truth is known."""
+"""A number in cells and a crossing as s: training, counterfactual models and certificate, with a known truth."""
 
 from __future__ import annotations
 
