@@ -8,13 +8,14 @@ bits is the caller's release.
 
 One form serves two and more classes. Of classes c < d the difference z_c - z_d decides, and c wins a tie; two classes
 have the logits (0, z). In each difference a mediator contributes f at its levels. L and U are the sums over mediators
-of its minimum and maximum. c stays ahead of d if base + L >= 0, and d ahead of c if base + U < 0. A record is certified
-if one class stays ahead of all others. Of two classes these events exclude each other, so their bits are added.
+of its minimum and maximum. c stays ahead of d if base + L >= 0, and d ahead of c if base + U < 0. A record is
+certified if one class stays ahead of all others. Of two classes these events exclude each other, so their bits are
+added.
 
 | step | rounds |
 |---|---|
 | compare all pairs of levels of each mediator; together for all mediators | 6 |
-| product tree: a level that wins (loses) all its pairs, times its contribution | log2 of the most levels, rounded up |
+| product tree: a level that wins (loses) all its pairs, times its contribution | log2 of levels, rounded up |
 | compare records at both ends | 0: in the comparison of the caller, which decides records; 6 for more classes |
 | product tree over the classes that a class stays ahead of, for more than two | log2 of classes - 1, rounded up |
 
@@ -73,7 +74,8 @@ def ends(session: Session, levels: Shared, counts: Sequence[int]) -> tuple[Share
     levels: rows of each mediator below each other, in any common offset.
     """
     starts = np.cumsum([0, *counts])[:-1].astype(int)
-    duels = [pair for at, count in zip(starts, counts, strict=True) for pair in combinations(range(at, at + count), 2)]
+    mediators = [range(at, at + count) for at, count in zip(starts, counts, strict=True)]
+    duels = [pair for rows in mediators for pair in combinations(rows, 2)]
     if not duels:
         zero = session.public(np.zeros((1, levels.size(1))), session.fraction(levels))
         return zero, zero
@@ -110,10 +112,7 @@ def certified(below_low: Shared, below_high: Shared) -> Shared:
     classes = round((1 + (1 + 8 * pairs) ** 0.5) / 2)
     number = {pair: at for at, pair in enumerate(combinations(range(classes), 2))}
     wins = np.array(
-        [
-            [number[c, d] if c < d else pairs + number[d, c] for d in range(classes) if d != c]
-            for c in range(classes)
-        ]
+        [[number[c, d] if c < d else pairs + number[d, c] for d in range(classes) if d != c] for c in range(classes)]
     )
     bits = crypten.cat([ahead, behind], dim=1)[:, wins.reshape(-1)]
     rows = bits.size(0)
