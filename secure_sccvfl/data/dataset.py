@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
+from secure_sccvfl.data.groups import check_count
 from secure_sccvfl.data.party import Attribute
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -42,6 +43,7 @@ class Protected(Attribute):
     def __post_init__(self) -> None:
         if len(self.groups) < 2:
             raise DataError(f"protected attribute {self.name!r} has one group only: {self.groups}")
+        check_count(f"protected attribute {self.name!r}", self.columns)
 
 
 @dataclass(frozen=True)
