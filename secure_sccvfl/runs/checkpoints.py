@@ -102,7 +102,10 @@ class Checkpoints:
         for facts in self._kept().values():
             at_start = facts["settings"]
             for name in sorted(at_start.keys() | self.settings.keys(), key=lambda name: (name in FOLLOWS, name)):
-                was, now = at_start.get(name, ADDED.get(name, "none")), self.settings.get(name, str(REMOVED.get(name, "none")))
+                was, now = (
+                    at_start.get(name, ADDED.get(name, "none")),
+                    self.settings.get(name, str(REMOVED.get(name, "none"))),
+                )
                 if was != now:
                     difference = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
                     raise ConfigError(
