@@ -176,10 +176,14 @@ class Evaluation:
     planned: int = option(4, "noisy evaluations of the same records that the budget is for", wire="evaluations")
     min_group: int = option(20, "fewest records behind a reported rate of a group")
     slices: str = option("", "column that groups are crossed with (pooled data, exact evaluation)")
-    controls: Literal["none", "standard", "full"] = option(
-        "standard",
-        "baselines of noisy figures: majority and permuted groups (standard; full is the same), or none, for less "
-        "noise",
+    controls: Literal["none", "standard"] = option(
+        "standard", "baselines of noisy figures: majority and permuted groups, or none, for less noise"
+    )
+    certificate: bool = option(
+        True,
+        "release the share of test records whose decision no values of the mediators change",
+        flag="certified-share",
+        inferred="true in mode sealed with head linear",
     )
 
 
@@ -192,6 +196,12 @@ class Session:
     model: str = option("", "predict: folder of the run whose model is used", flag="")
     records: str = option("", "predict: CSV with the ids and features of new records", flag="")
     scores: bool = option(False, "predict: open calibrated logits, not only decisions")
+    certificate: bool = option(
+        False,
+        "predict: also open whether no values of the mediators change the decision",
+        wire="certified",
+        flag="certificate",
+    )
     receiver: int = option(-1, "predict: rank that receives the predictions", inferred="the label holder")
 
 

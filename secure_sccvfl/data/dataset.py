@@ -90,6 +90,10 @@ class Dataset:
         return tuple(f for p in self.parties for f in p.features)
 
     @property
+    def may_be_missing(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.features if f.missing)
+
+    @property
     def owners(self) -> dict[str, str]:
         return {f.name: table.name for table in self.parties for f in table.features}
 

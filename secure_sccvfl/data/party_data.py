@@ -66,6 +66,10 @@ class Schema:
     def layouts(self) -> dict[int, Layout]:
         return {rank: Layout.of(features) for rank, features in enumerate(self.features)}
 
+    @property
+    def may_be_missing(self) -> tuple[str, ...]:
+        return tuple(f.name for features in self.features for f in features if f.missing)
+
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
