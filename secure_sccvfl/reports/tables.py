@@ -52,11 +52,14 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         *((None, f"aia_{view}_mlp{epochs}") for view in ("z", "logits") for epochs in EPOCHS),
     ),
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
-    "private": (
-        *((None, metric) for metric in ("acc", "auc", "logloss")),
-        *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
-        (None, "certified"),
-        (None, "dp_gap"),
+    **dict.fromkeys(
+        ("private", "range"),
+        (
+            *((None, metric) for metric in ("acc", "auc", "logloss")),
+            *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
+            (None, "certified"),
+            (None, "dp_gap"),
+        ),
     ),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
