@@ -28,6 +28,7 @@ from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN, RUN_MODELS, Counterfactuals
+from secure_sccvfl.evaluation.coupling_bounds import guarantee_scores
 from secure_sccvfl.evaluation.frontier import KAPPAS, along, pgd_scores
 from secure_sccvfl.evaluation.methods import (
     METHODS,
@@ -358,7 +359,7 @@ def _run(run: SeedRun) -> dict[str, Any]:
         clock, used = time.perf_counter(), ready if name.partition(",")[0] in NOISED else exact
         fitted = method(used)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = [*_score(scoring, own, used, fitted), *certificate_scores(used, fitted)]
+        scored = [*_score(scoring, own, used, fitted), *guarantee_scores(used, fitted)]
         if run.experiment in ("main", "attacks"):
             scored += attack_scores(used, fitted, full=run.experiment == "attacks")
         elif run.experiment == "folktables":
