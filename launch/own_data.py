@@ -112,6 +112,7 @@ def _write(path: Path, text: str) -> None:
     argument("description", type=Path, help="the description of all parties"),
     argument("--party", required=True, metavar="NAME", help="whose file is checked"),
     argument("--file", type=Path, help="a file in place of the one that the description names"),
+    argument("--card", default="", help="policy card whose mediators and proxies need two values or more"),
 )
 def check(options: argparse.Namespace) -> int:
     """Check your own file against the description, offline: every problem at once, and what to write.
@@ -127,8 +128,10 @@ def check(options: argparse.Namespace) -> int:
     """
     from secure_sccvfl.data.checks import check as read
     from secure_sccvfl.data.features import counted
+    from secure_sccvfl.policy.card import named_card
 
-    result = read(options.description, options.party, options.file)
+    card = named_card(options.card, str(options.description))
+    result = read(options.description, options.party, options.file, () if card is None else card.roles.descendants)
     lines = [f"{result.file} as {result.party}: {result.records} records, {result.columns} columns"]
     for number, problem in enumerate(result.problems, 1):
         first, second = problem.lines()

@@ -18,6 +18,7 @@ from secure_sccvfl.api.frames import infer_feature
 from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.dataset import Protected, Task
 from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.groups import MOST_GROUPS
 from secure_sccvfl.data.party import Part, Party, make_party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.statistics import PlainStatistics
@@ -143,6 +144,8 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         if len(table.columns) < PARTIES:
             raise ValueError(f"n_features={len(table.columns)}: {PARTIES} parties need a column each")
         groups = self._groups(X, sensitive, len(y))
+        if groups is not None and np.array_equal(groups, np.unique(y, return_inverse=True)[1]):
+            raise ValueError("sensitive is y itself: the label cannot be protected too")
         columns = _Columns.read_off(table)
         parties = columns.parties(table)
         config = TrainConfig(
@@ -238,6 +241,10 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         groups, codes = np.unique(values, return_inverse=True)
         if len(groups) < 2:
             raise ValueError(f"sensitive has one group only, {groups[0]!r}; two are needed")
+        if len(groups) > MOST_GROUPS:
+            raise ValueError(
+                f"sensitive has {len(groups)} groups, at most {MOST_GROUPS} are possible: cut a number first"
+            )
         return np.asarray(codes)
 
     def _held_out(self, label: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -27,6 +27,7 @@ from secure_sccvfl.data.files import (
     description_text,
     read_whole,
 )
+from secure_sccvfl.data.groups import factors_of
 
 Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
@@ -56,7 +57,7 @@ def read_frames(
     target = _label_entry(tables, label, task, read_off)
     attributes = [protected] if isinstance(protected, Mapping) or isinstance(protected[0], str) else list(protected)
     groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]  # type: ignore[arg-type]
-    taken = {entry["column"] for entry in (target, *groups)}
+    taken = {target["column"], *(factor.column for entry in groups for factor in factors_of(entry, SOURCE))}
     if features is not None:
         _check_known(frames, features)
     parties = {
@@ -117,7 +118,7 @@ def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> 
     )
     if values in entry:
         entry[values] = [str(value) for value in entry[values]]
-    elif "low" not in entry:
+    elif not {"low", "cells", "cross"} & set(entry):
         column = _column(tables, entry)
         entry[values] = values_of(column)
         read_off.append(entry["column"])
@@ -199,7 +200,9 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
             frame[label] = _named(data.label.values, data.label.classes) if data.label.classes else data.label.values
         for attribute in data.protected:
             if attribute.holder == table.name:
-                frame[attribute.name] = _named(attribute.codes, attribute.groups)
+                sizes = [len(factor.groups) for factor in attribute.columns]
+                for factor, codes in zip(attribute.columns, np.unravel_index(attribute.codes, sizes), strict=True):
+                    frame[factor.column] = _named(codes, factor.groups)
         frames[table.name] = frame
     return frames
 
@@ -223,9 +226,11 @@ def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", la
     """The description of a data set as TOML, for tables of these files."""
     target: dict[str, Any] = {"party": data.label.holder, "column": label, "meaning": data.label.meaning}
     target |= {"classes": list(data.label.classes)} if data.label.classes else {"low": 0.0, "high": 1.0}
-    protected = [
-        {"party": a.holder, "column": a.name, "groups": list(a.groups), "meaning": a.meaning} for a in data.protected
-    ]
+    protected = []
+    for a in data.protected:
+        entries = [factor.entry() for factor in a.columns]
+        groups = {"column": a.name, "cross": entries} if len(entries) > 1 else entries[0]
+        protected.append({"party": a.holder, **groups, "meaning": a.meaning})
     parties = {t.name: {"file": files[t.name], "features": [f.entry() for f in t.features]} for t in data.parties}
     spec = {"name": data.name, "task": data.task, "id": id, "label": target, "protected": protected}
     return description_text({**spec, "parties": parties})

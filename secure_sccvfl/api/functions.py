@@ -231,7 +231,14 @@ def discover(
             rows = np.sort(np.concatenate([parts.train, parts.test]))
         part, statistics, owner = part_of(whole, rows), PlainStatistics(noise), whole.owners
         discovery = Discovery(
-            statistics, part.parties, part.protected, len(whole.features), config, seed, owners=owner
+            statistics,
+            part.parties,
+            part.protected,
+            len(whole.features),
+            config,
+            seed,
+            owners=owner,
+            may_be_missing=whole.may_be_missing,
         )
         beyond = discovery.conditional(part_of(whole, parts.validation).parties)
         noisy_tables: tuple[NoisyTables, ...] = ()
@@ -248,6 +255,7 @@ def discover(
             "score": round(value, 4),
             "role": assignment.roles.of[name],
             "confidence": assignment.confidence[name],
+            "missing depends on s": name in assignment.missing_depends,
         }
         for name, value in sorted(assignment.scores.items(), key=lambda item: -item[1])
     ]

@@ -17,8 +17,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.api.frames import read_records
-from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.files import codes_of
+from secure_sccvfl.data.features import DataError, refuse
+from secure_sccvfl.data.groups import read_codes
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.evaluation.certified import certified_records, model_contributions
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
@@ -121,9 +121,11 @@ class TrainedModel:
         attribute = self.ready.data.protected[0]
         if self.ready.model.aware is None:
             return None
-        if attribute.name not in frame:
-            raise DataError(f"{USES_S}: the frame has no column {attribute.name!r}")
-        return codes_of(frame[attribute.name], attribute.groups, "protected attribute")
+        if lost := [factor.column for factor in attribute.columns if factor.column not in frame]:
+            raise DataError(f"{USES_S}: the frame has no column {lost[0]!r}")
+        codes, problems = read_codes(attribute.columns, frame.__getitem__)
+        refuse("new records", problems, frame.index)
+        return codes
 
     def predict(self, frame: pd.DataFrame) -> pd.Series:
         """The class of each record, or for a regression the share of the label's public range."""

@@ -23,6 +23,8 @@ REMOVED: Mapping[str, Any] = {
     **{"gap_target": 0.0, "flip_target": 0.0},
 }
 """Options of earlier versions, and the value that is left of each."""
+REMOVED_VALUES: Mapping[tuple[str, str], str] = {("controls", "full"): "standard", ("score", "gap"): ""}
+"""Values of earlier versions that an option no longer takes, and the one that means the same, if there is one."""
 
 
 def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +32,13 @@ def without_removed(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, remaining in REMOVED.items():
         if options.get(name, remaining) != remaining:
             raise ConfigError(f"{name} = {options[name]!r} was removed; leave {name} out")
-    return {name: value for name, value in options.items() if name not in REMOVED}
+    kept = {name: value for name, value in options.items() if name not in REMOVED}
+    for (name, value), same in REMOVED_VALUES.items():
+        if kept.get(name) == value:
+            if not same:
+                raise ConfigError(f"{name} = {value!r} was removed; leave {name} out, or choose another")
+            kept[name] = same
+    return kept
 
 
 def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:

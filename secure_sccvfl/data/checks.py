@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ import pandas as pd
 
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.drafts import OTHER, WRITINGS, public_range, values_and_rare
-from secure_sccvfl.data.features import LONGEST_LINE, SHOWN, CellProblem, DataError, Feature, counted, cut
+from secure_sccvfl.data.features import (
+    LONGEST_LINE,
+    SHOWN,
+    CellProblem,
+    DataError,
+    Feature,
+    counted,
+    cut,
+    whole_column,
+)
 from secure_sccvfl.data.files import (
     Held,
     Reader,
@@ -32,6 +41,7 @@ from secure_sccvfl.data.files import (
     read_description,
     toml,
 )
+from secure_sccvfl.data.groups import columns_of
 from secure_sccvfl.data.splits import record_groups
 
 LEAK_AUC = 0.98
@@ -117,8 +127,11 @@ class Checked:
         return {"ok": not self.problems, **asdict(self)}
 
 
-def check(description: Path, party: str, file: Path | None = None) -> Checked:
-    """One party's table (or another file in its place) against a description."""
+def check(description: Path, party: str, file: Path | None = None, following: Collection[str] = ()) -> Checked:
+    """One party's table (or another file in its place) against a description.
+
+    following: the columns that a policy card lets follow from s, which must have two values or more.
+    """
     spec = read_description(description)
     if party not in spec["parties"]:
         raise DataError(f"{description.name} has no party {cut(party)}; available: {', '.join(spec['parties'])}")
@@ -154,6 +167,10 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
         todo = _todo(features[one.column], one, table[one.column]) if readable else one.todo
         problems.append(locations.problem(one, order, todo if len(todo) <= LONGEST_LINE else one.todo))
     clean = set(features) - {one.column for one in cell_problems}
+    for name in sorted(clean & set(following)):
+        if len(np.unique(features[name].bin_index(held.table.values[:, list(features).index(name)]))) < 2:
+            reason = "the policy card lets it follow from s, but all records have one value"
+            problems.append(locations.problem(whole_column(name, reason, "give it role N", len(table)), order))
     warned = [*_traps(reader, held, clean, table), *_unused(reader, party, table, {*rule.columns, rule.name})]
     return Checked(party, path.name, len(table), len(features), tuple(problems), tuple(warned))
 
@@ -265,7 +282,7 @@ def _copies(reader: Reader, held: Held, feature: Feature, values: np.ndarray) ->
 
 
 def _unused(reader: Reader, party: str, table: pd.DataFrame, keys: set[str]) -> Iterator[str]:
-    entries = [reader.spec["label"], *reader.spec["protected"]]
-    used = {*keys, *(f.name for f in reader.features[party]), *(e["column"] for e in entries if e["party"] == party)}
+    entries = [entry for entry in (reader.spec["label"], *reader.spec["protected"]) if entry["party"] == party]
+    used = {*keys, *(f.name for f in reader.features[party]), *(name for e in entries for name in columns_of(e))}
     if spare := [str(name) for name in table if name not in used]:
         yield f"not used: {', '.join(spare[:12])}{', ...' if len(spare) > 12 else ''}"

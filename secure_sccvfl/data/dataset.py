@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
+from secure_sccvfl.data.groups import check_count
 from secure_sccvfl.data.party import Attribute
 
 Task = Literal["binary", "multiclass", "regression"]
@@ -42,6 +43,7 @@ class Protected(Attribute):
     def __post_init__(self) -> None:
         if len(self.groups) < 2:
             raise DataError(f"protected attribute {self.name!r} has one group only: {self.groups}")
+        check_count(f"protected attribute {self.name!r}", self.columns)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,10 @@ class Dataset:
     @property
     def features(self) -> tuple[Feature, ...]:
         return tuple(f for p in self.parties for f in p.features)
+
+    @property
+    def may_be_missing(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.features if f.missing)
 
     @property
     def owners(self) -> dict[str, str]:

@@ -39,6 +39,7 @@ from secure_sccvfl.data.features import (
     plain_number,
 )
 from secure_sccvfl.data.files import check_description, column_names, open_table, read_toml, toml
+from secure_sccvfl.data.groups import columns_of
 
 FLOOR = 5
 """A value in fewer records is not listed: a listed category publishes that it occurs."""
@@ -353,6 +354,8 @@ def draft_of(
             raise DataError(
                 f"{party}: --{what}: {path.name!r} has no column {cut(column)}; it has {column_names(table)}"
             )
+    if label is not None and label in protected:
+        raise DataError(f"{party}: column {cut(label)} is the label and cannot be protected too")
     taken = {key, label, *protected}
     columns = [str(name) for name in table if name not in taken]
     default = writing_of([table[name] for name in (*columns, *([label] if label else []))])
@@ -395,7 +398,8 @@ def _groups(column: pd.Series, values: str, notes: list[tuple[str, str]]) -> dic
     if len(listed) < 2 or len(listed) > MOST_CLASSES:
         raise DataError(
             f"column {cut(column.name)} has {counted(len(listed), 'value')} in {FLOOR} records or more: the label "
-            f"and protected attributes need 2 to {MOST_CLASSES}; cut a number into groups first"
+            f"and protected attributes need 2 to {MOST_CLASSES}; for a protected number write public cells = [...], "
+            "their edges, into the description"
         )
     for number, what in ((len(rare), f"in fewer than {FLOOR} records, not listed"), (int(gap.sum()), "missing")):
         if number:
@@ -463,9 +467,9 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     check_description(spec, name)
     check_disjoint(dictionary(spec["parties"]))
     columns = {row["name"] for one in spec["parties"].values() for row in one["features"]}
-    for entry in (spec["label"], *protected):
-        if entry["column"] in columns:
-            column = f"column {cut(entry['column'])} of {entry['party']}"
+    for name, party in ((name, e["party"]) for e in (spec["label"], *protected) for name in columns_of(e)):
+        if name in columns:
+            column = f"column {cut(name)} of {party}"
             raise DataError(f"{column} is the label or protected, and a feature too: take it out of the features")
     return spec
 

@@ -38,6 +38,7 @@ from secure_sccvfl.data.features import (
     some,
     whole_column,
 )
+from secure_sccvfl.data.groups import beyond_a_list, factors_of, look_at_codes, names_of, read_codes
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
@@ -103,11 +104,12 @@ def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
     if not spec["protected"]:
         raise DataError(f"{file}: no protected attribute is named")
     for entry in spec["protected"]:
-        check_entries(f"{file}: protected attribute", entry, {"party": str, "column": str, "groups": list}, _WORDS)
-        what, groups = f"protected attribute {entry['column']!r}", [str(g) for g in entry["groups"]]
-        _is_party(spec, entry, what)
-        if len(set(groups)) != len(groups) or len(groups) < 2:
-            raise DataError(f"{file}: {what} needs at least two groups, none twice, got {groups}")
+        forms = {"groups": list, "cells": list, "cross": list, **_WORDS}
+        check_entries(f"{file}: protected attribute", entry, {"party": str, "column": str}, forms)
+        _is_party(spec, entry, f"protected attribute {entry['column']!r}")
+        factors, label = factors_of(entry, file), spec["label"]
+        if entry["party"] == label["party"] and label["column"] in {factor.column for factor in factors}:
+            raise DataError(f"{file}: column {label['column']!r} is the label and cannot be protected too")
 
 
 def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> None:
@@ -224,26 +226,6 @@ def _parquet(path: Path, owner: str) -> pd.DataFrame:
 
 def column_names(table: pd.DataFrame) -> str:
     return ", ".join(short(str(name)) for name in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
-
-
-def codes_of(column: pd.Series, values: tuple[str, ...], what: str, owner: str = "the table") -> np.ndarray:
-    """The index of each cell among the declared values; DataError for any other."""
-    codes, problems = look_at_codes(column, values, what)
-    refuse(owner, problems, column.index)
-    return codes
-
-
-def look_at_codes(column: pd.Series, values: tuple[str, ...], what: str) -> tuple[np.ndarray, list[CellProblem]]:
-    """The index of each cell among the declared values, and the cells with others (which read as 0)."""
-    text = column.astype("string").str.strip().str.removesuffix(".0")
-    codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
-    bad = np.isnan(codes)
-    if not bad.any():
-        return codes.astype(int), []
-    seen = some(sorted({str(value) for value in column[bad].fillna("")}))
-    reason = f"not among {short(str(list(values)))} of the {what}"
-    todo = "leave such records out, put them right, or declare the value if all may know that it occurs"
-    return np.where(bad, 0, codes).astype(int), [CellProblem(str(column.name), reason, todo, bad, seen)]
 
 
 def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[CellProblem]:
@@ -376,22 +358,21 @@ class Reader:
             values, odd = label.look(column) if column.name is not None else (np.zeros(len(column)), [])
             problems += odd
             return Label(party, (values - label.low) / (label.high - label.low), (), meaning)
-        return Label(party, self._codes(column, self.classes, "label", problems, True), self.classes, meaning)
+        codes = np.zeros(len(column), int)
+        if column.name is not None:
+            codes, odd = look_at_codes(column, self.classes, "label")
+            problems += odd or _not_present(codes, self.classes, "label", str(column.name))
+        return Label(party, codes, self.classes, meaning)
 
     def _protected(self, entry: dict[str, Any], problems: list[CellProblem], all_present: bool) -> Protected:
-        groups, what = tuple(str(g) for g in entry["groups"]), "protected attribute"
-        codes = self._codes(self._column(entry, what, problems), groups, what, problems, all_present)
-        return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
-
-    @staticmethod
-    def _codes(
-        column: pd.Series, values: tuple[str, ...], what: str, problems: list[CellProblem], all_present: bool
-    ) -> np.ndarray:
-        if column.name is None:
-            return np.zeros(len(column), int)
-        codes, odd = look_at_codes(column, values, what)
-        problems += odd or (_not_present(codes, values, what, str(column.name)) if all_present else [])
-        return codes
+        what, factors = "protected attribute", factors_of(entry, "the description")
+        columns = {f.column: self._column({**entry, "column": f.column}, what, problems) for f in factors}
+        groups, codes = names_of(factors), np.zeros(len(columns[factors[0].column]), int)
+        if all(column.name is not None for column in columns.values()):
+            codes, odd = read_codes(factors, columns.__getitem__)
+            problems += odd or (_not_present(codes, groups, what, entry["column"]) if all_present else [])
+        kept, meaning = beyond_a_list(factors), entry.get("meaning", "")
+        return Protected(entry["column"], entry["party"], groups, codes, meaning, factors=kept)
 
     def _column(self, entry: dict[str, Any], what: str, problems: list[CellProblem]) -> pd.Series:
         """The column of an entry; one without a name if the file lacks it."""

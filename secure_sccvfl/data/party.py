@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from protocols.alignment.hidden_intersection import MembershipMask
 from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.groups import Factor, Structure
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
 
@@ -103,12 +104,25 @@ class Party:
 
 @dataclass(frozen=True)
 class Attribute:
-    """A protected attribute: who holds it, its public groups, and its group codes (None except at the holder)."""
+    """A protected attribute: who holds it, its public groups, and its group codes (None except at the holder).
+
+    factors: the columns that the groups follow from, where they are ordered or crossed; () for a list of groups.
+    """
 
     name: str
     holder: str
     groups: tuple[str, ...]
     codes: AtHolder
+    factors: tuple[Factor, ...] = field(default=(), kw_only=True)
+
+    @property
+    def columns(self) -> tuple[Factor, ...]:
+        """The columns of its holder's file that it is read from."""
+        return self.factors or (Factor(self.name, self.groups),)
+
+    @property
+    def structure(self) -> Structure:
+        return tuple((len(factor.groups), factor.ordered) for factor in self.factors)
 
 
 @dataclass(frozen=True)

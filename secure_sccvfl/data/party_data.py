@@ -20,6 +20,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Task
 from secure_sccvfl.data.features import PLAIN, DataError, Feature, check_disjoint
 from secure_sccvfl.data.files import Reader, id_rule, warn_absent, warn_constant
+from secure_sccvfl.data.groups import beyond_a_list, factors_of, names_of
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Attribute, Part, Party, make_party
 from secure_sccvfl.data.splits import TEST_SHARE, UNSPLIT, VALIDATION_SHARE, Split, SplitKind, make_split
@@ -65,10 +66,15 @@ class Schema:
     def layouts(self) -> dict[int, Layout]:
         return {rank: Layout.of(features) for rank, features in enumerate(self.features)}
 
+    @property
+    def may_be_missing(self) -> tuple[str, ...]:
+        return tuple(f.name for features in self.features for f in features if f.missing)
+
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
         groups: list[Any] = [(a.name, a.groups, self.parties.index(a.holder)) for a in self.protected]
+        groups += [(a.name, a.factors) for a in self.protected if a.factors]
         if not self.id_rule.plain:
             groups.append(self.id_rule)
         written = [(f.name, f.cells) for features in self.features for f in features if f.cells != PLAIN]
@@ -136,7 +142,7 @@ def pooled(dataset: str, parties: int) -> Dataset:
 def benchmark_schema(data: Dataset) -> Schema:
     names = tuple(table.name for table in data.parties)
     features = tuple(table.features for table in data.parties)
-    protected = tuple(Attribute(a.name, a.holder, a.groups, None) for a in data.protected)
+    protected = tuple(Attribute(a.name, a.holder, a.groups, None, factors=a.factors) for a in data.protected)
     holder = names.index(data.label.holder)
     return Schema(data.name, data.task, data.label.classes, features, names, holder, protected)
 
@@ -179,7 +185,8 @@ def _schema(reader: Reader) -> Schema:
     check_disjoint(reader.features)
     features = tuple(reader.features[name] for name in names)
     protected = tuple(
-        Attribute(e["column"], e["party"], tuple(map(str, e["groups"])), None) for e in spec["protected"]
+        Attribute(e["column"], e["party"], names_of(factors), None, factors=beyond_a_list(factors))
+        for e, factors in ((e, factors_of(e, spec["name"])) for e in spec["protected"])
     )
     holder, rule = names.index(spec["label"]["party"]), id_rule(spec["id"], spec["name"])
     return Schema(spec["name"], spec["task"], reader.classes, features, names, holder, protected, rule)

@@ -91,7 +91,8 @@ class RoleAssignment:
 
     `proposed`: the roles before a card overrode those of `by_card`. `confidence`: how likely another run proposes the
     same role, by redraws; empty until it is computed. `opened`: what was opened of each attribute for the score
-    `hsic`: numbers of all features, and group sizes.
+    `hsic`: numbers of all features, and group sizes. `missing_depends`: the columns in which it depends on s whether
+    a value is missing, by a test at the false-discovery rate `fdr`.
     """
 
     roles: Roles
@@ -102,6 +103,7 @@ class RoleAssignment:
     by_card: tuple[str, ...] = ()
     confidence: Mapping[str, float] = field(default_factory=dict)
     opened: tuple[Mapping[str, Any], ...] = ()
+    missing_depends: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
         roles = {"roles": dict(self.roles.of), "proxies": self.roles.proxies, "mask": self.roles.digest()}
@@ -112,12 +114,14 @@ class RoleAssignment:
             "changes": list(self.log),
             "by_card": list(self.by_card),
             "opened": list(self.opened),
+            "missing_depends": list(self.missing_depends),
         }
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> RoleAssignment:
         numbers = {k: record[k] for k in ("scores", "p_values", "proposed", "confidence")}
-        lists = {"log": record["changes"], "by_card": record["by_card"], "opened": record.get("opened", ())}
+        lists = {"log": record["changes"], "by_card": record["by_card"]}
+        lists |= {k: record.get(k, ()) for k in ("opened", "missing_depends")}
         values: dict[str, Any] = numbers | {k: tuple(v) for k, v in lists.items()}
         return cls(Roles(record["roles"], record["proxies"]), **values)
 

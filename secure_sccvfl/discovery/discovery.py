@@ -16,7 +16,7 @@ import numpy as np
 
 from accounting.budget import BudgetError
 from secure_sccvfl.data.party import Attribute, Party
-from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, confidence, decide
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, benjamini_hochberg, confidence, decide
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables
 from secure_sccvfl.discovery.residuals import Conditional, residual_hsic, residual_scores, residual_sums, risk_gains
 from secure_sccvfl.discovery.scores import (
@@ -25,6 +25,7 @@ from secure_sccvfl.discovery.scores import (
     Numbers,
     Opened,
     OpenedSquares,
+    missing_p_value,
     packed,
     summed,
     unpacked,
@@ -35,6 +36,7 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.releases.catalogue import (
     GAINS,
+    MISSING_P_VALUES,
     NOISY_TABLES,
     P_VALUES,
     REDRAWN_CONDITIONAL,
@@ -69,6 +71,8 @@ class Discovery:
     """The columns that have a table; empty: all. Others have no score and no proposed role."""
     released: tuple[str, ...] | None = None
     """The columns that a release is about, where cached releases are of more than these; empty: all."""
+    may_be_missing: tuple[str, ...] = ()
+    """The columns of all parties that have a table and whose values may be missing; public."""
 
     def __post_init__(self) -> None:
         if self.card is not None:
@@ -144,7 +148,24 @@ class Discovery:
             redrawn = self._of_owners(tables, redrawn=True)
         sure = confidence(redrawn, conditional, self.config, assignment.proposed, self.seed, self.owners)
         self.audit("confidence", {"proposed": dict(assignment.proposed), "confidence": sure})
-        return replace(assignment, confidence=sure)
+        return replace(assignment, confidence=sure, missing_depends=self._missing_depends(tables))
+
+    def _missing_depends(self, tables: Sequence[NoisyTables]) -> tuple[str, ...]:
+        """Where it depends on s whether a value is missing: owners test their tables and announce p-values."""
+        if not self.may_be_missing:
+            return ()
+        local: dict[str, float] = {}
+        for noisy in tables:
+            for party in self.parties:
+                held = {k: noisy.tables[k] for k in party.layout.names if k in noisy.tables}
+                for name in self.may_be_missing:
+                    if name in held:
+                        p = len(tables) * missing_p_value(name, held, noisy.deviation)
+                        local[name] = min(local.get(name, 1.0), p)
+        announced = self.statistics.publish(MISSING_P_VALUES.name, local)
+        depends = tuple(sorted(benjamini_hochberg(announced, self.config.fdr)))
+        self.audit("missing values", {"p_values": announced, "missing_depends": depends})
+        return depends
 
     def _evidence(self, tables: Sequence[NoisyTables]) -> tuple[Evidence, tuple[Opened, ...]]:
         """Evidence from the tables, and what was opened to all for it."""

@@ -52,6 +52,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.stats import chi2
 
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.releases.catalogue import REDRAWS
@@ -304,6 +305,30 @@ def p_value(scores: np.ndarray, independent: np.ndarray) -> np.ndarray:
     """Monte-Carlo p-values: how many of the sorted independent scores are at least as large, and one more."""
     beyond = len(independent) - np.searchsorted(independent, scores, side="left")
     return (1 + beyond) / (1 + len(independent))
+
+
+def missing_p_value(name: str, tables: Mapping[str, np.ndarray], deviation: float) -> float:
+    """Party step, local: the p-value of "whether this column's value is missing does not depend on s".
+
+    tables: all noisy tables of the owner with one attribute, whose last row counts missing values if the column may
+    have any. With T the row of missing values, n_g the noisy group sizes, q_g their shares and m the share of missing
+    values, d = T P = T - n m q has under independence the covariance
+
+        n m (1 - m) (diag(q) - q q^T) + sigma^2 v P^T P,   v = (1 - m / F)^2 + m^2 (B - 1) / F^2
+
+    for F tables with B rows in all, over which the sizes are averaged. d^T C^+ d is compared with the chi-squared
+    distribution of G - 1 degrees.
+    """
+    counts, sizes = tables[name][-1], np.maximum(group_sizes(tables.values()), 1.0)
+    total, q, projected = sizes.sum(), shares(sizes), projection(sizes)
+    m = float(np.clip(counts.sum() / total, 0.0, 1.0))
+    rows, columns = sum(len(table) for table in tables.values()), len(tables)
+    noise = deviation**2 * ((1 - m / columns) ** 2 + m**2 * (rows - 1) / columns**2)
+    covariance = total * m * (1 - m) * (np.diag(q) - np.outer(q, q)) + noise * projected.T @ projected
+    if not covariance.any():
+        return 1.0
+    beyond = counts @ projected
+    return float(chi2.sf(beyond @ np.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ beyond, len(sizes) - 1))
 
 
 def packed(values: Mapping[str, np.ndarray] | Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -36,8 +36,8 @@ class PlanFacts:
     """The public facts that a plan of releases follows from, all known before a session starts.
 
     bins: public bins of each party's features. groups: of each protected attribute. sizes: lengths that only one job
-    knows. tables: not empty where cached DP releases of an earlier run are used. The other fields are options of a
-    run, under their names (`with_settings`).
+    knows. tables: not empty where cached DP releases of an earlier run are used. may_be_missing: the features whose
+    values may be missing. The other fields are options of a run, under their names (`with_settings`).
     """
 
     bins: Columns
@@ -55,6 +55,7 @@ class PlanFacts:
     align: str = "exact"
     private_model: bool = False
     consistency_from: str = ""
+    may_be_missing: tuple[str, ...] = ()
 
     def with_settings(self, *settings: object) -> PlanFacts:
         """The same facts, updated by the fields of these settings that have the same names."""
@@ -75,6 +76,7 @@ class PlanFacts:
             "other parties": len(self.bins) - 1,
             "features": features,
             "redraws": REDRAWS * features,
+            "may be missing": sum(name in self.may_be_missing for names in self.bins.values() for name in names),
             "own features": len(owner_bins),
             "own bins": sum(owner_bins.values()),
             "own halves": 2 * len(owner_bins),
@@ -432,6 +434,14 @@ REDRAWN_P_VALUES = _announcement(
     follows=("sketch",),
     times=lambda facts: int(facts.rule == "fdr" and _scored(facts)),
 )
+MISSING_P_VALUES = _announcement(
+    title="missing-p-values",
+    shape=("may be missing",),
+    what="how sure it is that missing values of each column follow the group",
+    why="where values may be missing: from the row of missing values in the same noisy counts",
+    follows=("sketch",),
+    times=lambda facts: int(facts.length("may be missing", None) > 0),
+)
 COLUMNS = Kind(
     title="columns",
     stage="inputs",
@@ -672,9 +682,9 @@ NOISY_GRADIENT = Kind(
 CATALOGUE: tuple[Kind, ...] = (
     *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, NOISY_TABLES, PRESENT, RESIDUALS, RISK_GAINS),
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
-    *(REDRAWN_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH, GRAM, HEAD),
-    *(HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION, SLICES),
-    *(PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
+    *(REDRAWN_P_VALUES, MISSING_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH),
+    *(GRAM, HEAD, HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION),
+    *(SLICES, PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
 )
 """Every kind, in the order of plans."""
 

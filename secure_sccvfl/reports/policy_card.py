@@ -64,6 +64,8 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
         text = f"score {scores[name]:.3f}, place {rank[name]} of {len(scores)}; {noisy}"
         text = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {text}"
         evidence = [Evidence(text, DISCOVERY)]
+        if name in report.missing_depends:
+            evidence.append(Evidence("whether a value is missing depends on the protected attribute", DISCOVERY))
         if given is not None and name in given.decisions:
             reason, evidence = given.decisions[name].reason, [*given.decisions[name].by_people, *evidence]
         elif name in idle:

@@ -410,6 +410,7 @@ class Report:
     models: Mapping[str, str]
     cost: Mapping[str, Cost]
     lam: float | None = _key("lambda", default=None)
+    missing_depends: tuple[str, ...] = ()
     temperature: float = 1.0
     align: str = "exact"
     aware: Mapping[str, str] | None = None

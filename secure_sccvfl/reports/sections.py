@@ -168,6 +168,7 @@ def role_chart(report: Report, audit: Sequence[Mapping[str, Any]], card: Mapping
             "word": ROLES[report.roles[name]][0],
             "by_card": name in report.by_card,
             "proposed": report.proposed.get(name, ""),
+            "missing": name in report.missing_depends,
             "confidence": percent(report.confidence.get(name, 0.0)),
             "score": scores.get(name),
             "width": 100 * max(scores.get(name, 0.0), 0.0) / top,

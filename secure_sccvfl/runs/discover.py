@@ -94,6 +94,7 @@ class DiscoveryJob(RecordsJob):
             audit,
             records.digest if same_records else OWN_RECORDS,
             schema.owners,
+            may_be_missing=schema.may_be_missing,
         )
         beyond = discovery.conditional(data.part(data.split.validation).parties)
         noisy_tables: tuple[NoisyTables, ...] = ()

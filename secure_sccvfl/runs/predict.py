@@ -29,7 +29,8 @@ from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from secure_sccvfl.config.rules import PREDICTIONS as DEFAULT_PREDICTIONS
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
-from secure_sccvfl.data.files import absent, look_at_codes, read_table
+from secure_sccvfl.data.files import absent, read_table
+from secure_sccvfl.data.groups import read_codes
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
@@ -136,10 +137,9 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
 def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray, list[CellProblem]]:
     """The group of each new record, at the holder of s."""
     attribute = schema.protected[0]
-    if attribute.name not in frame:
-        owner = attribute.holder
-        raise DataError(f"{USES_S}: {file} has no column {attribute.name!r}, which {owner} needs")
-    return look_at_codes(frame[attribute.name], attribute.groups, "protected attribute")
+    if lost := [factor.column for factor in attribute.columns if factor.column not in frame]:
+        raise DataError(f"{USES_S}: {file} has no column {lost[0]!r}, which {attribute.holder} needs")
+    return read_codes(attribute.columns, frame.__getitem__)
 
 
 def _refused(problems: tuple[CellProblem, ...], rows: int) -> np.ndarray:

@@ -33,7 +33,7 @@ LARGEST_KAPPA = 10.0
 EvaluationKind = Literal["noisy", "exact"]
 """How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
 Controls = Literal["none", "standard", "full"]
-"""What noisy figures are compared with."""
+"""What noisy figures are compared with; models of earlier versions say "full" for standard."""
 ConsistencySource = Literal["tables", "records"]
 """Where the consistency penalty comes from."""
 

@@ -80,6 +80,13 @@ class Problem:
     released: tuple[str, ...] | None = None
     """The columns that kept tables are about (empty: all), if they are of more than these; public."""
 
+    @property
+    def may_be_missing(self) -> tuple[str, ...]:
+        """The columns with a table whose values may be missing; public."""
+        blocks = [block for layout in self.layouts.values() for block in layout.blocks]
+        names = [block.feature.name for block in blocks if block.feature.missing]
+        return tuple(name for name in names if not self.tabled or name in self.tabled)
+
 
 @dataclass(frozen=True)
 class Model:

@@ -153,6 +153,7 @@ class Trainer:
             owners=problem.owners,
             tabled=problem.tabled,
             released=problem.released,
+            may_be_missing=problem.may_be_missing,
         )
         self.enter()
 
@@ -251,11 +252,10 @@ class Trainer:
                 assignment=self.discovery.with_confidence(last.noisy_tables, last.assignment, last.conditional or ())
             )
             self.hooks.keep(self.state)
-        return (
-            assignment
-            if self.state.assignment is None
-            else replace(assignment, confidence=self.state.assignment.confidence)
-        )
+        if self.state.assignment is None:
+            return assignment
+        decided = self.state.assignment
+        return replace(assignment, confidence=decided.confidence, missing_depends=decided.missing_depends)
 
     # generators
 

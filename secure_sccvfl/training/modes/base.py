@@ -114,7 +114,8 @@ def plan_facts(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | N
     bins = {
         rank: {k: v for k, v in columns.items() if not names or k in names} for rank, columns in schema.bins.items()
     }
-    return PlanFacts(bins, schema.group_counts, dimensions).with_settings(SimpleNamespace(**options.flat()))
+    facts = PlanFacts(bins, schema.group_counts, dimensions, may_be_missing=schema.may_be_missing)
+    return facts.with_settings(SimpleNamespace(**options.flat()))
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:

@@ -41,6 +41,25 @@ def test_bins_that_noise_made_negative_add_nothing_to_a_score_of_nothing():
     assert stable_scores(table, np.array([96.0, 47.0]), 10.0) == 0.0
 
 
+@pytest.mark.parametrize("groups", range(2, 10))
+def test_the_variance_of_a_groups_difference_is_that_of_simulated_tables(groups):
+    """Within 3 % of the formula. The noise of a group's shares alone, without that of the pooled ones, is not."""
+    rng, pooled, deviation = np.random.default_rng(groups), np.array([0.1, 0.2, 0.3, 0.4]), 12.0
+    sizes = np.linspace(500, 100, groups).astype(int)
+    counts = np.stack([rng.multinomial(n, pooled, size=30_000) for n in sizes], axis=-1)
+    tables = counts + rng.normal(0, deviation, counts.shape)
+    observed = tables / sizes
+    difference = observed - (observed * sizes / sizes.sum()).sum(axis=-1, keepdims=True)
+    simulated = difference.var(axis=0).sum(axis=0)
+    formula = (
+        shrink(tables, np.broadcast_to(sizes, (len(tables), groups)), deviation).variance.mean(axis=0).sum(axis=0)
+    )
+    assert simulated == pytest.approx(formula, rel=0.03)
+    sampled = (pooled * (1 - pooled)).sum() * (1 - sizes / sizes.sum()) / sizes
+    without = sampled + len(pooled) * deviation**2 / sizes**2
+    assert (np.abs(without / simulated - 1) > 0.03).any(), "the noise of p_g would pass for that of p_g - q"
+
+
 def released(rng, bins, sizes, deviation, columns=3, follow=0.0):
     """Noisy tables of one owner: the first column follows the group by `follow`, the others do not."""
     tables = {}

@@ -107,6 +107,7 @@ def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
         confidence={"a": 0.25, "b": 0.875, "c": 1.0},
         scores={"a": 0.1, "b": 0.3, "c": 0.2},
         role_changes=("c: M -> N, does not respond to a change of s",),
+        missing_depends=("c",),
     )
     run_card = card_of_run(report, card("7", a="P"), datetime.date(2026, 1, 31))
     assert (run_card.version, run_card.owners, run_card.review_due, run_card.run) == (
@@ -117,6 +118,8 @@ def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
     )
     assert run_card.decisions["a"].reason == "because" and "proposed by discovery" in run_card.decisions["b"].reason
     assert "left it alone" in run_card.decisions["c"].reason
+    depends = ["whether a value is missing depends on" in d.words_of_evidence for d in run_card.decisions.values()]
+    assert dict(zip(run_card.decisions, depends, strict=True)) == {"a": False, "b": False, "c": True}
     rests_on = "score 0.300, place 1 of 3; 5 noisy releases, epsilon 8.00 at 1e-05"
     assert run_card.decisions["b"].words_of_evidence == f"discovery proposes M with confidence 87.5 %; {rests_on}"
     assert run_card.decisions["a"].words_of_evidence.startswith(

@@ -66,6 +66,9 @@ def test_options_that_were_removed_are_refused_unless_they_change_nothing():
     for name, left in REMOVED.items():
         with pytest.raises(ConfigError, match=f"{name} = .* was removed"):
             RunOptions.of({name: 0.07 if left == 0.0 else "another"})
+    with pytest.raises(ConfigError, match="score = 'gap' was removed"):
+        RunOptions.of({"score": "gap"})
+    assert RunOptions.of({"controls": "full"}) == RunOptions.of({"controls": "standard"})
 
 
 @pytest.mark.parametrize(
