@@ -25,11 +25,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.ledger import LedgerError as BudgetLedgerError
-from accounting.ledger import comparable, digest_of, read_ledger
+from accounting.ledger import LedgerError, comparable, digest_of, read_ledger
 from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from protocols.dealing.randomness import fresh_key
-from protocols.errors import LedgerError
+from protocols.errors import LogError
 from protocols.net.certificates import Credentials
 from protocols.records.chain import read_chain
 from protocols.records.private import private
@@ -207,7 +206,7 @@ def _check_own(folder: Path, config: SessionConfig, log: list[str]) -> Iterator[
         computed, record = own_heads(folder, config), read_heads(folder)
         now = heads_of(folder, record["statement"]["job"])
         expected = {"", *log, *(committed(record["salt"], {LOG: line}) for line in log)}
-    except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (LogError, LedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{folder.name}: a log, a ledger or the result cannot be read"
         return
     yield from (

@@ -313,7 +313,7 @@ MARKS = {**{name: judge.mark[0] for name, judge in COUNTERFACTUAL_MODELS.items()
 
 
 def trade_off(rows: Sequence[Mapping[str, Any]], experiment: str, path: Path) -> None:
-    """Accuracy against flip rate, one panel per data set and split, one mark per judge."""
+    """Accuracy against flip rate, one panel per data set and split, one mark per counterfactual model."""
     settings = sorted({(r["dataset"], r["split"]) for r in rows if r["metric"] == "fr"})
     if not settings:
         return

@@ -250,9 +250,9 @@ def by_decisions(model: Model) -> np.ndarray:
     return model.read_by_decisions()
 
 
-COUNT = 250
+COUNT = 130
 SIZES = [
-    pytest.param(48, by_scores, id="48 models, scores"),
+    pytest.param(28, by_scores, id="28 models, scores"),
     pytest.param(32, by_decisions, id="32 models, decisions", marks=pytest.mark.slow),
 ]
 
