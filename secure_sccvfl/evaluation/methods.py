@@ -19,7 +19,7 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.registry import Registry
-from secure_sccvfl.data.splits import Split, joined_rows
+from secure_sccvfl.data.splits import Split, expected_training_records
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.scoring import AwarePredictor, Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
@@ -117,7 +117,7 @@ def default_config() -> TrainConfig:
 
 def default_run(data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
     """The same with the budget of a run on these data, whose number of records is public."""
-    options = RunOptions.of({"epsilon": default_epsilon(joined_rows(data.n)), "pooled": True})
+    options = RunOptions.of({"epsilon": default_epsilon(expected_training_records(data.n)), "pooled": True})
     return default_config(), options.simulated_budget(len(data.parties))
 
 

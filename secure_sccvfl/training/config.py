@@ -180,7 +180,7 @@ class TrainConfig:
         return self.private and not self.discovery.holds_out and not opened
 
     def training_rows(self, split: Split) -> np.ndarray:
-        return split.joined if self.joins else split.train
+        return split.train_and_validation if self.joins else split.train
 
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
         """The columns whose tables of s are released, from public things; empty stands for all columns.
