@@ -59,6 +59,7 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.residuals import HALVES, Grid, dependence, residual_scores
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD, SURE, SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, clipping_of, joint_norm
+from secure_sccvfl.metrics.certified import AtEnds
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
@@ -419,7 +420,8 @@ class OutputCanary(Canary):
 
 @dataclass(frozen=True)
 class EvaluationCanary(Canary):
-    """Noisy figures of two test records. The first is right and its copy flips, or it is wrong in another group.
+    """Noisy figures of two test records. The first is right, its copy flips and no values of its mediators change its
+    decision; or it is wrong in another group, and some do.
 
     Regression: the label is 1, prediction and copy are far beyond the public range (each counts 1 at most); or all 0.
     """
@@ -428,10 +430,12 @@ class EvaluationCanary(Canary):
     rows: int = 2
     holders: int = 2
     task: Task = "binary"
+    certificate: bool = True
 
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> Canary:
-        return cls(task="regression" if schema.task == "regression" else "binary")
+        task: Task = "regression" if schema.task == "regression" else "binary"
+        return cls(task=task, certificate=options.evaluation.certificate)
 
     def terms(self, options: RunOptions) -> tuple[float, float]:
         return options.evaluation.epsilon, options.evaluation.delta
@@ -441,7 +445,7 @@ class EvaluationCanary(Canary):
 
     @property
     def layout(self) -> Sums:
-        return Sums(self.task, 2, ("own",), majority=True)
+        return Sums(self.task, 2, ("own",), majority=True, certificate=self.certificate)
 
     def plan(self, parties: int, times: int) -> list[Release]:
         return [replace(self.layout.release(parties), times=times)]
@@ -461,12 +465,14 @@ class EvaluationCanary(Canary):
             label = np.ones(self.rows, np.int64)
             logits, edited = shared(far if kept else -far, far), shared(-far, far)
         groups = np.array([0 if kept else 1, 0])
+        ends = AtEnds(shared(-far, -far), shared(-far if kept else far, -far))
         sums = NoisyEvaluation(evaluation, charger).sums(
             self.layout,
             logits,
             label if session.rank == LABEL_HOLDER else None,
             groups if session.rank == GROUP_HOLDER else None,
             {"own": (edited, Copies(np.arange(self.rows), np.ones(self.rows)))},
+            ends=ends if self.certificate else None,
         )
         values = np.concatenate(list(sums.values()))
         return values if session.rank == 0 else values[:0]
@@ -480,7 +486,8 @@ class EvaluationCanary(Canary):
         cells = np.zeros((2, 2, 2))
         cells[0, 1, 1] += 1
         cells[(0, 1, 1) if kept else (1, 1, 0)] += 1
-        return np.array([1.0 + kept, *cells.reshape(-1), float(kept)])
+        stays = [0.0, 1.0 + kept, float(not kept), 0.0] if self.certificate else []
+        return np.array([1.0 + kept, *cells.reshape(-1), float(kept), *stays])
 
 
 RECORDS = 1000

@@ -18,6 +18,11 @@ GRID = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 MODULE = {"consistency_from": "records", "steps": 60, "ridge": 0.02}
 """Defaults of a head that is a module."""
 WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
+NOT_ADDITIVE = {
+    "aware": "a model of mode aware uses s",
+    "dp": "encoders of mode dp mix columns",
+    "split": "encoders of mode split mix columns",
+}
 REMOVED: Mapping[str, Any] = {
     **{"source": "tables", "consistency": "squared", "guard_grows": False, "encoder": "plain", "leak": False},
     **{"gap_target": 0.0, "flip_target": 0.0},
@@ -52,6 +57,7 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
     given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
     given.setdefault("predictions", 0 if given["pooled"] else PREDICTIONS)
     given.setdefault("private_model", value("mode") != "split" and value("method") == "scc")
+    given.setdefault("certificate", not no_certificate(value("mode"), value("head")))
     recipe = recipe_settings(value("method"), value("dataset"))
     if value("sketch") == "clipped" and recipe.get("score", "hsic") == "hsic":  # HSIC is of counts
         recipe |= {"score": "stable"}
@@ -100,6 +106,13 @@ def recipe_settings(method: str, dataset: str) -> dict[str, Any]:
         **{name: getattr(recipe, name) for name in of_recipe},
         "generator": recipe.generator.kind,
     }
+
+
+def no_certificate(mode: str, head: str) -> str:
+    """Why the logit is no sum over the features, or not of the record alone; "" if there is a certificate."""
+    if head != "linear":
+        return f"head {head} is not additive in the features"
+    return NOT_ADDITIVE.get(mode, "")
 
 
 def hidden_conflict(config: Config) -> str:
@@ -155,6 +168,10 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
             f"consistency_from = records with a private model is for mode sealed, not {mode}: use tables",
         ),
         (module and mode != "sealed", f"head {config.model.head} is for mode sealed, not {mode}: use head linear"),
+        (
+            evaluation.certificate and bool(no_certificate(mode, config.model.head)),
+            f"no certificate: {no_certificate(mode, config.model.head)}; leave out evaluation.certificate",
+        ),
         (
             not privacy.table_releases + privacy.late_table_releases,
             "table_releases and late_table_releases are both 0: the tables are released again at least once",

@@ -179,6 +179,12 @@ class Evaluation:
     controls: Literal["none", "standard"] = option(
         "standard", "baselines of noisy figures: majority and permuted groups, or none, for less noise"
     )
+    certificate: bool = option(
+        True,
+        "release the share of test records whose decision no values of the mediators change",
+        flag="certified-share",
+        inferred="true in mode sealed with head linear",
+    )
 
 
 @dataclass(frozen=True)
@@ -190,6 +196,12 @@ class Session:
     model: str = option("", "predict: folder of the run whose model is used", flag="")
     records: str = option("", "predict: CSV with the ids and features of new records", flag="")
     scores: bool = option(False, "predict: open calibrated logits, not only decisions")
+    certificate: bool = option(
+        False,
+        "predict: also open whether no values of the mediators change the decision",
+        wire="certified",
+        flag="certificate",
+    )
     receiver: int = option(-1, "predict: rank that receives the predictions", inferred="the label holder")
 
 

@@ -10,10 +10,11 @@ evaluates one operator on several tensors, `products` multiplies several pairs. 
 | step | rounds |
 |---|---|
 | variance of the logits: mean and square | 2 |
-| compare: decisions of records and copies, signs of shifts, logits beyond `LOSS_BOUND` | 6 |
+| ends of the mediators' contributions, for the certificate (`certified`), up to 16 levels | 10 |
+| compare: decisions of records, copies and records at both ends, signs of shifts, logits beyond `LOSS_BOUND` | 6 |
 | products: decision and label, decisions before and after, sizes of shifts, clamped logits | 1 |
 | log cosh of the logits, one product with the label | 2 |
-| groups: counts, and which have enough records | 8 |
+| groups: counts, and which have enough records (with a certificate one more) | 8 |
 | net flips: sums over pairs of groups, their sizes, which pairs have enough records | 9 |
 | is any pair left | 6 |
 | all quotients: division by the number of rows, reciprocal, product | 68 |
@@ -45,7 +46,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
-from secure_sccvfl.metrics.rates import RATES, Copies, figures_of_model, reported_gaps
+from secure_sccvfl.metrics.certified import AtEnds, certified
+from secure_sccvfl.metrics.rates import CERTIFIED, RATES, Copies, figures_of_model, rate_record, reported_gaps
 from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, PlanFacts
 
 LOSS_BOUND = 50.0
@@ -59,7 +61,12 @@ def enough(rate: str, of: int | str) -> str:
     return f"enough {rate} {of}"
 
 
-def metric_names(task: Task, models: Sequence[str], groups: int) -> tuple[str, ...]:
+def _counts(group: int) -> tuple[str, str]:
+    """The names of a group's numbers of certified records and of records; 0 below the floor."""
+    return f"certified in group {group}", f"records in group {group}"
+
+
+def metric_names(task: Task, models: Sequence[str], groups: int, certificate: bool = False) -> tuple[str, ...]:
     """The names of the opened numbers, in order."""
     whole = ["mse", "variance"] if task == "regression" else ["acc", "logloss", "variance"]
     if task == "binary":
@@ -69,11 +76,13 @@ def metric_names(task: Task, models: Sequence[str], groups: int) -> tuple[str, .
         figures = figures_of_model(model, task)
         whole += [f"{metric}_{model}" for metric in figures]
         whole += [enough("net", model)] if "net" in figures else []
+    if certificate and task != "regression":
+        whole += [CERTIFIED, *(n for g in range(groups) for n in _counts(g) if task == "binary")]
     return tuple(whole)
 
 
-def exact_release(parties: int, task: Task, models: Sequence[str], groups: int) -> Release:
-    names = metric_names(task, models, groups)
+def exact_release(parties: int, task: Task, models: Sequence[str], groups: int, certificate: bool = False) -> Release:
+    names = metric_names(task, models, groups, certificate)
     shown = [name for name in names if not name.startswith("enough")]
     facts = PlanFacts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
     detail = f"{', '.join(shown)}; which rates rest on too few records"
@@ -98,6 +107,10 @@ def exact_figures(opened: Mapping[str, float], models: Sequence[str], groups: in
         gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(reportable[rate]) > 1}
         group_notes = [{"too_few": [rate for rate in RATES if not reportable[rate][g]]} for g in range(groups)]
         out |= reported_gaps(gaps)
+    for group, note in enumerate(group_notes if CERTIFIED in out else []):
+        hits, rows = (round(out.pop(name)) for name in _counts(group))
+        note |= {"rates": {CERTIFIED: rate_record(hits, rows)}} if rows else {}
+        note["too_few"] += [] if rows else [CERTIFIED]
     return {"metrics": out, "groups": group_notes}
 
 
@@ -111,9 +124,18 @@ class SecureEvaluation:
         self.label_holder, self.group_holder = label_holder, group_holder
 
     def metrics(
-        self, logits: Shared, label: AtHolder, groups: AtHolder, count: int, copies: SharedCopies
+        self,
+        logits: Shared,
+        label: AtHolder,
+        groups: AtHolder,
+        count: int,
+        copies: SharedCopies,
+        ends: AtEnds | None = None,
     ) -> dict[str, float]:
-        """`copies`: by counterfactual model, the logits of edited copies. `count`: number of groups."""
+        """`copies`: by counterfactual model, the logits of edited copies. `count`: number of groups.
+
+        ends: of the records, for the certificate.
+        """
         rows = len(logits)
         edited = crypten.cat([edited for edited, _ in copies.values()])
         source = np.concatenate([of.source for _, of in copies.values()])
@@ -125,7 +147,12 @@ class SecureEvaluation:
             size = self.size(shift)
         else:
             headroom = crypten.stack([logits + LOSS_BOUND, LOSS_BOUND - logits])
-            (shown, after), negative, outside = self._compared(crypten.cat([logits, edited]), rows, shift, headroom)
+            at_ends = () if ends is None else (ends.low, ends.high)
+            decided, (negative, outside, *signs) = self.compared(
+                crypten.cat([logits, edited]), shift, headroom, *at_ends
+            )
+            shown, after = decided[:rows], decided[rows:]
+            sure = certified(*signs) if signs else None
             truth = self.truth(label, rows, logits.size(1))
             both, same, part, beyond = products(
                 (shown, truth), (after, shown[source]), (negative, shift), (outside, headroom)
@@ -134,23 +161,20 @@ class SecureEvaluation:
             figures.rate("acc", _agreement(shown, truth, both).sum())
             self._log_loss(figures, logits - beyond[0] + beyond[1], truth)
             flipped = 1 - _agreement(shown[source], after, same)
-            self._groups(figures, shown, truth, both, groups, count, _per_model(after, copies))
+            self._groups(figures, shown, truth, both, groups, count, _per_model(after, copies), sure)
             for model, (flips, of) in _per_model(flipped, copies).items():
                 figures.weighted(f"fr_{model}", flips, of)
         for model, (sizes, of) in _per_model(size, copies).items():
             if "scg" in figures_of_model(model, self.task):
                 figures.weighted(f"scg_{model}", sizes, of)
-        return figures.opened(self.session, metric_names(self.task, list(copies), count))
+        return figures.opened(self.session, metric_names(self.task, list(copies), count, ends is not None))
 
-    def _compared(
-        self, every: Shared, rows: int, shift: Shared, headroom: Shared
-    ) -> tuple[tuple[Shared, Shared], Shared, Shared]:
-        """Decisions of records and of copies, and where shifts and headroom are negative."""
-        if every.size(1) > 1:
-            shown, (negative, outside) = self.decisions(every), together(_below_zero, shift, headroom)
-        else:
-            shown, negative, outside = together(_below_zero, -every, shift, headroom)
-        return (shown[:rows], shown[rows:]), negative, outside
+    def compared(self, logits: Shared, *values: Shared) -> tuple[Shared, list[Shared]]:
+        """Decisions of these logits, and where these values are negative; of two classes in one comparison."""
+        if logits.size(1) > 1:
+            return self.decisions(logits), together(_below_zero, *values) if values else []
+        decided, *negative = together(_below_zero, -logits, *values)
+        return decided, negative
 
     def target(self, label: AtHolder, rows: int) -> Shared:
         """A label that is a number."""
@@ -178,9 +202,12 @@ class SecureEvaluation:
         """Absolute values; one comparison and one product."""
         return values - 2 * ((values < 0) * values)
 
-    def counts_of(self, member: Shared, shown: Shared, truth: Shared) -> Shared:
-        """Sums over any membership (rows x sets): records, positive decisions, positive labels, both (4 x sets)."""
-        cells = crypten.cat([shown, truth, shown * truth], dim=1)
+    def counts_of(self, member: Shared, shown: Shared, truth: Shared, *more: Shared) -> Shared:
+        """Sums over any membership (rows x sets): records, positive decisions, positive labels, both (4 x sets).
+
+        more: bits (rows), whose sums come below these.
+        """
+        cells = crypten.cat([shown, truth, shown * truth, *(bit[:, None] for bit in more)], dim=1)
         return crypten.cat([member.sum(0).reshape(1, -1), cells.t() @ member])
 
     def _log_loss(self, figures: _Figures, inside: Shared, truth: Shared) -> None:
@@ -197,22 +224,34 @@ class SecureEvaluation:
         groups: AtHolder,
         count: int,
         after: SharedCopies,
+        sure: Shared | None,
     ) -> None:
-        """Widest gaps between groups of each rate, and net flips by model, where enough records count."""
+        """Widest gaps between groups of each rate, and net flips by model, where enough records count.
+
+        sure: the bits of certified records, whose numbers are opened by group.
+        """
         nets = [model for model in after if "net" in figures_of_model(model, self.task)]
         above, below, left = self._net_flips(shown, groups, count, [after[model] for model in nets])
         for number, model in enumerate(nets):
             figures.keep(enough("net", model), left[number])
         reportable = None
+        if sure is not None:
+            figures.rate(CERTIFIED, sure.sum())
         if self.task == "binary":
             figures.rate("positive_rate", shown.sum())
             member = self.member(groups, len(shown), count)
-            positive, true, hit = crypten.cat([shown, truth, both], dim=1).t() @ member
+            bits = [shown, truth, both, *([] if sure is None else [sure[:, None]])]
+            positive, true, hit, *stays = crypten.cat(bits, dim=1).t() @ member
             size = member.sum(0)
             numbers = crypten.stack([size, true, size - true])
             reportable = 1 - (numbers < max(self.min_group, 1))
             above = crypten.cat([above, crypten.stack([positive, hit, positive - hit]).reshape(-1)])
             below = crypten.cat([below, (numbers + 1 - reportable).reshape(-1)])
+            if stays:
+                counted = crypten.stack([*stays, size]) * reportable[:1]
+                for group in range(count):
+                    for number, name in enumerate(_counts(group)):
+                        figures.keep(name, counted[number, group])
         quotients = self._quotients(above, below, len(shown) * _double(shown))
         for number, model in enumerate(nets):
             figures.keep(f"net_{model}", quotients[number])

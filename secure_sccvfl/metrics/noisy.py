@@ -11,6 +11,8 @@ them. Nobody learns a decision, logit, label or group of a record, or an exact s
 | `error` | a number | its squared error, at most 1 (of the label's public range) |
 | `labels` | several classes | 1 to the cell of its label |
 | `label` | a number | its label and the square of it, at most 1 each: two sums |
+| `certified` | two classes | 1 to the cell of its group and of whether its decision is certified |
+| `certified` | several classes | 1 if its decision is certified |
 | `flips MODEL` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift MODEL` | a number | the weighted shift of its copies, at most 1 each |
 | `records` | all | 1, where the number of records is secret (`counted`) |
@@ -23,10 +25,10 @@ shuffled s) is one of the models here. Decisions of records and of all copies ta
 rates are not released: gains and losses of each pair of groups would double the noise of flips, or add a sum.
 
 Sensitivity. An added record moves a sum by at most 1, and one of the numbers of `cells` or `labels`. A replaced one
-moves a sum by at most 1 too, and two numbers of `cells` or `labels`: it leaves one for another. Both numbers of
-`label` may move. A permutation baseline couples records: groups are shuffled over them, so the group of one
-record edits another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum of
-all squares. Every sum is exact: squares of numbers with 16 bits keep all their 32 bits, and weights of copies
+moves a sum by at most 1 too, and two numbers of `cells`, `labels` or `certified`: it leaves one for another. Both
+numbers of `label` may move. A permutation baseline couples records: groups are shuffled over them, so the group of
+one record edits another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum
+of all squares. Every sum is exact: squares of numbers with 16 bits keep all their 32 bits, and weights of copies
 are rounded down. So nothing is added for rounding.
 
 Noise. Label and s must both be hidden. So with `dealer+holder` both holders add an independent noise contribution: a
@@ -59,8 +61,9 @@ from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
+from secure_sccvfl.metrics.certified import AtEnds, certified
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, SharedCopies, split, squares
-from secure_sccvfl.metrics.rates import NULL, RATES, Copies, reported_gaps, wilson
+from secure_sccvfl.metrics.rates import CERTIFIED, NULL, RATES, Copies, reported_gaps, wilson
 from secure_sccvfl.releases.catalogue import EVALUATION, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
@@ -75,7 +78,10 @@ MAJORITY = "majority"
 
 @dataclass(frozen=True)
 class Sums:
-    """Which sums are opened, in order: public, the same at every party. majority: also those of that baseline."""
+    """Which sums are opened, in order: public, the same at every party. majority: also those of that baseline.
+
+    certificate: also numbers of certified records.
+    """
 
     task: Task
     groups: int
@@ -83,6 +89,7 @@ class Sums:
     majority: bool = False
     classes: int = 0
     counted: bool = False
+    certificate: bool = False
 
     @property
     def widths(self) -> dict[str, int]:
@@ -94,6 +101,7 @@ class Sums:
             labels = self.classes if self.task == "multiclass" and self.majority else 0
             widths = {"right": 1, "cells": cells, "labels": labels}
             widths |= {f"flips {model}": 1 for model in self.models}
+            widths[CERTIFIED] = self.certificate * (2 * self.groups if self.task == "binary" else 1)
         widths["records"] = int(self.counted)
         return {name: width for name, width in widths.items() if width}
 
@@ -117,6 +125,8 @@ class Sums:
             return {"squared error": each, "shift": each}
         if self.task == "binary":
             errors |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
+        if CERTIFIED in self.widths:
+            errors[CERTIFIED] = each * math.sqrt(self.widths[CERTIFIED] / 2 if self.task == "binary" else 1)
         return {"acc": each, **errors}
 
     def release(self, parties: int) -> Release:
@@ -161,13 +171,14 @@ class NoisyEvaluation:
         groups: AtHolder,
         copies: SharedCopies,
         membership: MembershipMask | None = None,
+        ends: AtEnds | None = None,
     ) -> dict[str, np.ndarray]:
-        """The noisy sums of `layout`, at every party."""
+        """The noisy sums of `layout`, at every party. ends: of the records, for the certificate."""
         held = None if membership is None else membership.tensor(self._session)
         if layout.task == "regression":
             exact_sums = self._regression(layout, logits, label, copies, held)
         else:
-            exact_sums = self._classes(layout, logits, label, groups, copies, held)
+            exact_sums = self._classes(layout, logits, label, groups, copies, held, ends)
         if held is not None:
             exact_sums["records"] = held.sum()
         exact = crypten.cat([exact_sums[name].reshape(-1) for name in layout.widths])
@@ -185,17 +196,23 @@ class NoisyEvaluation:
         groups: AtHolder,
         copies: SharedCopies,
         held: Shared | None,
+        ends: AtEnds | None,
     ) -> dict[str, Shared]:
         secret, rows = self._secret, len(logits)
         every = [logits, *(edited for edited, _ in copies.values())]
-        decided = secret.decisions(crypten.cat(every))
+        decided, signs = secret.compared(crypten.cat(every), *(() if ends is None else (ends.low, ends.high)))
+        sure = [certified(*signs)] if signs else []
         shown, *others = split(decided, [tuple(one.size()) for one in every])
         truth = secret.truth(label, rows, logits.size(1))
         member = _kept(held, secret.member(groups, rows, layout.groups)) if layout.task == "binary" else None
         sums = {"right": _kept(held, secret.agreement(shown, truth)).sum()}
         if member is not None:
-            size, positive, true, hit = secret.counts_of(member, shown, truth)
+            size, positive, true, hit, *stays = secret.counts_of(member, shown, truth, *sure)
             sums["cells"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
+            if stays:
+                sums[CERTIFIED] = crypten.stack([size - stays[0], stays[0]], 1)
+        elif sure:
+            sums[CERTIFIED] = _kept(held, sure[0]).sum()
         if "labels" in layout.widths:
             sums["labels"] = _kept(held, truth).sum(0)
         for (model, (_, of)), after in zip(copies.items(), others, strict=True):
@@ -341,16 +358,23 @@ def _of_model(
         return {"rmse": among.root(sums["error"][0])}, []
     figures = {"acc": among.share(sums["right"][0])}
     if "cells" not in sums:
+        figures |= {CERTIFIED: among.share(sums[CERTIFIED][0])} if CERTIFIED in sums else {}
         return figures, []
     cells = sums["cells"].reshape(layout.groups, LABELS, DECISIONS)
+    stays = sums.get(CERTIFIED, np.zeros(0)).reshape(-1, 1, 2)
+    if len(stays):
+        figures[CERTIFIED] = among.share(stays[:, 0, 1].sum(), math.sqrt(layout.groups))
     figures["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
-    rates = [_group_rates(table, among.deviation, floor) for table in cells]
+    tables = [{"positive_rate": table, "tpr": table[1:], "fpr": table[:1]} for table in cells]
+    for table, of_group in zip(tables, stays, strict=False):
+        table[CERTIFIED] = of_group
+    rates = [_group_rates(table, among.deviation, floor) for table in tables]
     groups = [
         {
             "rates": {name: rate.as_record() for name, rate in group_rates.items()},
-            "too_few": [name for name in RATES if name not in group_rates],
+            "too_few": [name for name in table if name not in group_rates],
         }
-        for group_rates in rates
+        for table, group_rates in zip(tables, rates, strict=True)
     ]
     return {**figures, **_gaps(rates)}, groups
 
@@ -378,12 +402,10 @@ def _limited(value: float, error: float) -> _Rate:
     return _Rate(min(max(value, 0.0), 1.0), error)
 
 
-def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _Rate]:
-    """Rates of one group (label x decision) whose denominators are surely large enough."""
-    among = {"positive_rate": table, "tpr": table[1:], "fpr": table[:1]}
+def _group_rates(tables: Mapping[str, np.ndarray], deviation: float, floor: int) -> dict[str, _Rate]:
+    """Rates of one group whose denominators are surely large enough; of each its cells, those that count last."""
     rates = {}
-    for name in RATES:
-        cells = among[name]
+    for name, cells in tables.items():
         total, positive = float(cells.sum()), float(cells[:, 1].sum())
         if total - SURE * deviation * math.sqrt(cells.size) < floor:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ MIN_GROUP = 20
 RATES = ("positive_rate", "tpr", "fpr")
 DENOMINATORS = {"positive_rate": "rows", "tpr": "labels_1", "fpr": "labels_0"}
 """The denominator of each rate, by its name in tables of groups."""
+CERTIFIED = "certified"
+"""The share of records whose decision no values of the mediators change (`models.certificate`)."""
 Z95 = 1.96
 
 
@@ -48,6 +50,18 @@ def reported_gaps(gaps: Mapping[str, float]) -> dict[str, float]:
     parity = {"dp_gap": gaps["positive_rate"]} if "positive_rate" in gaps else {}
     odds = [gaps[rate] for rate in ("tpr", "fpr") if rate in gaps]
     return parity | ({"eo_gap": max(odds)} if odds else {})
+
+
+def rate_record(hits: int, rows: int) -> dict[str, float]:
+    """A rate with its 95 % interval (Wilson) and the records that it rests on, as reports have it."""
+    low, high = wilson(hits / rows, rows)
+    return {"value": hits / rows, "low": low, "high": high, "rows": rows}
+
+
+def certified_words(mediators: Sequence[str]) -> str:
+    """What the certificate of a decision says."""
+    names = ", ".join(name.replace("_", " ") for name in mediators)
+    return f"cannot change through {names}, whatever their values" if names else "cannot change: there is no mediator"
 
 
 def wilson(rate: float, total: int) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from secure_sccvfl.data.party import AtHolder, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
-from secure_sccvfl.metrics.rates import RATES, wilson
+from secure_sccvfl.metrics.rates import RATES, rate_record
 from secure_sccvfl.releases.catalogue import SLICES, PlanFacts
 
 
@@ -125,10 +125,7 @@ def slice_table(counts: np.ndarray, groups: Sequence[str], by: Crossed) -> dict[
     slices = []
     for number, (group, value) in enumerate((g, v) for g in groups for v in by.values):
         below, above = counts[:, 0, number], counts[:, 1, number]
-        rates = {}
-        for rate, rows, hits in zip(RATES, below.tolist(), above.tolist(), strict=True):
-            if rows:
-                low, high = wilson(hits / rows, rows)
-                rates[rate] = {"value": hits / rows, "low": low, "high": high, "rows": rows}
+        counts_of = zip(RATES, below.tolist(), above.tolist(), strict=True)
+        rates = {rate: rate_record(hits, rows) for rate, rows, hits in counts_of if rows}
         slices.append({"of": [group, value], "rates": rates, "too_few": [r for r in RATES if r not in rates]})
     return {"column": by.name, "slices": slices}

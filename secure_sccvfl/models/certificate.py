@@ -13,7 +13,7 @@ Under MPC they are multiplied by the secret weights once per model.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -60,6 +60,26 @@ def level_inputs(layout: Layout, edited: Collection[str]) -> list[np.ndarray]:
             inputs[:, block.columns] = rows
             records.append(inputs)
     return records
+
+
+def end_rows(
+    layouts: Mapping[int, Layout], rank: int, inputs: np.ndarray, edited: Collection[str]
+) -> tuple[np.ndarray, list[int]]:
+    """Party step, local: its part of the rows that are scored for a certificate under MPC, and the number of levels.
+
+    First its records with their mediators at their first levels, then a row for every level of every mediator of all
+    parties; the columns of others, and all other features, stay at their first levels there. The rows of levels
+    follow from the public dictionary.
+    """
+    own = level_inputs(layouts[rank], edited)
+    first = at_first_level(layouts[rank], np.zeros((1, layouts[rank].width)), layouts[rank].names)
+    rows, counts = [at_first_level(layouts[rank], inputs, edited)], []
+    for owner, layout in layouts.items():
+        for block in layout.blocks:
+            if block.feature.name in edited:
+                counts.append(len(levels(block)))
+                rows.append(own.pop(0) if owner == rank else np.repeat(first, counts[-1], axis=0))
+    return np.concatenate(rows), counts
 
 
 def level_encodings(encoder: Encoder, edited: Collection[str]) -> list[np.ndarray]:

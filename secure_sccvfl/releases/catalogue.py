@@ -583,9 +583,10 @@ EVALUATION = Kind(
     what="test results, this page's figures",
     purpose="noisy sums over the test records: ",
     why="sums over test records: correct decisions; records by group, label and decision; flips under each "
-    "counterfactual model and its permutation baseline (regression: squared errors and shifts). Epsilon 4 at delta "
-    "1e-5 for four evaluations of the same records (`evaluation_epsilon`, `evaluation_delta`, `evaluations`). Once "
-    "for a model. With `align = hidden` also how many records these are",
+    "counterfactual model and its permutation baseline (regression: squared errors and shifts); certified records by "
+    "group (`evaluation.certificate`). Epsilon 4 at delta 1e-5 for four evaluations of the same records "
+    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`), whatever the number of sums: more sums mean more "
+    "noise. Once for a model. With `align = hidden` also how many records these are",
     canary="EvaluationCanary",
 )
 EXACT_EVALUATION = Kind(
@@ -596,7 +597,8 @@ EXACT_EVALUATION = Kind(
     what="test results, this page's figures",
     purpose="exact figures of the test part, not private: ",
     why="with `evaluation = exact`: exact rates, means and gaps of the test records; flip rates and net flip rates "
-    "under each counterfactual model and its permutation baseline; which of these rest on too few records",
+    "under each counterfactual model and its permutation baseline; certified records, and of groups with at least "
+    "`min_group` records how many of how many; which of these rest on too few records",
 )
 SLICES = Kind(
     title="slices",

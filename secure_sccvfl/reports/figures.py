@@ -27,7 +27,8 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     OWN,
     RUN_MODELS,
 )
-from secure_sccvfl.metrics.rates import wilson
+from secure_sccvfl.metrics.rates import CERTIFIED, certified_words, wilson
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.reports.results import Frontier, Point, Rate, Report, Span
 
 SECURE = "secure"
@@ -56,6 +57,7 @@ METRIC_WORDS = {
     "acc": "right decisions",
     "rmse": "root mean squared error",
     "logloss": "log loss",
+    CERTIFIED: "certified decisions",
     "positive_rate": "share of “{positive}” decisions",
     "dp_gap": "gap of “{positive}” decisions between groups",
     "eo_gap": "gap of true or false positive rates between groups",
@@ -158,7 +160,7 @@ def check_warnings(report: Report) -> list[str]:
 def interval(report: Report, metric: str, value: float, model: str = SECURE) -> tuple[float, float] | None:
     """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
     noise = (report.noise if model == SECURE else report.baseline_noise.get(model, {})).get(metric, 0.0)
-    if metric.startswith(("acc", "fr_")):
+    if metric.startswith(("acc", "fr_", CERTIFIED)):
         low, high = wilson(value, report.rows["test"])
         return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
     return (max(0.0, value - noise), value + noise) if noise else None
@@ -189,6 +191,7 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
         controlled = report.metrics.get(f"fr_null_{OWN}") is not None
         text = hint if controlled else "0 is best; no permutation baseline"
         panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if controlled else None))
+    panels.append((CERTIFIED, "Certified decisions", "no values of the mediators change them; 100 % is best", None))
     panels.append(("rmse", "Typical error", "root mean square, of the label's range; lower is better", None))
     if "rmse" in report.metrics:
         panels += [
@@ -262,12 +265,31 @@ def group_table(report: Report) -> Table | None:
         low = percent(rate.low).removesuffix(" %")
         return f"{percent(rate.value)} ({low} to {percent(rate.high)}; about {rate.rows} records)"
 
-    labels = report.data.protected[0].labels
+    labels, names, titles = report.data.protected[0].labels, [*RATE_WORDS], _rate_titles(report)
+    if CERTIFIED in report.metrics:
+        names, titles = [*names, CERTIFIED], [*titles, METRIC_WORDS[CERTIFIED]]
     rows = [
-        (label, *(cell(group.rates.get(name), name in group.too_few) for name in RATE_WORDS))
+        (label, *(cell(group.rates.get(name), name in group.too_few) for name in names))
         for label, group in zip(labels, report.groups, strict=True)
     ]
-    return Table(("group", *_rate_titles(report)), rows)
+    return Table(("group", *titles), rows)
+
+
+def certificate_words(report: Report) -> str:
+    """Which decisions cannot change through the mediators, with an interval and by group; empty without a figure."""
+    if CERTIFIED not in report.metrics:
+        return ""
+    names = Roles(report.roles, report.proxies).edited
+    if not names:
+        return "Every decision is certified: no column is a mediator."
+    groups = [
+        f"{label} {percent(group.rates[CERTIFIED].value)}"
+        for label, group in zip(report.data.protected[0].labels, report.groups, strict=False)
+        if CERTIFIED in group.rates
+    ]
+    by_group = f" By group: {listed(groups)}." if groups else ""
+    share, ends = percent(report.metrics[CERTIFIED]), interval_words(report, CERTIFIED)
+    return f"{share} of decisions are certified ({ends}): they {certified_words(names)}.{by_group}"
 
 
 def slice_table(report: Report) -> tuple[Table | None, list[str]]:

@@ -14,10 +14,12 @@ from accounting.charts import Dot, Line, before_after, curves, forest, percent, 
 from accounting.tables import Table
 from protocols.config import receiver_name
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
+from secure_sccvfl.metrics.rates import CERTIFIED
 from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import (
     MODELS,
+    certificate_words,
     cf_models,
     interval_words,
     listed,
@@ -86,6 +88,7 @@ def headline(report: Report) -> dict[str, Any]:
         figures.append(("typical error", f"{metrics['rmse']:.3f}", "of the label's range", "metrics"))
     if data.task != "regression":
         _add_flips(report, story, figures)
+        _add_certified(report, story, figures)
     cap = f"of at most {privacy.cap:g}; smaller is more private"
     figures.append(("privacy cost", f"ε {privacy.epsilon_rdp:.2f}", cap, "privacy"))
     traffic = f"{size(total.bytes)} sent by {names[0]}, {total.rounds} rounds"
@@ -124,6 +127,14 @@ def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, s
     )
     below = ends + (f"; permuted {percent(permuted)}" if permuted is not None else "")
     figures.append(("flip rate", flip_rate, below, "metrics"))
+
+
+def _add_certified(report: Report, story: list[str], figures: list[tuple[str, str, str, str]]) -> None:
+    """The share of decisions that no values of the mediators change: it needs no counterfactual model."""
+    if text := certificate_words(report):
+        story.append(text)
+        share = percent(report.metrics[CERTIFIED])
+        figures.append(("certified decisions", share, interval_words(report, CERTIFIED), "metrics"))
 
 
 def size(count: float) -> str:

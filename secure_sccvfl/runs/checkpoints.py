@@ -38,8 +38,10 @@ from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
-FOLLOWS = ("align", "records")
+FOLLOWS = ("align", "certificate", "records")
 """Settings that may differ because others do: they are named last."""
+ADDED = {"certificate": "False"}
+"""Settings that checkpoints of earlier versions do not have, and what these runs did."""
 DIGEST = 64
 PARTS = ("weight", "bias", "velocity", "bias_velocity")
 _NONE = -1
@@ -100,7 +102,10 @@ class Checkpoints:
         for facts in self._kept().values():
             at_start = facts["settings"]
             for name in sorted(at_start.keys() | self.settings.keys(), key=lambda name: (name in FOLLOWS, name)):
-                was, now = at_start.get(name, "none"), self.settings.get(name, str(REMOVED.get(name, "none")))
+                was, now = (
+                    at_start.get(name, ADDED.get(name, "none")),
+                    self.settings.get(name, str(REMOVED.get(name, "none"))),
+                )
                 if was != now:
                     difference = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
                     raise ConfigError(

@@ -44,6 +44,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
+from secure_sccvfl.metrics.certified import AtEnds
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, exact_figures, split
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
@@ -82,7 +83,7 @@ REFUSED = "refused"
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
     fixed: dict[str, Any] = {"seed": model.seed}
-    names = ("split", "pooled", "evaluation", "controls", "align")
+    names = ("split", "pooled", "evaluation", "controls", "align", "certificate")
     fixed |= {name: getattr(model.held_out, name) for name in names}
     for name, value in fixed.items():
         if given.get(name, value) != value:
@@ -188,7 +189,8 @@ class EvaluateJob(ModelJob):
         model = self.model
         classes, groups = len(schema.classes), schema.group_counts[0]
         majority, counted = model.held_out.controls != "none", self.options.data.align == "hidden"
-        return Sums(schema.task, groups, tuple(self.models), majority, classes, counted)
+        models, certificate = tuple(self.models), model.held_out.certificate
+        return Sums(schema.task, groups, models, majority, classes, counted, certificate)
 
     def plan(self) -> ReleasePlan:
         return evaluation_plan(self.options, self.data.schema, self.models, self.sums)
@@ -256,12 +258,14 @@ class EvaluateJob(ModelJob):
         self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
         progress("scoring", 1, 3)
-        party, codes = self._every_record()
+        party, codes, levels = self._every_record()
         scored = cooled(engine.shared_logits(head, self.rows(engine, model, party, codes)), model.temperature)
         rows, outputs = self.test.rows, model.weight.size(1)
-        plain, edited = scored[:rows], scored[rows:]
-        parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.edited.values()])
-        copies = {name: (part, self.edited[name][2]) for name, part in zip(self.edited, parts, strict=True)}
+        lengths = [rows, *(len(of.source) for _, _, of in self.edited.values())]
+        at_ends = [] if levels is None else [rows, sum(levels)]
+        plain, *parts = split(scored.reshape(-1), [(length, outputs) for length in [*lengths, *at_ends]])
+        ends = None if levels is None else AtEnds.of(session, parts[-2], parts[-1], levels)
+        copies = {name: (part, self.edited[name][2]) for name, part in zip(self.edited, parts, strict=False)}
         copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
@@ -272,7 +276,7 @@ class EvaluateJob(ModelJob):
             "evaluation": {"kind": options.evaluation.kind, "min_group": options.evaluation.min_group}
         }
         if not self.noisy:
-            opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
+            opened = secret.metrics(plain, label, first.codes, len(first.groups), copies, ends)
             figures = exact_figures(opened, self.models, len(first.groups))
             if self.crossed is not None:
                 held = self.crossed.member(self.test, session.rank)
@@ -289,7 +293,7 @@ class EvaluateJob(ModelJob):
         result["evaluation"]["charged"] = name
         charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, same_records=same_records)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership, ends)
         scales = {name: share_of_copies(of) for name, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:
@@ -301,15 +305,18 @@ class EvaluateJob(ModelJob):
         result["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
         return {**result, **figures}
 
-    def _every_record(self) -> tuple[Party, AtHolder]:
-        """Test records and, below them, the edited copies of all counterfactual models, which are scored together."""
+    def _every_record(self) -> tuple[Party, AtHolder, list[int] | None]:
+        """All rows that are scored together: test records, edited copies of all counterfactual models, and at the end
+        the rows of the certificate, with the number of levels of each mediator.
+        """
         party, codes = self.test.parties[0], self.test.protected[0].codes
-        if not self.edited:
-            return party, codes
-        edited = [one.inputs for one, _, _ in self.edited.values()]
+        every, levels = [party.inputs, *(one.inputs for one, _, _ in self.edited.values())], None
+        if self.options.evaluation.certificate and self.data.schema.task != "regression":
+            rows, levels = self.end_rows(self.model, self.data.schema, party.inputs)
+            every.append(rows)
         groups = [of for _, of, _ in self.edited.values() if of is not None]
-        every_code = None if codes is None or not groups else np.concatenate([codes, *groups])
-        return replace(party, inputs=np.concatenate([party.inputs, *edited])), every_code
+        every_code = None if codes is None else np.concatenate([codes, *groups])
+        return replace(party, inputs=np.concatenate(every)), every_code, levels
 
     def _own_copies(
         self, session: Session, engine: SecureEngine, head: SharedHead | SharedModule, plain: Shared

@@ -48,7 +48,7 @@ class HeldOut:
     each part. evaluation: whether figures of the test part carry noise, as all agreed before training. controls: what
     they are compared with; both are settled before the first figure. align: how records were brought together. With
     `hidden` the digests are those of this party's own records. own: that of all own records, common or not; "" in
-    models of earlier versions.
+    models of earlier versions. certificate: whether the share of certified test records may be released.
     """
 
     split: SplitKind
@@ -58,6 +58,7 @@ class HeldOut:
     controls: Controls = "none"
     align: AlignKind = "exact"
     own: str = ""
+    certificate: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from accounting.calibration import noise_multiplier
 from accounting.ledger import LedgerError, read_ledger
 from protocols.config import ConfigError, SessionConfig
@@ -27,7 +29,10 @@ from secure_sccvfl.metrics.noisy import (
 from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.aware import hypotheses
+from secure_sccvfl.models.certificate import CertificateError, end_rows
+from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.policy.card import AwareEntry
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, PlanFacts, plan_of
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel
@@ -68,7 +73,10 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     null = config.generator.kind != "masked" and options.training.mode != "aware"
     models = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
     counted = options.data.align == "hidden"
-    return Sums(schema.task, schema.group_counts[0], models, controls != "none", len(schema.classes), counted)
+    certificate = options.evaluation.certificate
+    return Sums(
+        schema.task, schema.group_counts[0], models, controls != "none", len(schema.classes), counted, certificate
+    )
 
 
 def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
@@ -85,7 +93,7 @@ def evaluation_plan(options: RunOptions, schema: Schema, models: Sequence[str], 
     if options.evaluation.kind == "noisy":
         opened = sums.release(parties)
     else:
-        opened = exact_release(parties, schema.task, models, groups)
+        opened = exact_release(parties, schema.task, models, groups, options.evaluation.certificate)
     sliced = [] if crossed is None else [crossed.release(parties, groups)]
     return ReleasePlan([*common_releases(options, parties), opened, *sliced])
 
@@ -167,6 +175,13 @@ class ModelJob:
             shared = SharedModule(model.module, model.layers, {}, schema.task, schema.outputs)
             return engine, engine.restored_module(shared, widths)
         return engine, engine.restored(model.weight, model.bias, schema.task, widths)
+
+    @staticmethod
+    def end_rows(model: PartyModel, schema: Schema, inputs: np.ndarray) -> tuple[np.ndarray, list[int]]:
+        """This party's part of the rows that are scored for the certificate of these records."""
+        if not isinstance(model.encoder, PlainEncoder) or model.module is not None or model.aware is not None:
+            raise CertificateError("no certificate: the logit of this model is no sum over the features of a record")
+        return end_rows(schema.layouts, model.rank, inputs, Roles(dict(model.roles), model.proxies).edited)
 
     @staticmethod
     def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:

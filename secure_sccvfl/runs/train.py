@@ -345,6 +345,7 @@ class TrainJob(RecordsJob):
                 options.evaluation.controls,
                 options.data.align,
                 self.records_digest,
+                options.evaluation.certificate,
             ),
             encoder=model.encoders[session.rank],
             noisy_tables=model.noisy_tables,

@@ -16,7 +16,9 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, shuffled
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
+from secure_sccvfl.models.certificate import at_first_level, certified_binary, ends, level_encodings
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.runs import evaluate as score
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
@@ -51,7 +53,9 @@ def judged(tmp_path_factory):
     """A run on own data and its evaluation, whose noise is switched off; the shuffle of s is known here alone."""
     home = tmp_path_factory.mktemp("own")
     data = write_own(home, heart_rows())
-    options = {"dataset": str(data), **SHORT}
+    # some decisions are certified and some are not, and every group has enough records
+    strong = {"epsilon": 60.0, "evaluation_epsilon": 60.0, "lambdas": [8.0], "take_lambda": 8.0}
+    options = {"dataset": str(data), **SHORT, **strong}
     trained, _ = run_jobs(TrainJob, home / "run", options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, holders: np.zeros((rows, 1), int))
@@ -105,7 +109,47 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
     assert evaluated["metrics"]["fr_own"] == pytest.approx(flips(real, codes), abs=1.5 / rows)
     assert evaluated["metrics"]["fr_null_own"] == pytest.approx(flips(null, codes[::-1]), abs=1.5 / rows)
     assert {"fr_own", "fr_null_own", "acc"} <= set(evaluated["noise"]), "every figure has its noise"
-    assert jobs[0].sums.widths.keys() == {"right", "cells", "flips own", "flips null_own"}
+    assert jobs[0].sums.widths.keys() == {"right", "cells", "flips own", "flips null_own", "certified"}
+
+
+def plain_bits(parts, models, forgotten=""):
+    """Certified test records by the opened weights, and how close each is to an end of the mediators."""
+    roles, test = Roles(dict(models[0].roles), models[0].proxies), parts[0].split.test
+    weight, at = combined([m.weight for m in models]), 0
+    base, contributions = combined([m.bias for m in models]) * np.ones((len(test), 1)), []
+    for part, model in zip(parts, models, strict=True):
+        here = weight[at : at + model.encoder.columns]
+        moved = at_first_level(part.party.layout, part.party.take(test).inputs, roles.edited)
+        base = base + model.encoder(moved) @ here
+        contributions += [rows @ here for rows in level_encodings(model.encoder, set(roles.edited) - {forgotten})]
+        at += len(here)
+    low, high = ends(contributions, 1)
+    margin = np.minimum(np.abs(base + low), np.abs(base + high))[:, 0]
+    return certified_binary(base, contributions), margin, len(contributions)
+
+
+def test_certified_records_are_those_of_a_plain_computation_in_every_group(judged):
+    """All records but those within the fixed-point bound: two units for the record and for each mediator."""
+    _, _, evaluated, _, parts, models = judged
+    codes = next(p.protected[0].codes for p in parts if p.protected[0].codes is not None)[parts[0].split.test]
+    bits, margin, mediators = plain_bits(parts, models)
+    unsure = margin < 2 * (1 + mediators) * 2.0**-16
+    assert mediators > 2 and 0 < bits.mean() < 1
+    figures, rows = evaluated["metrics"], len(bits)
+    assert abs(figures["certified"] * rows - bits.sum()) <= unsure.sum() + 1e-6
+    for group, of in enumerate(evaluated["groups"]):
+        rate, here = of["rates"]["certified"], codes == group
+        assert rate["rows"] == here.sum() and abs(rate["value"] * here.sum() - bits[here].sum()) < 1e-6 + unsure.sum()
+        assert rate["low"] <= rate["value"] <= rate["high"]
+    assert figures["certified"] in evaluated["metrics"].values() and evaluated["noise"]["certified"] > 0
+
+
+def test_a_forgotten_mediator_would_be_noticed(judged):
+    """The test above can fail: without the mediator that moves logits most, more records would be certified."""
+    _, _, evaluated, _, parts, models = judged
+    names = Roles(dict(models[0].roles), models[0].proxies).edited
+    shares = [plain_bits(parts, models, name)[0].mean() for name in names]
+    assert max(shares) > evaluated["metrics"]["certified"] + 2 / len(parts[0].split.test)
 
 
 def test_the_shuffle_of_s_is_fresh_and_the_evaluation_one_charge(judged):
@@ -139,7 +183,7 @@ def test_tables_of_shuffled_groups_show_no_dependence_and_keep_sizes():
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_what_one_record_adds_is_at_most_what_is_charged(task):
     """Every sum at its largest at once: the norm is the charged sensitivity, without slack to spare or to lack."""
-    layout = Sums(task, 3, ("own", "null_own"), True, 4)
+    layout = Sums(task, 3, ("own", "null_own"), True, 4, certificate=True)
     squares = {"label": 2, "flips null_own": 4, "shift null_own": 4}  # two numbers; two people's edits
     norm = sum(squares.get(name, 1) for name in layout.widths)
     assert layout.sensitivity.added == pytest.approx(norm**0.5, rel=2e-3)
@@ -153,19 +197,21 @@ def test_standard_errors_are_those_of_the_figures():
 
     With 4,000 draws a standard deviation is known to 1.1 %; seven times that is allowed.
     """
-    layout = Sums("binary", 2, ("own", "null_own"), True, 2)
+    layout = Sums("binary", 2, ("own", "null_own"), True, 2, certificate=True)
     rows, deviation, rng = 2000, 9.0, np.random.default_rng(0)
     exact = {"right": [1500.0], "cells": [400, 100, 100, 300, 400, 200, 100, 400]}
-    exact |= {"flips own": [300.0], "flips null_own": [200.0]}
+    exact |= {"flips own": [300.0], "flips null_own": [200.0], "certified": [300.0, 600.0, 500.0, 600.0]}
     drawn = []
     for _ in range(4000):
         sums = {k: np.array(v, float) + rng.normal(0, deviation, len(v)) for k, v in exact.items()}
         figures = figures_of(layout, sums, {"own": 1 / rows, "null_own": 1 / rows}, deviation, rows, 20)
         majority = figures["baselines"]["majority"]["acc"]
         rate = figures["groups"][0]["rates"]["positive_rate"]
-        drawn.append([figures["metrics"]["acc"], figures["metrics"]["fr_null_own"], majority])
+        metrics = figures["metrics"]
+        drawn.append([metrics["acc"], metrics["fr_null_own"], majority, metrics["certified"]])
+        assert figures["groups"][0]["rates"]["certified"]["low"] < 2 / 3 + 0.1
         assert rate["low"] < rate["value"] < rate["high"] and rate["high"] - rate["low"] > 2 * rate["noise"]
     errors = layout.standard_errors(deviation, rows)
-    expected = [errors["acc"], errors["flips"], errors["majority"]]
+    expected = [errors["acc"], errors["flips"], errors["majority"], errors["certified"]]
     assert np.std(drawn, axis=0) == pytest.approx(expected, rel=0.08)
-    assert np.mean(drawn, axis=0) == pytest.approx([0.75, 0.1, 0.55], abs=0.01)
+    assert np.mean(drawn, axis=0) == pytest.approx([0.75, 0.1, 0.55, 0.6], abs=0.01)

@@ -12,7 +12,8 @@ from accounting.budget import HEAD
 from accounting.charts import tidy
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
-from secure_sccvfl.reports.figures import cf_models, failed_checks, gain
+from secure_sccvfl.metrics.rates import CERTIFIED
+from secure_sccvfl.reports.figures import certificate_words, cf_models, failed_checks, gain
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import last_seal
 from secure_sccvfl.runs.console import say, screen
@@ -72,6 +73,8 @@ def show_report(report: Report, folder: Path) -> None:
     if text := gain(report):
         console.print(Text("in short:", "green"), text)
     _show_models(console, report)
+    if text := certificate_words(report):
+        console.print(text)
     for role, what in (("M", "mediators"), ("P", "proxies, penalised"), ("N", "held fixed")):
         names = sorted(k for k, v in report.roles.items() if v == role)
         console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
@@ -122,7 +125,7 @@ def _show_models(console: Any, report: Report) -> None:
     for model in models or [OWN]:
         columns |= {f"{kind}_{model}": f"{word}\n{model}", f"{kind}_null_{model}": f"perm.\n{model}"}
     columns |= {f"net_{model}": f"net\n{model}" for model in models[:1]}
-    columns["dp_gap"] = "dp_gap"
+    columns |= {CERTIFIED: "certi-\nfied", "dp_gap": "dp_gap"}
     shown = [name for name in columns if name in report.metrics]
     table = Table(
         "model", title=f"{report.dataset}, {report.parties} parties, mode {report.mode}, seed {report.seed}"

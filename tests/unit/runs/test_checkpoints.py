@@ -106,8 +106,18 @@ def test_a_run_goes_on_with_its_own_settings_only(changes, ids, reason, tmp_path
         other.resume(None, "regression")  # no session is asked
 
 
+def test_a_run_of_an_earlier_version_goes_on_without_a_certificate(tmp_path):
+    earlier = RunOptions.of(BEGAN).settings(DESCRIPTION, IDS)
+    del earlier["certificate"]
+    Checkpoints(tmp_path, FIRST, earlier).keep(state(1))
+    without = RunOptions.of({**BEGAN, "certificate": False}).settings(DESCRIPTION, IDS)
+    Checkpoints(tmp_path, SECOND, without).check()
+    with pytest.raises(ConfigError, match="began with certificate False, not True"):
+        Checkpoints(tmp_path, SECOND, RunOptions.of(BEGAN).settings(DESCRIPTION, IDS)).check()
+
+
 def test_every_option_that_a_state_follows_from_is_compared():
     """A new option is compared unless it is said here that it changes nothing."""
-    changes_nothing = {"dataset", "checkpoints", "resume", "model", "scores", "receiver", "cap"}
+    changes_nothing = {"dataset", "checkpoints", "resume", "model", "scores", "certified", "receiver", "cap"}
     compared = set(RunOptions().settings(DESCRIPTION, IDS))
     assert compared == set(BY_WIRE) - changes_nothing | {"description"}

@@ -1,0 +1,127 @@
+"""The certificate under MPC against the plaintext one, bit for bit where nothing is rounded; and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.audit.canaries import CHANGED, KEPT, EvaluationCanary
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.metrics import certified as secure
+from secure_sccvfl.metrics.certified import AtEnds, certified
+from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
+from secure_sccvfl.metrics.rates import CERTIFIED, Copies
+from secure_sccvfl.models.certificate import certified_binary, certified_class
+from tests.support.sessions import results, run_session
+
+GRID = 2.0**-16
+
+
+def contributions(counts: tuple[int, ...], outputs: int, seed: int = 0) -> list[np.ndarray]:
+    """Few different values, so that many levels are equal; all exact in fixed point."""
+    rng = np.random.default_rng(seed)
+    of_levels = [rng.integers(-6, 7, (count, outputs)) * GRID for count in counts]
+    return [rows - rows[:1] for rows in of_levels]
+
+
+def bits(base: np.ndarray, of_levels: list[np.ndarray], parties: int = 2) -> tuple[np.ndarray, int]:
+    """The opened bits, and the rounds before the comparison of records."""
+    counts = [len(rows) for rows in of_levels]
+    levels = np.concatenate([rows + 3 * GRID for rows in of_levels]) if counts else np.zeros((0, base.shape[1]))
+
+    def job(session: Session) -> Any:
+        ends = AtEnds.of(
+            session,
+            session.share(base, owner=0, shape=base.shape),
+            session.share(levels, owner=0, shape=levels.shape),
+            counts,
+        )
+        rounds = session.costs["ends of the mediators"].rounds
+        opened = session.open(certified(ends.low < 0, ends.high < 0), session.declared("result 1"))
+        return np.asarray(opened), rounds
+
+    opened, rounds = run_session(job, parties, ReleasePlan(list(results(parties).values())))[0]
+    return opened, rounds
+
+
+COUNTS = [(4, 7, 2), (1, 5), (16,), (1,), (), (3, 3, 3, 3)]
+
+
+def near_ends(of_levels: list[np.ndarray], outputs: int) -> np.ndarray:
+    """Logits around all values at which the certificate changes, on the grid."""
+    return np.random.default_rng(1).integers(-30, 31, (400, outputs)) * GRID
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_bits_of_two_classes_are_those_in_plaintext_ties_included(counts: tuple[int, ...]) -> None:
+    of_levels = contributions(counts, 1)
+    base = near_ends(of_levels, 1)
+    expected = certified_binary(base, of_levels)
+    assert np.array_equal(bits(base, of_levels)[0], expected)
+    assert 0.1 < expected.mean() < 0.9 or (max(counts, default=1) == 1 and expected.all())
+
+
+@pytest.mark.parametrize(("counts", "classes"), [((4, 7, 2), 3), ((5, 3), 4), ((), 3)])
+def test_bits_of_several_classes_are_those_in_plaintext_ties_included(counts: tuple[int, ...], classes: int) -> None:
+    of_levels = contributions(counts, classes)
+    base = near_ends(of_levels, classes)
+    expected = certified_class(base, of_levels)
+    assert np.array_equal(bits(base, of_levels, 3)[0], expected) and (0.02 < expected.mean() < 0.9 or not counts)
+
+
+@pytest.mark.parametrize(("counts", "rounds"), [((2,), 7), ((16, 3), 10), ((17, 16), 11), ((40,), 12), ((1,), 0)])
+def test_ends_take_at_most_twelve_rounds_up_to_64_levels(counts: tuple[int, ...], rounds: int) -> None:
+    of_levels = contributions(counts, 1)
+    assert bits(near_ends(of_levels, 1)[:3], of_levels)[1] == rounds
+
+
+@pytest.mark.parametrize(("task", "sizes"), [("binary", (120, 60)), ("binary", (120, 8)), ("multiclass", (90, 40))])
+def test_exact_shares_are_those_in_plaintext_without_small_groups(task: Task, sizes: tuple[int, ...]) -> None:
+    outputs = 3 if task == "multiclass" else 1
+    rows, rng = sum(sizes), np.random.default_rng(2)
+    of_levels = contributions((4, 7, 2), outputs)
+    base, codes = near_ends(of_levels, outputs)[:rows], np.repeat([0, 1], sizes)
+    expected = (certified_class if outputs > 1 else certified_binary)(base, of_levels)
+    label, levels = rng.integers(0, 2, rows), np.concatenate(of_levels)
+    of = Copies(np.arange(rows), np.ones(rows), 1 - codes)
+
+    def job(session: Session) -> Any:
+        logits, below = (session.share(one, owner=0, shape=one.shape) for one in (base, levels))
+        held = label if session.rank == 0 else None, codes if session.rank == 1 else None
+        evaluation = SecureEvaluation(session, task, 0, 1, 20)
+        at_ends = AtEnds.of(session, logits, below, [len(one) for one in of_levels])
+        return evaluation.metrics(logits, *held, 2, {"own": (logits, of)}, at_ends)
+
+    opened = run_session(job, 2, ReleasePlan([exact_release(2, task, ["own"], 2, certificate=True)]))[0]
+    figures = exact_figures(opened, ["own"], 2)
+    assert figures["metrics"]["certified"] == pytest.approx(expected.mean(), abs=1e-4)
+    assert not any(name.endswith(("group 0", "group 1")) for name in figures["metrics"])
+    for group, note in enumerate(figures["groups"]):
+        here = codes == group
+        assert (CERTIFIED in note["too_few"]) == (here.sum() < 20)
+        if here.sum() >= 20:
+            rate = note["rates"][CERTIFIED]
+            assert rate["value"] == expected[here].mean() and rate["rows"] == here.sum()
+            assert rate["low"] < rate["value"] < rate["high"]
+    assert len(figures["groups"]) == 2 * (task == "binary")
+
+
+def test_swapped_ends_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above can fail: with L and U swapped, records are certified that are not."""
+    right = secure.ends
+    monkeypatch.setattr(secure, "ends", lambda *given: right(*given)[::-1])
+    of_levels = contributions((4, 7, 2), 1)
+    base = near_ends(of_levels, 1)
+    assert not np.array_equal(bits(base, of_levels)[0], certified_binary(base, of_levels))
+
+
+def test_a_replaced_record_moves_two_numbers_of_certified_records() -> None:
+    """And no more than that: two worlds of the canary are as far apart as is charged, except for the baselines."""
+    canary = EvaluationCanary()
+    moved = canary.exact(2, 0, KEPT) - canary.exact(2, 0, CHANGED)
+    assert np.linalg.norm(moved) == pytest.approx(6**0.5), "right, two cells, flips, two of certified"
+    assert np.linalg.norm(moved) <= canary.layout.sensitivity.replaced < np.linalg.norm(moved) * 1.001
