@@ -45,7 +45,7 @@ FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 JOB_OPTIONS = {
     "train": tuple(o.wire for o in OPTIONS),
     "discovery": wire_names("data", "privacy", "discovery"),
-    "predict": ("card", "scores", "receiver"),
+    "predict": ("card", "scores", "certified", "receiver"),
     "selftest": ("seed",),
 }
 """The options that a job reads."""

@@ -20,6 +20,7 @@ from secure_sccvfl.data.registry import Registry, imported
 
 if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset
+    from secure_sccvfl.data.groups import Structure
     from secure_sccvfl.data.layout import Layout
 
 MIN_GROUP = 5
@@ -55,7 +56,7 @@ class Case:
     """The input of a model: held-out records, their groups, and the group that each moves to (-1: none).
 
     edited: the features that may change. fixed: those that do not depend on the group (role N). fitted_on: the
-    records that the model is fitted on.
+    records that the model is fitted on. structure: of the groups.
     """
 
     inputs: np.ndarray
@@ -67,6 +68,7 @@ class Case:
     seed: int
     fitted_on: Records
     fixed: tuple[str, ...] = ()
+    structure: Structure = ()
 
     @property
     def usable(self) -> np.ndarray:
@@ -219,9 +221,9 @@ def make_counterfactuals(
     if not len(usable):
         raise CounterfactualError(f"no group has {MIN_GROUP} {model.fitted_on.removesuffix(' rows')} records")
     target = _targets(tested.codes, usable, seed)
-    groups = len(held_out.protected[attribute].groups)
+    s = held_out.protected[attribute]
     counterfactuals = model.edit(
-        Case(tested.inputs, tested.codes, target, layout, edited, groups, seed, fitted_on, fixed)
+        Case(tested.inputs, tested.codes, target, layout, edited, len(s.groups), seed, fitted_on, fixed, s.structure)
     )
     back = np.concatenate([layout.columns([f.name]) for f in held_out.features])
     return replace(counterfactuals, model=kind, inputs=counterfactuals.inputs[:, back])

@@ -78,7 +78,8 @@ class Prepared:
         """The generator of each party from the noisy tables of the default model, or from these."""
         noisy_tables, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
         given = (tables or noisy_tables.tables, noisy_tables.deviation, roles, config, seed)
-        return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
+        rows, structure = self.split.train, noisy_tables.structure
+        return {p.rank: make_generator(p.layout, *given, p.inputs[rows], structure) for p in self.parties}
 
 
 class ReturnsGradients(Protocol):
@@ -131,7 +132,7 @@ def prepare(
     driver: type[Trainer] = Trainer,
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
-    config = TrainConfig() if config is None else config
+    config = (TrainConfig() if config is None else config).with_ridge(len(split.train))
     budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     model, noise = train_plainly(data, split, parties, config, budget, seed, card=card, driver=driver)

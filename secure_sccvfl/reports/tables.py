@@ -29,6 +29,12 @@ FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
 """Figures of a counterfactual model: a flip rate never without its permutation baseline."""
 RUNTIME = ("seconds_per_epoch", "ms_per_step", "optimisation_steps", "epochs_run", "model_mb", "feature_mb")
 """Figures of a method that learns over epochs, and `best_epoch`, the epoch of the model that is used."""
+_PRIVATE = (
+    *((None, metric) for metric in ("acc", "auc", "logloss")),
+    *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
+    (None, "certified"),
+    (None, "dp_gap"),
+)
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
         *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
@@ -52,12 +58,8 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         *((None, f"aia_{view}_mlp{epochs}") for view in ("z", "logits") for epochs in EPOCHS),
     ),
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
-    "private": (
-        *((None, metric) for metric in ("acc", "auc", "logloss")),
-        *((model, metric) for model in RUN_MODELS for metric in ("fr", "fr_null")),
-        (None, "certified"),
-        (None, "dp_gap"),
-    ),
+    "private": _PRIVATE,
+    "epsilon": _PRIVATE,
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
 """Columns of a counterfactual model that are marked where it fails a check."""
