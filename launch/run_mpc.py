@@ -12,7 +12,7 @@
     python launch/run_mpc.py discovery --dataset compas                    noisy statistics and roles only
     python launch/run_mpc.py selftest --parties 5                          check every MPC operation
 
-Training opens what SECURITY.md lists and nothing else. Results are in the run's folder (report.json,
+Training opens what the release plan declares (docs/releases.md). Results are in the run's folder (report.json,
 privacy_budget.md, one folder per party). Throw-away certificates are made for the run and removed as
 soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
 
@@ -45,7 +45,7 @@ FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 JOB_OPTIONS = {
     "train": tuple(o.wire for o in OPTIONS),
     "discovery": wire_names("data", "privacy", "discovery"),
-    "predict": ("card", "scores", "receiver"),
+    "predict": ("card", "scores", "certified", "receiver"),
     "selftest": ("seed",),
 }
 """The options that a job reads."""

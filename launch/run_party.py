@@ -64,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     predict.add_argument("--model", type=Path, help="folder of the run whose model decides (default: --out)")
     predict.add_argument("--card", help="a policy card with the model's roles that was approved since")
     predict.add_argument("--scores", action="store_true", help="open calibrated logits, not decisions alone")
+    predict.add_argument(
+        "--certificate", action="store_true", help="also open whether no values of the mediators change the decision"
+    )
     predict.add_argument("--receiver", type=int, help="who sees the predictions (default: the label's holder)")
     parser.add_argument(
         "--transcript",
@@ -106,7 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _wrong(options: argparse.Namespace) -> str:
     """What does not go together."""
-    given = [name for name in ("records", "model", "card", "scores", "receiver") if getattr(options, name)]
+    given = [
+        name for name in ("records", "model", "card", "scores", "certificate", "receiver") if getattr(options, name)
+    ]
     if options.job is None and given:
         return f"--{given[0]} goes with predict"
     if options.job is not None and options.records is None:
@@ -117,6 +122,8 @@ def _wrong(options: argparse.Namespace) -> str:
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
     """What a prediction is given on this host. Paths are no part of what the hosts compare; the rest they compare."""
     given: dict[str, Any] = {"records": str(options.records.resolve()), "scores": options.scores}
+    if options.certificate:
+        given["certified"] = True
     if options.model is not None:
         given["model"] = str(options.model.resolve())
     if options.card is not None:

@@ -618,10 +618,11 @@ PREDICTIONS = Kind(
     basis="asked",
     what="scores of the example records",
     purpose="of new records, as asked for: ",
-    why="decision of each new record (its logit with `--scores`), once for each person and model, for at most as "
-    "many people as all parties approved (`predictions`). On public benchmark data also the logits of 24 test "
-    "records before and after a counterfactual change, for the page. In mode `aware` it depends on s of the record "
-    "too. With `align = hidden`: a bit for each record, whether all parties hold it, and the decision where it is 1",
+    why="decision of each new record (its logit with `--scores`; with `--certificate` one more bit: do no values of "
+    "the mediators change it?), once for each person and model, for at most as many people as all parties approved "
+    "(`predictions`). On public benchmark data also the logits of 24 test records before and after a counterfactual "
+    "change, for the page. In mode `aware` it depends on s of the record too. With `align = hidden`: a bit for each "
+    "record, whether all parties hold it, and the decision where it is 1",
 )
 REFUSED_RECORDS = Kind(
     title="refused records",

@@ -283,7 +283,7 @@ def certificate_words(report: Report) -> str:
     if not names:
         return "Every decision is certified: no column is a mediator."
     groups = [
-        f"{label} {percent(group.rates[CERTIFIED].value)}"
+        f"“{label}” {percent(group.rates[CERTIFIED].value)}"
         for label, group in zip(report.data.protected[0].labels, report.groups, strict=False)
         if CERTIFIED in group.rates
     ]

@@ -32,10 +32,12 @@ from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import absent, read_table
 from secure_sccvfl.data.groups import read_codes
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party import AtHolder, Party
+from secure_sccvfl.data.party import AtHolder, Part, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
-from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.certified import AtEnds, certified
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
+from secure_sccvfl.metrics.rates import certified_words
 from secure_sccvfl.policy.card import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import PREDICTIONS, REFUSED_RECORDS
@@ -51,12 +53,15 @@ from secure_sccvfl.runs.scoring import (
 )
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.modes.sealed import declared, in_time
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.shared import SharedHead, SharedModule
 
 REFUSED_FILE = "refused.csv"
 ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"
 CHANGED = "was decided before with other values: a person is answered once, and that answer stands"
 LOST = "another party has it on record as asked for before, and no answer is on record here"
 NO_SCORES = "was decided before without scores: a person is answered once"
+NO_CERTIFICATE = "was decided before without a certificate: a person is answered once"
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,27 +224,39 @@ class Answers:
     held: np.ndarray
     why: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def settle(self, log: PredictionLog, asked: Asked, shown: np.ndarray, marks: np.ndarray, scores: bool) -> None:
+    def settle(
+        self,
+        log: PredictionLog,
+        asked: Asked,
+        shown: np.ndarray,
+        marks: np.ndarray,
+        scores: bool,
+        certificate: bool = False,
+    ) -> None:
         """Put what was opened on record, and take from it what was opened before.
 
-        shown: records that this party asked for now. marks: those of `protocols.steps.choice`.
+        shown: records that this party asked for now. marks: those of `protocols.steps.choice`. certificate: the last
+        number of an answer is that bit. An answer on record begins with 1 if it has scores, plus 2 if it has the bit.
         """
         opened_now = (marks == SHOWN) & self.held & shown
-        kind = [float(scores)]
+        kind = [float(scores + 2 * certificate)]
         log.answer(
             {asked.names[row]: [*kind, *self.values[row]] for row in np.flatnonzero(opened_now)},
             {asked.names[row] for row in np.flatnonzero(shown & ~opened_now)},
         )
-        unanswered, poor = np.zeros((2, len(marks)), np.bool_)
+        unanswered, poor, bare = np.zeros((3, len(marks)), np.bool_)
         for row in np.flatnonzero(asked.readable & ~opened_now & (marks != REFUSED)):
             earlier = log.answers.get(asked.names[row])
             if earlier is None:
                 unanswered[row] = marks[row] == REPEATED
-            elif scores and not earlier[0]:
+            elif scores and not earlier[0] % 2:
                 poor[row] = True
+            elif certificate and earlier[0] < 2:
+                bare[row] = True
             else:
-                self.values[row], self.held[row] = earlier[1:], True
-        self.why = {ELSEWHERE: asked.readable & (marks == REFUSED), NO_SCORES: poor, LOST: unanswered}
+                self.values[row], self.held[row] = earlier[1 : 1 + self.values.shape[1]], True
+        self.why = {ELSEWHERE: asked.readable & (marks == REFUSED), NO_SCORES: poor, NO_CERTIFICATE: bare}
+        self.why |= {LOST: unanswered}
 
 
 UNDECIDED = "undecided: not all parties hold this record"
@@ -253,11 +270,12 @@ def write_decisions(
     held: np.ndarray,
     said: Mapping[str, str],
     scores: bool,
+    certificates: Sequence[str] | None = None,
 ) -> None:
     """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
     held: whether all parties hold a record. Of the others nothing was told, and the decision says so. said: what
-    each line says besides.
+    each line says besides. certificates: what the certificate of each decision says.
     """
     title, note = list(said), list(said.values())
     with open(path, "w", newline="", opener=private) as file:
@@ -269,9 +287,11 @@ def write_decisions(
             return
         codes = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
         logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-        writer.writerow(["id", "decision", *(logits if scores else []), *title])
-        for name, code, row, here in zip(ids, codes.astype(int), opened, held, strict=True):
+        certificate = [] if certificates is None else ["certificate"]
+        writer.writerow(["id", "decision", *(logits if scores else []), *certificate, *title])
+        for number, (name, code, row, here) in enumerate(zip(ids, codes.astype(int), opened, held, strict=True)):
             texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
+            texts += [] if certificates is None else [certificates[number] if here else ""]
             writer.writerow([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
 
 
@@ -290,6 +310,8 @@ class PredictJob(ModelJob):
         self.new = read_new_records(
             Path(self.options.session.records), self.schema, rank, uses_s=self.aware is not None
         )
+        if self.options.session.certificate:
+            self.end_rows(self.model, self.schema, self.new.party.inputs[:0])  # refuses a model that has none
         self.allowed = allowed_predictions(config, self.options, self.model)
         (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
 
@@ -362,7 +384,9 @@ class PredictJob(ModelJob):
         Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
         """
         new, options = self.new, self.options
-        requests = Asked.of(log, new, "scores" if options.session.scores and self.model.held_out.pooled else "")
+        kinds = {"scores": options.session.scores, "certificate": options.session.certificate}
+        public = self.model.held_out.pooled
+        requests = Asked.of(log, new, " ".join(kind for kind, asked_for in kinds.items() if asked_for and public))
         requested = requests.readable & requests.fresh
         if options.data.align != "revealed":  # all own records are asked for
             log.agree(session, int(requested.sum()), self.allowed)
@@ -373,11 +397,7 @@ class PredictJob(ModelJob):
             log.agree(session, int(requested[at].sum()), self.allowed)
         engine, head = self.engine(session, self.model, self.schema)
         progress("scoring", 1, 2)
-        rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
-        result = cooled(engine.shared_logits(head, rows), self.model.temperature)
-        if not options.session.scores and self.schema.task != "regression":
-            evaluation = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-            result = evaluation.decisions(result)
+        result = self._result(session, engine, head, part)
         readable, fresh = np.ones((2, part.rows), np.bool_)
         readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
@@ -400,7 +420,8 @@ class PredictJob(ModelJob):
             held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
             held[at] = True if part.membership is None else values_of_own[at, -1] > 0.5
             answers = Answers(values_of_own if part.membership is None else values_of_own[:, :-1], held)
-            answers.settle(log, requests, requested, mark, options.session.scores or self.schema.task == "regression")
+            scores = options.session.scores or self.schema.task == "regression"
+            answers.settle(log, requests, requested, mark, scores, options.session.certificate)
             why |= answers.why
             if session.folder is not None:
                 decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
@@ -409,11 +430,38 @@ class PredictJob(ModelJob):
             new.write(session.folder, why)
         return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
 
+    def _result(self, session: Session, engine: SecureEngine, head: SharedHead | SharedModule, part: Part) -> Shared:
+        """Decisions, or with `scores` logits, of all rows; with `certificate` a last column has its bit."""
+        options, party, temperature = self.options.session, part.parties[0], self.model.temperature
+        evaluation = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
+        decides = not options.scores and self.schema.task != "regression"
+        if not options.certificate:
+            rows = self.rows(engine, self.model, party, part.protected[0].codes)
+            logits = cooled(engine.shared_logits(head, rows), temperature)
+            return evaluation.decisions(logits) if decides else logits
+        at_ends, levels = self.end_rows(self.model, self.schema, party.inputs)
+        every = replace(party, inputs=np.concatenate([party.inputs, at_ends]))
+        scored = cooled(engine.shared_logits(head, self.rows(engine, self.model, every, None)), temperature)
+        count = part.rows
+        ends = AtEnds.of(session, scored[count : 2 * count], scored[2 * count :], levels)
+        decisions, signs = evaluation.compared(scored[:count], ends.low, ends.high)
+        return crypten.cat([decisions if decides else scored[:count], certified(*signs)[:, None]], dim=1)
+
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
         """Refused records have no line. Each line names the card's version, the mask and the date of approval.
 
         A model that uses s says so in each.
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
-        ids, scores = self.new.ids[decided], self.options.session.scores
-        write_decisions(path, self.schema, ids, opened[decided], held[decided], notes, scores)
+        ids, scores, opened, certificates = self.new.ids[decided], self.options.session.scores, opened[decided], None
+        if self.options.session.certificate:
+            mediators = Roles(dict(self.model.roles), self.model.proxies).edited
+            certificates = [certificate_words(bit > 0.5, mediators) for bit in opened[:, -1]]
+            opened = opened[:, :-1]
+        write_decisions(path, self.schema, ids, opened, held[decided], notes, scores, certificates)
+
+
+def certificate_words(bit: bool, mediators: Sequence[str]) -> str:
+    """What the receiver reads of a decision: that it cannot change through the mediators, or that it can."""
+    stays = certified_words(mediators)
+    return stays if bit else f"not certified: {stays.replace('cannot', 'can').partition(', whatever')[0]}"

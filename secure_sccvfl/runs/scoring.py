@@ -104,6 +104,10 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> 
     if not 0 <= receiver < len(schema.parties):
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
     detail = "calibrated logits" if options.session.scores else "decisions"
+    if options.session.certificate:
+        if schema.task == "regression":
+            raise CertificateError("no certificate: a regression decides nothing; leave out --certificate")
+        detail += ", and whether no values of the mediators change the decision"
     if options.data.align == "hidden":
         detail += ", where all parties hold the record, and whether they do"
     facts = plan_facts(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
@@ -179,7 +183,8 @@ class ModelJob:
     @staticmethod
     def end_rows(model: PartyModel, schema: Schema, inputs: np.ndarray) -> tuple[np.ndarray, list[int]]:
         """This party's part of the rows that are scored for the certificate of these records."""
-        if not isinstance(model.encoder, PlainEncoder) or model.module is not None or model.aware is not None:
+        additive = isinstance(model.encoder, PlainEncoder) and model.module is None and model.aware is None
+        if not additive:
             raise CertificateError("no certificate: the logit of this model is no sum over the features of a record")
         return end_rows(schema.layouts, model.rank, inputs, Roles(dict(model.roles), model.proxies).edited)
 

@@ -13,9 +13,23 @@ import numpy as np
 import pytest
 
 from protocols.session.runtime import Session
+from protocols.session.saving import combined
+from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.models.certificate import at_first_level, certified_binary, level_encodings
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
-from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST, NO_SCORES, UNDECIDED, PredictJob
+from secure_sccvfl.runs.model_files import load_model
+from secure_sccvfl.runs.predict import (
+    CHANGED,
+    ELSEWHERE,
+    LOST,
+    NO_CERTIFICATE,
+    NO_SCORES,
+    UNDECIDED,
+    PredictJob,
+    read_new_records,
+)
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.sessions import LONG
 from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_two, table, write, write_two
@@ -121,6 +135,44 @@ def test_asking_again_returns_what_is_on_record_and_opens_nothing_new(
         n: str(int(float(row["logit 1"]) > 0))
         for n, row in table(each.home / "predicted-2/party-0/predictions.csv").items()
     }, "a score reveals the decision"
+
+
+def plain_certificates(home: Path) -> dict[str, bool]:
+    """By the opened weights: which of the new people have a decision that no values of the mediators change."""
+    schema, at = own_schema(home / "own.toml"), 0
+    models = [load_model(home / f"run/party-{rank}/model", schema.layouts[rank]) for rank in range(2)]
+    edited = Roles(dict(models[0].roles), models[0].proxies).edited
+    weight, base, contributions = combined([m.weight for m in models]), combined([m.bias for m in models]), []
+    for rank, trained in enumerate(models):
+        new = read_new_records(home / f"new-{rank}.csv", schema, rank, uses_s=False)
+        here = weight[at : at + trained.encoder.columns]
+        base = base + trained.encoder(at_first_level(schema.layouts[rank], new.party.inputs, edited)) @ here
+        contributions += [rows @ here for rows in level_encodings(trained.encoder, edited)]
+        at += len(here)
+    return dict(zip(new.ids.tolist(), certified_binary(base, contributions).tolist(), strict=True))
+
+
+def test_a_certificate_is_one_more_bit_of_an_answer_in_words(each: Consortium) -> None:
+    new = people(20, 1, "n")
+    each.ask(some(new, slice(0, 12)), some(new, slice(0, 12)), certified=True)
+    first, bits = each.predictions, plain_certificates(each.home)
+    names = Roles(json.loads((each.home / "run/party-0/model/model.json").read_text())["roles"]).edited
+    assert names and len(first) == 12 and len(set(bits.values())) == 2, "some are certified, and some are not"
+    for name, row in first.items():
+        words = f"cannot change through {', '.join(names)}, whatever their values"
+        assert row["certificate"] == (
+            words if bits[name] else f"not certified: can change through {', '.join(names)}"
+        )
+    log = (each.out / "party-0" / "releases.jsonl").read_text()
+    assert "decisions, and whether no values of the mediators change the decision" in log
+    each.ask(new, new)
+    assert {n: row["decision"] for n, row in each.predictions.items() if n in first} == {
+        n: row["decision"] for n, row in first.items()
+    }
+    assert len(each.predictions) == 20 and "certificate" not in next(iter(each.predictions.values()))
+    results = each.ask(new, new, certified=True)
+    assert each.predictions == first, "the certificate on record, and none of people who were decided without one"
+    assert set(each.why().values()) == {NO_CERTIFICATE} and len(each.why()) == 8 and results[0]["on_record"] == 20
 
 
 def test_asking_again_with_other_columns_is_refused_by_id(one: Consortium) -> None:

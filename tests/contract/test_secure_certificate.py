@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from protocols.config import ConfigError
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.audit.canaries import CHANGED, KEPT, EvaluationCanary
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.metrics import certified as secure
 from secure_sccvfl.metrics.certified import AtEnds, certified
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.rates import CERTIFIED, Copies
-from secure_sccvfl.models.certificate import certified_binary, certified_class
+from secure_sccvfl.models.certificate import CertificateError, certified_binary, certified_class
+from secure_sccvfl.models.encoders import FeatureEncoder, public_encoder
+from secure_sccvfl.runs.scoring import ModelJob, prediction_plan
+from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.sessions import results, run_session
 
 GRID = 2.0**-16
@@ -125,3 +132,32 @@ def test_a_replaced_record_moves_two_numbers_of_certified_records() -> None:
     moved = canary.exact(2, 0, KEPT) - canary.exact(2, 0, CHANGED)
     assert np.linalg.norm(moved) == pytest.approx(6**0.5), "right, two cells, flips, two of certified"
     assert np.linalg.norm(moved) <= canary.layout.sensitivity.replaced < np.linalg.norm(moved) * 1.001
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"mode": "dp"}, "encoders of mode dp mix columns"),
+        ({"mode": "split"}, "encoders of mode split mix columns"),
+        ({"mode": "aware"}, "a model of mode aware uses s"),
+        ({"head": "mlp", "private_model": False}, "head mlp is not additive in the features"),
+    ],
+)
+def test_what_has_no_certificate_goes_without_and_says_why_if_asked(given: dict[str, Any], reason: str) -> None:
+    assert RunOptions.of({"dataset": "german"}).evaluation.certificate
+    assert not RunOptions.of({"dataset": "german", **given}).evaluation.certificate
+    with pytest.raises(ConfigError, match=f"^no certificate: {reason}; leave out evaluation.certificate$"):
+        RunOptions.of({"dataset": "german", **given, "certificate": True})
+
+
+def test_a_prediction_without_a_certificate_is_refused_in_one_line() -> None:
+    layout = Layout.of((Feature("age", "number", low=0, high=1, edges=(0, 0.5, 1)),))
+    mixed = FeatureEncoder(public_encoder(layout), np.ones((2, 1)), np.zeros(1), np.zeros(1))
+    schema: Any = SimpleNamespace(layouts={0: layout}, task="regression", label_holder=0, parties=("bank", "clinic"))
+    for changes in ({"encoder": mixed}, {"module": "mlp"}, {"aware": "declared"}):
+        plain = {"encoder": public_encoder(layout), "module": None, "aware": None}
+        facts: Any = SimpleNamespace(**{**plain, **changes}, rank=0, roles={"age": "M"}, proxies="guard")
+        with pytest.raises(CertificateError, match=r"^no certificate: .* is no sum over the features of a record$"):
+            ModelJob.end_rows(facts, schema, np.zeros((3, 1)))
+    with pytest.raises(CertificateError, match=r"^no certificate: a regression decides nothing"):
+        prediction_plan(RunOptions.of({"dataset": "german", "certified": True}), schema)

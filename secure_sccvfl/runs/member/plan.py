@@ -265,7 +265,8 @@ def _predictions(config: SessionConfig, options: RunOptions | None, schema: Sche
     return {
         "people": options.privacy.predictions or "no limit",
         "to": node_folder(receiver, config.dealer),
-        "what": "scores" if options.session.scores or schema.task == "regression" else "decisions",
+        "what": ("scores" if options.session.scores or schema.task == "regression" else "decisions")
+        + " and certificates" * options.session.certificate,
         "again": "the answer on record; refused if a party's columns differ",
         "openings": [_opening(release, config) for release in opened.values()],
     }

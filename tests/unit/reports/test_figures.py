@@ -11,16 +11,18 @@ import pytest
 
 from accounting.charts import Line, Mark, before_after, curves, frontier_chart, number, percent
 from secure_sccvfl.reports.figures import (
+    certificate_words,
     check_table,
     check_warnings,
     frontier,
     gain,
+    group_table,
     metric_panels,
     metric_table,
     trusted,
 )
-from secure_sccvfl.reports.results import Attribute, Release, Report
-from secure_sccvfl.reports.sections import learned, other_group
+from secure_sccvfl.reports.results import Attribute, Group, Rate, Release, Report
+from secure_sccvfl.reports.sections import headline, learned, other_group
 from secure_sccvfl.runs.local.screens import show_report
 from tests.unit.reports import literal
 
@@ -184,3 +186,26 @@ def test_labels_of_an_axis_are_not_clipped_and_nothing_is_minus_zero() -> None:
             assert float(label.get("x", "0")) >= 6.5 * len(label.text or ""), label.text
     for value in (-0.0, -0.0004):
         assert number(value) == "0.000" and percent(value / 10) == "0.0 %"
+
+
+def test_the_certified_share_stands_next_to_the_flip_rate_in_plain_words(
+    report: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert certificate_words(report) == "" and "certified" not in str(metric_panels(report))
+    roles = {"edu": "M", "work_hours": "M", "age": "N"}
+    rates = [Group((), {"certified": Rate(share, share - 0.1, share + 0.1, 90)}) for share in (0.25, 0.5)]
+    one = replace(report, metrics={**report.metrics, "certified": 0.4}, roles=roles, groups=tuple(rates))
+    words = certificate_words(one)
+    assert words.startswith("40.0 % of decisions are certified (95 % interval ")
+    assert "they cannot change through edu, work hours, whatever their values." in words
+    assert words.endswith(" By group: “young” 25.0 % and “old” 50.0 %.")
+    figures = {name: (value, below) for name, value, below, _ in headline(one)["figures"]}
+    assert figures["certified decisions"][0] == "40.0 %" and "95 % interval" in figures["certified decisions"][1]
+    assert list(figures).index("certified decisions") == list(figures).index("flip rate") + 1
+    assert words in headline(one)["story"]
+    table = group_table(one)
+    assert "certified decisions" in str(table) and "25.0 % (15.0 to 35.0 %" in str(table)
+    show_report(one, tmp_path)
+    assert "40.0 % of decisions are certified" in " ".join(capsys.readouterr().out.split())
+    none = replace(one, roles={"edu": "N"})
+    assert certificate_words(none) == "Every decision is certified: no column is a mediator."

@@ -22,7 +22,7 @@ from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, open_log
 from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
-from secure_sccvfl.runs.predict import ELSEWHERE, LOST, NO_SCORES, Answers, Asked, allowed_predictions
+from secure_sccvfl.runs.predict import ELSEWHERE, LOST, NO_CERTIFICATE, NO_SCORES, Answers, Asked, allowed_predictions
 from secure_sccvfl.training.modes.options import RunOptions
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")
@@ -87,6 +87,7 @@ def test_a_receiver_keeps_what_was_opened_and_returns_what_is_on_record(tmp_path
             assert {why: ids[rows].tolist() for why, rows in answers.why.items()} == {
                 ELSEWHERE: ["b"],
                 NO_SCORES: ["a", "d"] if poor else [],
+                NO_CERTIFICATE: [],
                 LOST: ["e"],
             }
             assert poor or answers.values[:, 0].tolist() == [1, 0, 0, 1, 0]
