@@ -108,33 +108,33 @@ COUNTERFACTUAL_MODELS: Registry[CounterfactualModel] = Registry(
     {
         "all": CounterfactualModel(
             f"{FITS}:by_marginals",
-            "marginal judge",
+            "marginal model",
             ("^", "triangle"),
             "moves each column to its distribution in that group, as far as chance does not explain the difference",
             "all rows",
         ),
         "kr_all": CounterfactualModel(
             f"{FITS}:by_conditionals",
-            "conditional judge",
+            "conditional model",
             ("v", "triangle down"),
             "moves one column after another, given the fixed columns and the mediators before it",
             "all rows",
         ),
         "marg": CounterfactualModel(
             f"{FITS}:by_marginals",
-            "marginal judge, held-out",
+            "marginal model, held-out",
             ("+", "plus"),
             "moves each column to its distribution in that group among the test records alone",
         ),
         "ot": CounterfactualModel(
             f"{FITS}:by_transport",
-            "OT judge",
+            "OT model",
             ("o", "circle"),
             "takes them from the most similar real record of the other group (optimal transport)",
         ),
         "cvae": CounterfactualModel(
             f"{FITS}:by_autoencoder",
-            "cVAE judge",
+            "cVAE model",
             ("s", "square"),
             "draws them from a model of that group (autoencoder)",
         ),
