@@ -376,7 +376,8 @@ def _for_party(explained: Data, words: Description) -> Iterator[tuple[str, Seque
         "What it means",
         [
             f"{party} sees its own columns, their roles and its own generator, which follows from its own "
-            f"records and from tables that were released to it.{group} Other parties' columns and counterfactuals cannot be shown.",
+            f"records and from tables that were released to it.{group} Other parties' columns and counterfactuals "
+            "cannot be shown.",
             "These tables were not released to others: do not hand on what step 3 shows.",
             APPEAL,
         ],
