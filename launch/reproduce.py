@@ -4,6 +4,7 @@
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
+    python launch/reproduce.py epsilon --dataset german --first-seed 1100 --seeds 20 --out results/epsilon-german
     python launch/reproduce.py roles --dataset german --first-seed 600 --seeds 20 --out results
     python launch/reproduce.py letter-roles --dataset german --first-seed 950 --seeds 5 --out results/paper
     python launch/reproduce.py qualitative --dataset german --out out/qualitative

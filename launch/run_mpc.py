@@ -12,7 +12,7 @@
     python launch/run_mpc.py discovery --dataset compas                    noisy statistics and roles only
     python launch/run_mpc.py selftest --parties 5                          check every MPC operation
 
-Training opens what SECURITY.md lists and nothing else. Results are in the run's folder (report.json,
+Training opens what the release plan declares (docs/releases.md). Results are in the run's folder (report.json,
 privacy_budget.md, one folder per party). Throw-away certificates are made for the run and removed as
 soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
 

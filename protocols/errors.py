@@ -73,7 +73,7 @@ class Unavailable(ProtocolError, AttributeError):
         super().__init__(f"{what} is not available on a session")
 
 
-class LedgerError(ProtocolError):
+class LogError(ProtocolError):
     """A hash-chained log is torn, edited, or differs between the parties."""
 
 

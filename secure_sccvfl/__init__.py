@@ -20,12 +20,15 @@ report. Programs for one process per host are in `launch`.
 
 **Path of a column** (defaults; everything up to 4 is local at its owner):
 
-1. `data.party_data` reads the owner's CSV file by the public description; `runs.alignment` finds the common rows.
+1. `data.party_data` reads the owner's CSV file by the public description and splits records by a hash of their id;
+   `runs.alignment` finds the common rows.
 2. `data.layout` maps cells to input space: numbers to [0, 1], categories one-hot. `data.party` gives public bins.
-3. `discovery` releases its noisy table of s (below) and proposes a role: mediator, proxy, or held fixed.
-4. `models.encoders` maps input space to columns of the head. The encoding stays at its owner.
+3. `models.encoders` maps input space to columns of the head, before roles are known. The encoding stays at its owner.
+4. `discovery` releases its noisy table of s (below) and proposes a role: mediator, proxy, or held fixed.
 5. `training.trainer` passes it to `training.secure`: it enters the fused head under a one-time mask
-   (`protocols.steps.head`), and products with secret-shared weights, labels and penalty are shares.
+   (`protocols.steps.head`), and products with secret-shared weights, labels and penalty are shares. A private head
+   is charged first (`Charger.charge_heads`). It is trained on training and validation records together, for one
+   public lambda, with the noise of objective perturbation.
 6. `runs.model_files` keeps at each party its encoder, its tables and its share of the weights.
 7. `runs.evaluate` opens test figures. `runs.predict` opens a new person's decision to one receiver, once.
 
@@ -35,10 +38,13 @@ report. Programs for one process per host are in `launch`.
 2. `discovery.secure_statistics` multiplies the owner's bins with the holder's groups under MPC
    (`protocols.operations.group_table`).
 3. `releases.charging.Charger` asks each party's budget and writes the privacy cost to each ledger (`accounting`).
-4. Dealer and holder of s add noise; the sum is opened to the column's owner alone (`NoisyTables`), who keeps it for
-   later runs (`runs.cached_tables`).
-5. From the same noisy shares the HSIC score is computed under MPC and opened to all; `discovery.decisions` proposes
-   roles, which a policy card (`policy`) may override.
+   The tables of all columns are one release; there is one before and one during joint training, and they are
+   averaged. Tables and head share epsilon (`releases.mechanisms`). Where a card decides every column, only mediators
+   and penalised proxies have tables.
+4. Dealer and holder of s each add discrete Gaussian noise of full scale; the sum is opened to the column's owner
+   alone (`NoisyTables`), who keeps it for later runs (`runs.cached_tables`).
+5. From the same noisy shares the HSIC score and group sizes are computed under MPC and opened to all;
+   `discovery.decisions` proposes roles, which a policy card (`policy`) may override.
 6. Mediators: `models.table_generator` makes a counterfactual generator of the table, and `models.table_gram` the
    expected Gram matrix of encoded changes, at the owner. Proxies: the trainer takes a direction from the table.
 7. `training.secure` shares both as the consistency and the proxy penalty of the head. Neither touches records again.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocols.errors import LedgerError
+from protocols.errors import LogError
 from protocols.records.private import naming
 
 START = hashlib.sha256(b"sccvfl chain").hexdigest()
@@ -70,7 +70,7 @@ def unused_name(path: Path) -> Path:
 
 
 def read_chain(path: Path) -> list[dict[str, Any]]:
-    """All lines of a log, or LedgerError naming the first bad one."""
+    """All lines of a log, or LogError naming the first bad one."""
     entries: list[dict[str, Any]] = []
     head = START
     for number, line in enumerate(path.read_text().splitlines()):
@@ -80,7 +80,7 @@ def read_chain(path: Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             intact = False
         if not intact:
-            raise LedgerError(f"{path.parent.name}/{path.name}: line {number + 1} does not continue the chain")
+            raise LogError(f"{path.parent.name}/{path.name}: line {number + 1} does not continue the chain")
         entries.append(entry)
         head = entry["hash"]
     return entries

@@ -348,7 +348,7 @@ def _size(self: Any, dim: int | None = None) -> Any:
     return torch.Size(shape_of(self)) if dim is None else shape_of(self)[dim]
 
 
-def shared(value: Any, precision: int) -> Any:
+def as_shared_tensor(value: Any, precision: int) -> Any:
     """A public value as a tensor, where integers get the given fraction; a shared value stays as it is."""
     if isinstance(value, _Shared):
         return value
@@ -362,7 +362,7 @@ def shared(value: Any, precision: int) -> Any:
 def same_fraction(values: Sequence[Any]) -> list[Any]:
     """All values as tensors with the longest fraction among them: exact, no communication."""
     least = max((bits_in(value) for value in values if isinstance(value, _Shared)), default=FRACTION_BITS)
-    parts = [shared(value, least) for value in values]
+    parts = [as_shared_tensor(value, least) for value in values]
     longest = max(map(bits_in, parts))
     return [
         part if bits_in(part) == longest else held(np.left_shift(array_of(part), longest - bits_in(part)), longest)
@@ -388,7 +388,7 @@ def _function(self: Any, y: Any, op: str, inplace: bool = False, *args: Any, **o
 def add(x: Any, y: Any, sign: int) -> Any:
     """x + y or x - y; no communication."""
     current().operations["add" if sign > 0 else "sub"] += 1
-    y = shared(y, bits_in(x))
+    y = as_shared_tensor(y, bits_in(x))
     for value in (x._value, y._value):
         if value is not None and (isinstance(value, Sum) or value.parts > 1):
             return late(tensors.added(value_of(x), value_of(y), sign))
@@ -512,7 +512,7 @@ def write(self: Any, value: Any) -> Any:
 
 def _source(self: Any, value: Any) -> torch.Tensor:
     """The ring elements to write into a tensor, in other memory: torch does not check for an overlap."""
-    source, wanted = shared(value, bits_in(self)), bits_in(self)
+    source, wanted = as_shared_tensor(value, bits_in(self)), bits_in(self)
     if wanted == 0 and bits_in(source) > 0:
         raise ProtocolError("a tensor of integers cannot take fractions in place: multiply it by 1.0 first")
     if wanted != bits_in(source):
@@ -633,5 +633,5 @@ def _blocks(parts: Sequence[Any], dim: int) -> Any:
         whole = rows[0].tall
         for value in rows[1:]:
             whole = whole.stacked(value.tall)
-        return late(Pinned(whole, max(value.bits for value in rows), rows[0].together))
+        return late(Pinned(whole, max(value.bits for value in rows), rows[0].bands_per_truncation))
     return None

@@ -40,7 +40,7 @@ from protocols.dealing.party import Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
 from protocols.errors import (
-    LedgerError,
+    LogError,
     PeerError,
     ProtocolError,
     RangeError,
@@ -166,7 +166,7 @@ class Session:
             return
         try:
             head = bytes.fromhex(self._desk.chain.head)
-            self._compare("compare release logs", head, "has another log of releases", LedgerError)
+            self._compare("compare release logs", head, "has another log of releases", LogError)
             party.compared("end", {}, {})
             party.tuples.end()
             self._transport.finish()

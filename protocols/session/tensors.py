@@ -371,14 +371,14 @@ class Owned(Value):
             raise ProtocolError("blocks of several owners must have as many rows, and the same fraction")
         return Owned(self.lead, [block for part in (self, *others) for block in part.blocks], self.bits)
 
-    def pinned(self, together: int) -> Pinned:
+    def pinned(self, bands_per_truncation: int) -> Pinned:
         """Every owner masks its columns and sends them once. Integers are never truncated: all bands add up."""
         party = current().party
         if self.bits not in (0, FRACTION_BITS):
             raise ProtocolError("only integer columns, or columns with 16 fractional bits, can be pinned")
         local_columns = self.of(party.rank, slice(None)).astype(np.int64, copy=False)
         tall = banded.mask_columns(party, local_columns, self.widths(party.parties))
-        return Pinned(tall, self.bits, together if self.bits else max(1, len(tall.bands)))
+        return Pinned(tall, self.bits, bands_per_truncation if self.bits else max(1, len(tall.bands)))
 
 
 def _whole_words(values: Array) -> RingArray:
@@ -386,18 +386,20 @@ def _whole_words(values: Array) -> RingArray:
 
 
 class Pinned(Value):
-    """A tall matrix under masks, or its transpose. together: so many bands are added before they are truncated."""
+    """A tall matrix under masks, or its transpose. Sums of `bands_per_truncation` bands are truncated."""
 
-    def __init__(self, tall: banded.BandedMatrix, bits: int, together: int = 1, turned: bool = False) -> None:
-        self.tall, self.bits, self.together, self.turned = tall, bits, together, turned
+    def __init__(
+        self, tall: banded.BandedMatrix, bits: int, bands_per_truncation: int = 1, turned: bool = False
+    ) -> None:
+        self.tall, self.bits, self.bands_per_truncation, self.turned = tall, bits, bands_per_truncation, turned
         self.shape = (tall.columns, tall.rows) if turned else (tall.rows, tall.columns)
 
     def sampled(self, most: int) -> Pinned:
         """Some of the bands, at even distances, if there are more than this many."""
-        return Pinned(self.tall.sampled(most), self.bits, self.together, self.turned)
+        return Pinned(self.tall.sampled(most), self.bits, self.bands_per_truncation, self.turned)
 
     def turn(self) -> Pinned:
-        return Pinned(self.tall, self.bits, self.together, not self.turned)
+        return Pinned(self.tall, self.bits, self.bands_per_truncation, not self.turned)
 
     def words(self) -> RingArray:
         shares = banded.shares_of(current().party, self.tall)
@@ -411,7 +413,7 @@ class Pinned(Value):
         if not self.turned:
             shape = (tall.rows, words.shape[1])
             return Late("head product", shape, bits, lambda party: banded.multiplication(party, tall, words))
-        starts = range(0, len(tall.bands), self.together)
+        starts = range(0, len(tall.bands), self.bands_per_truncation)
 
         def start_turned(party: Party) -> Halves:
             masked, finish = banded.multiplication(party, tall, words, transposed=True)
@@ -451,7 +453,7 @@ class Stack(Value):
         return Late("grid gradient", words.shape, bits, start)
 
 
-def together(bound: float | None) -> int:
+def bands_per_truncation(bound: float | None) -> int:
     """How many bands of rows whose entries are at most `bound` may be added before they are truncated."""
     return 1 if bound is None else max(1, math.floor(_SHORT_ROWS / bound))
 
@@ -459,10 +461,10 @@ def together(bound: float | None) -> int:
 def pinned(value: Value, bound: float | None = None) -> Value:
     """The value under masks that are opened once: columns of owners, a shared tall matrix, or square matrices."""
     if isinstance(value, Owned) and len(value.shape) == 2:
-        return value.pinned(together(bound))
+        return value.pinned(bands_per_truncation(bound))
     party, words = current().party, value.words()
     if words.ndim == 2:
-        return Pinned(banded.mask_rows(party, words), value.bits, together(bound))
+        return Pinned(banded.mask_rows(party, words), value.bits, bands_per_truncation(bound))
     if words.ndim != 3 or words.shape[1] != words.shape[2]:
         raise ProtocolError(f"a tensor of shape {words.shape} cannot be pinned")
     masked = arithmetic.mask_shared(party, words.reshape(-1, words.shape[2]))

@@ -23,7 +23,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import id_rule, read_description
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.party_data import benchmark_schema
-from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
+from secure_sccvfl.data.splits import SplitKind, expected_training_records, make_split
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
@@ -188,7 +188,7 @@ def train(
     mode = {"mode": "aware"} if aware else {}
     if epsilon is None:
         private = settings.get("private_model", settings.get("method", "scc") == "scc")
-        epsilon = default_epsilon(joined_rows(len(data)) if private else None)
+        epsilon = default_epsilon(expected_training_records(len(data)) if private else None)
     options = _options(data, _METHOD, settings, epsilon=epsilon, delta=delta, seed=seed, card=str(card), **mode)
     if aware:
         gradient_mode("aware").check(options, benchmark_schema(data.dataset))

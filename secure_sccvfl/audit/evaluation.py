@@ -316,7 +316,7 @@ def prepared(run: FinishedRun) -> Prepared:
     return Prepared(run.data, run.split, run.parties, run.options.data.seed, budget, config, model, ())
 
 
-def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Progress = lambda view: None) -> None:
+def attack_baselines(attacks: ViewAttacks, ready: Prepared, progress: Progress = lambda view: None) -> None:
     """What the paper's plaintext server holds of the training records, and the logits of the baselines."""
     run = attacks.run
     train_rows, test = run.trained[run.rows], run.split.test

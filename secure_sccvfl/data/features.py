@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -284,6 +285,8 @@ def check_entries(where: str, table: object, wanted: Mapping[str, Any], optional
 class Feature:
     """One column. `code` is a number that stands for a category and is cut at public edges.
 
+    `frequent`: codes that have a bin and a column of their own, after those of the edges. Like edges they are public,
+    from a code book or published statistics: chosen by counts of own records they would tell of these.
     `cells` says how cells are written; a date is a number whose cells are dates. Digests of a description cover it.
     `labels` are words for the categories, in their order, for people who read a report. The notes at the end are for
     those who decide roles: how it is measured, how far a person can change it, what confounds it, and how it is known
@@ -301,6 +304,7 @@ class Feature:
     unit: str = ""
     labels: tuple[str, ...] = ()
     cells: Cells = field(default=PLAIN, repr=False)
+    frequent: tuple[float, ...] = field(default=(), repr=False)
     measurement: str = field(default="", repr=False)
     manipulability: str = field(default="", repr=False)
     confounders: str = field(default="", repr=False)
@@ -327,6 +331,8 @@ class Feature:
             if self.labels and len(self.labels) != len(self.categories):
                 raise DataError(f"{self.name}: {len(self.labels)} labels for {len(self.categories)} categories")
             return
+        if self.frequent:
+            self._check_frequent()
         if self.kind == "code" and not self.edges:
             raise DataError(f"{self.name}: a code needs public edges")
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
@@ -335,6 +341,14 @@ class Feature:
             list(self.edges) != sorted(set(self.edges)) or self.edges[0] != self.low or self.edges[-1] != self.high
         ):
             raise DataError(f"{self.name}: edges must rise from {self.low} to {self.high}, got {self.edges}")
+
+    def _check_frequent(self) -> None:
+        if self.kind != "code":
+            raise DataError(f"{self.name}: frequent is for kind code; a category lists its values, with other = ...")
+        if len(set(self.frequent)) < len(self.frequent):
+            raise DataError(f"{self.name}: a frequent code is listed twice in {self.frequent}")
+        if outside := [code for code in self.frequent if not self.low <= code <= self.high]:
+            raise DataError(f"{self.name}: frequent code {outside[0]:g} lies outside {self.low:g}..{self.high:g}")
 
     @property
     def cuts(self) -> np.ndarray:
@@ -345,7 +359,7 @@ class Feature:
     def bins(self) -> int:
         """Number of public bins, one more where missing values are allowed."""
         inner = len(self.categories) if self.kind == "category" else len(self.cuts) - 1
-        return inner + self.missing
+        return inner + len(self.frequent) + self.missing
 
     def read(self, raw: pd.Series, owner: str = "the table") -> np.ndarray:
         """The numbers of a column; DataError if a cell cannot be used."""
@@ -410,7 +424,25 @@ class Feature:
         else:
             inside = self.cuts[1:-1]
             inner = np.searchsorted(inside, np.nan_to_num(values, nan=self.low), side="right")
+            for at, code in enumerate(self.frequent, len(self.cuts) - 1):
+                inner = np.where(values == code, at, inner)
         return np.where(np.isnan(values), self.bins - 1, inner)
+
+    def middle(self, at: int) -> float:
+        """A code in this bin: the middle of a cut, or the next half that is not frequent; a frequent code itself."""
+        if at >= len(self.cuts) - 1:
+            return self.frequent[at - len(self.cuts) + 1]
+        low, high = self.cuts[at : at + 2]
+        value = (low + high) / 2
+        while value in self.frequent:
+            value = (value + low) / 2
+        return float(value)
+
+    @property
+    def bin_names(self) -> tuple[str, ...]:
+        """Words for the public bins of a number or code, without that of missing values."""
+        cut_names = (f"{low:g} to {high:g}" for low, high in pairwise(self.cuts))
+        return (*cut_names, *(f"{code:g}" for code in self.frequent))
 
     @classmethod
     def of(cls, row: Mapping[str, Any], party: Mapping[str, Any] = MappingProxyType({})) -> Feature:
@@ -424,7 +456,7 @@ class Feature:
         kinds = {"categories": list, "missing": bool, "meaning": str, "unit": str, **bounds}
         kinds |= dict.fromkeys(NOTES, str)
         check_entries(where, row, {"name": str, "kind": str}, {**kinds, "labels": list})
-        keys = {"name", "kind", "low", "high", "edges", "labels", *CELL_KEYS, *kinds}
+        keys = {"name", "kind", "low", "high", "edges", "labels", "frequent", *CELL_KEYS, *kinds}
         if extra := set(row) - keys:
             raise DataError(f"{where}: unknown keys {sorted(extra)}")
         cells = cells_of(where, row["kind"], row, party)
@@ -441,6 +473,10 @@ class Feature:
             fields["edges"] = tuple(float(v) for v in fields["edges"])
             fields.setdefault("low", fields["edges"][0])
             fields.setdefault("high", fields["edges"][-1])
+        if "frequent" in fields:
+            if not isinstance(row["frequent"], list) or any(wrong_kind(v, float) for v in row["frequent"]):
+                raise DataError(f"{where}: frequent must be a list of public codes, not {cut(row['frequent'])}")
+            fields["frequent"] = tuple(float(v) for v in row["frequent"])
         if "categories" in fields:
             fields["categories"] = tuple(plain_number(str(v).strip()) for v in fields["categories"])
         if "labels" in fields:
@@ -456,7 +492,8 @@ class Feature:
             entry["categories"] = list(self.categories)
         else:
             entry |= {"low": self._bound(self.low), "high": self._bound(self.high)}
-        lists = {"edges": [self._bound(edge) for edge in self.edges], "labels": list(self.labels)}
+        lists: dict[str, Any] = {"edges": [self._bound(edge) for edge in self.edges], "labels": list(self.labels)}
+        lists |= {"frequent": list(self.frequent)}
         unit = self.cells.unit if self.cells.dated else self.unit
         words = {"missing": self.missing, "meaning": self.meaning, "unit": unit, **self.cells.entry()}
         words |= {name: getattr(self, name) for name in NOTES}

@@ -420,7 +420,7 @@ def read_whole(reader: Reader, name: str) -> Dataset:
 def toml(value: Any) -> str:
     """A value as TOML writes it, on one line."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key_text(key)} = {toml(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{toml_key(key)} = {toml(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, str):
@@ -429,7 +429,7 @@ def toml(value: Any) -> str:
     return json.dumps(int(value) if whole else value)
 
 
-def key_text(key: str) -> str:
+def toml_key(key: str) -> str:
     """A plain key, in quotes only where TOML needs them."""
     return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else toml(key)
 
@@ -439,7 +439,7 @@ def description_text(spec: Mapping[str, Any]) -> str:
     lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
     lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
     for party, entries in spec["parties"].items():
-        lines += ["", f"[parties.{key_text(party)}]"]
+        lines += ["", f"[parties.{toml_key(party)}]"]
         lines += [f"{key} = {toml(value)}" for key, value in entries.items() if key != "features"]
         lines += ["features = [", *(f"  {toml(entry)}," for entry in entries["features"]), "]"]
     return "\n".join(lines) + "\n"

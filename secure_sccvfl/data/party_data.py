@@ -75,6 +75,7 @@ class Schema:
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
         groups: list[Any] = [(a.name, a.groups, self.parties.index(a.holder)) for a in self.protected]
         groups += [(a.name, a.factors) for a in self.protected if a.factors]
+        groups += [(f.name, f.frequent) for features in self.features for f in features if f.frequent]
         if not self.id_rule.plain:
             groups.append(self.id_rule)
         written = [(f.name, f.cells) for features in self.features for f in features if f.cells != PLAIN]

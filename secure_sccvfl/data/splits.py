@@ -33,7 +33,7 @@ class Split:
             raise DataError("the parts of a split overlap")
 
     @property
-    def joined(self) -> np.ndarray:
+    def train_and_validation(self) -> np.ndarray:
         return np.sort(np.concatenate([self.train, self.validation]))
 
 
@@ -49,7 +49,7 @@ def expected_rows(train: int, joined: bool = False) -> tuple[int, int, int]:
     return train, round(train * SHARES[1] / SHARES[0]), round(train * SHARES[2] / SHARES[0])
 
 
-def joined_rows(records: int) -> int:
+def expected_training_records(records: int) -> int:
     """How many of so many records a private model is trained with, on average."""
     return round(records * (SHARES[0] + SHARES[1]))
 

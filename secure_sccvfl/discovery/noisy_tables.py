@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from secure_sccvfl.data.groups import Structure
 from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistics, joint_norm
 
@@ -15,7 +16,7 @@ from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, Statistic
 class NoisyTables:
     """Noisy tables of one protected attribute, averaged over releases, and the noise still in them.
 
-    `records` names the records they are about.
+    `records` names the records they are about. `structure`: of the groups.
     """
 
     attribute: str
@@ -23,6 +24,7 @@ class NoisyTables:
     deviation: float
     releases: int = 1
     records: str = ""
+    structure: Structure = ()
 
     def merged(self, newer: NoisyTables, decay: float = 1.0) -> NoisyTables:
         """Inverse-variance average; older tables of other records count `decay` times as much."""
@@ -32,7 +34,22 @@ class NoisyTables:
         a, b = weight * self.deviation**-2, newer.deviation**-2
         tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
         deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
-        return NoisyTables(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+        releases = self.releases + newer.releases
+        return replace(newer, tables=tables, deviation=float(deviation), releases=releases)
+
+    def with_marginals(self, parties: Iterable[Party]) -> NoisyTables:
+        """The same where every bin sums to its exact count N_k among the records of its owner: less noise.
+
+        T_kg += (N_k - sum_g T_kg) / G for G groups, which leaves 1 - 1/G of the variance. N_k is not differentially
+        private in the columns. So this is for what stays at the owner, such as counterfactuals that it shows its own
+        people, and for pooled data. Scores, roles and penalties follow from the released tables alone.
+        """
+        tables, left = dict(self.tables), 1.0
+        for name, block in (item for party in parties for item in party.bins().items() if item[0] in tables):
+            table = tables[name]
+            tables[name] = table + (block.sum(axis=0) - table.sum(axis=1))[:, None] / table.shape[1]
+            left = 1 - 1 / table.shape[1]
+        return replace(self, tables=tables, deviation=self.deviation * left**0.5)
 
 
 def shuffled(noisy: NoisyTables, rng: np.random.Generator) -> NoisyTables:
@@ -87,6 +104,6 @@ def release_tables(
         deviation = released.numbers["deviation"] * scale
         tables = tuple({k: v * scale for k, v in part.items()} for part in released.tables)
     return tuple(
-        NoisyTables(a.name, attribute_tables, deviation, records=records)
+        NoisyTables(a.name, attribute_tables, deviation, records=records, structure=a.structure)
         for a, attribute_tables in zip(protected, tables, strict=True)
     )

@@ -12,6 +12,8 @@ distribution p_g, the pooled distribution q, G groups and the deviation sigma of
     chi_g  = (K - 1) / K * sum_k (p_gk - q_k)^2 / v_k
     p~_g   = q + max(0, 1 - (K - 1) / chi_g) (p_g - q)
 
+Where the second term of v_k is above 1/16, noise alone moves a share by a quarter or more, and the group gets q.
+
 A p-value compares a score with those of simulated tables in which s and the column are independent. A redraw is what
 another run might have seen: other records of the same population, and fresh noise. Both treat the group sizes as the
 observed score does: averaged over all tables of the owner, each with its noise.
@@ -54,7 +56,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from scipy.stats import chi2
 
+from secure_sccvfl.data.groups import Structure
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.discovery.structured import LIMIT, structured_shares
 from secure_sccvfl.releases.catalogue import REDRAWS
 
 if TYPE_CHECKING:
@@ -142,12 +146,15 @@ def shrink(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> Shrunken:
     variance = spread[..., :, None] * ((1 - shares) / counts)[..., None, :] + noise[..., None, :]
     beyond = observed - pooled[..., :, None]
     chi = (bins - 1) / bins * (beyond**2 / np.maximum(variance, TINY)).sum(axis=-2)
-    kept = np.clip(1 - (bins - 1) / np.maximum(chi, TINY), 0.0, None)
+    kept = np.where(noise > LIMIT**2, 0.0, np.clip(1 - (bins - 1) / np.maximum(chi, TINY), 0.0, None))
     shrunken_groups = proper(pooled[..., :, None] + kept[..., None, :] * beyond)
     return Shrunken(shrunken_groups, proper(pooled[..., :, None])[..., 0], shares, kept, variance)
 
 
-def shrunken(table: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
+def shrunken(table: np.ndarray, sizes: np.ndarray, deviation: float, structure: Structure = ()) -> np.ndarray:
+    """Distributions of the bins in each group; of ordered or crossed groups effect by effect (`structured`)."""
+    if structure:
+        return proper(structured_shares(table, sizes, deviation, structure))
     return shrink(table, sizes, deviation).groups
 
 

@@ -26,8 +26,11 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from secure_sccvfl.data.groups import Structure
 from secure_sccvfl.data.layout import Block, one_hot
 from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.discovery.scores import proper
+from secure_sccvfl.discovery.structured import structured_shares
 from secure_sccvfl.evaluation.counterfactual_models import (
     MIN_GROUP,
     Case,
@@ -46,13 +49,16 @@ MOST_LEVELS = 60
 BINS = 20
 
 
-def shrunk(counts: np.ndarray) -> np.ndarray:
+def shrunk(counts: np.ndarray, structure: Structure = ()) -> np.ndarray:
     """Distributions of groups (bins x groups) from counts, each drawn towards the pooled one.
 
     Positive-part James-Stein: a group keeps 1 - df / chi of its distance, where chi is Pearson's statistic of the
-    group against the pool. Chi is df on average for a group that does not differ.
+    group against the pool. Chi is df on average for a group that does not differ. Ordered and crossed groups are
+    drawn effect by effect (`discovery.structured`).
     """
     sizes = counts.sum(axis=0)
+    if structure:
+        return proper(structured_shares(counts, sizes, 0.0, structure))
     pooled = counts.sum(axis=1) / sizes.sum()
     seen = pooled > 0
     out = np.tile(pooled[:, None], (1, len(sizes)))
@@ -132,22 +138,22 @@ def with_missing(columns: np.ndarray, before: np.ndarray, after: np.ndarray, val
     return columns
 
 
-def fit(block: Block, records: Records, groups: int) -> Move | None:
+def fit(block: Block, records: Records, groups: int, structure: Structure = ()) -> Move | None:
     """The moves of one feature; None where it has a single value."""
     columns, members = records.inputs[:, block.columns], one_hot(records.codes, groups)
     if block.one_hot:
-        return CategoryMove(shrunk(columns.T @ members))
+        return CategoryMove(shrunk(columns.T @ members, structure))
     there = ~gaps(columns)
     values = columns[there, 0]
     levels = np.unique(values)
     if len(levels) < (2 if there.all() else 1):
         return None
-    missing = None if there.all() else shrunk(np.stack([there, ~there]) @ members)[1]
+    missing = None if there.all() else shrunk(np.stack([there, ~there]) @ members, structure)[1]
     if len(levels) > MOST_LEVELS:
         levels = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[:-1]))
     places = np.searchsorted(levels, values, side="right") - 1
     starts = np.searchsorted(np.sort(places), np.arange(len(levels) + 1))
-    present = shrunk(one_hot(places, len(levels)).T @ members[there])
+    present = shrunk(one_hot(places, len(levels)).T @ members[there], structure)
     return NumberMove(present, np.sort(values), starts, missing)
 
 
@@ -159,7 +165,8 @@ def by_marginals(case: Case) -> Counterfactuals:
         (a, b, np.flatnonzero((origin == a) & (target == b))) for a in np.unique(origin) for b in np.unique(target)
     ]
     for block in case.layout.blocks:
-        move = fit(block, case.fitted_on, case.groups) if block.feature.name in case.edited else None
+        edited = block.feature.name in case.edited
+        move = fit(block, case.fitted_on, case.groups, case.structure) if edited else None
         if move is None:
             continue
         uniform = stream(case.seed, "judge-marginal", block.feature.name).random((DRAWS, len(source)))

@@ -20,6 +20,7 @@ from secure_sccvfl.data.registry import Registry, imported
 
 if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset
+    from secure_sccvfl.data.groups import Structure
     from secure_sccvfl.data.layout import Layout
 
 MIN_GROUP = 5
@@ -55,7 +56,7 @@ class Case:
     """The input of a model: held-out records, their groups, and the group that each moves to (-1: none).
 
     edited: the features that may change. fixed: those that do not depend on the group (role N). fitted_on: the
-    records that the model is fitted on.
+    records that the model is fitted on. structure: of the groups.
     """
 
     inputs: np.ndarray
@@ -67,6 +68,7 @@ class Case:
     seed: int
     fitted_on: Records
     fixed: tuple[str, ...] = ()
+    structure: Structure = ()
 
     @property
     def usable(self) -> np.ndarray:
@@ -106,33 +108,33 @@ COUNTERFACTUAL_MODELS: Registry[CounterfactualModel] = Registry(
     {
         "all": CounterfactualModel(
             f"{FITS}:by_marginals",
-            "marginal judge",
+            "marginal model",
             ("^", "triangle"),
             "moves each column to its distribution in that group, as far as chance does not explain the difference",
             "all rows",
         ),
         "kr_all": CounterfactualModel(
             f"{FITS}:by_conditionals",
-            "conditional judge",
+            "conditional model",
             ("v", "triangle down"),
             "moves one column after another, given the fixed columns and the mediators before it",
             "all rows",
         ),
         "marg": CounterfactualModel(
             f"{FITS}:by_marginals",
-            "marginal judge, held-out",
+            "marginal model, held-out",
             ("+", "plus"),
             "moves each column to its distribution in that group among the test records alone",
         ),
         "ot": CounterfactualModel(
             f"{FITS}:by_transport",
-            "OT judge",
+            "OT model",
             ("o", "circle"),
             "takes them from the most similar real record of the other group (optimal transport)",
         ),
         "cvae": CounterfactualModel(
             f"{FITS}:by_autoencoder",
-            "cVAE judge",
+            "cVAE model",
             ("s", "square"),
             "draws them from a model of that group (autoencoder)",
         ),
@@ -219,9 +221,9 @@ def make_counterfactuals(
     if not len(usable):
         raise CounterfactualError(f"no group has {MIN_GROUP} {model.fitted_on.removesuffix(' rows')} records")
     target = _targets(tested.codes, usable, seed)
-    groups = len(held_out.protected[attribute].groups)
+    s = held_out.protected[attribute]
     counterfactuals = model.edit(
-        Case(tested.inputs, tested.codes, target, layout, edited, groups, seed, fitted_on, fixed)
+        Case(tested.inputs, tested.codes, target, layout, edited, len(s.groups), seed, fitted_on, fixed, s.structure)
     )
     back = np.concatenate([layout.columns([f.name]) for f in held_out.features])
     return replace(counterfactuals, model=kind, inputs=counterfactuals.inputs[:, back])

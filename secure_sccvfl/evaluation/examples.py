@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def decoded(block: Block, inputs: np.ndarray) -> float:
         code = int(inputs.argmax())
         if feature.missing and code == feature.bins - 1:
             return math.nan
-        return float(code) if feature.kind == "category" else float(feature.cuts[code : code + 2].mean())
+        return float(code) if feature.kind == "category" else feature.middle(code)
     if feature.missing and inputs[1] > 0.5:
         return math.nan
     return float(feature.low + inputs[0] * (feature.high - feature.low))
@@ -214,7 +215,10 @@ def explained(ready: Prepared, mode: str, row: int) -> dict[str, Any]:
     layout, attribute, data = Layout.of(ready.data.features), ready.data.protected[0], ready.data
     config = ready.config.generator
     rows = np.full(DRAWS, row)
-    counterfactuals, targets = edited_rows(ready, ready.roles, config, rows, 0)
+    trained = [party.take(ready.config.training_rows(ready.split)) for party in ready.parties]
+    exact = tuple(one.with_marginals(trained) for one in ready.model.noisy_tables)  # pooled data: nothing leaves
+    sharper = replace(ready, model=replace(ready.model, noisy_tables=exact))
+    counterfactuals, targets = edited_rows(sharper, ready.roles, config, rows, 0)
     before = ready.inputs[row]
     at = most_frequent(counterfactuals, before)
     codes = (int(attribute.codes[row]), int(targets[at]))

@@ -19,7 +19,7 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.registry import Registry
-from secure_sccvfl.data.splits import Split, joined_rows
+from secure_sccvfl.data.splits import Split, expected_training_records
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.scoring import AwarePredictor, Predictor
 from secure_sccvfl.models.counterfactuals import public_targets
@@ -78,7 +78,8 @@ class Prepared:
         """The generator of each party from the noisy tables of the default model, or from these."""
         noisy_tables, seed = self.model.noisy_tables[0], self.seed if seed is None else seed
         given = (tables or noisy_tables.tables, noisy_tables.deviation, roles, config, seed)
-        return {p.rank: make_generator(p.layout, *given, p.inputs[self.split.train]) for p in self.parties}
+        rows, structure = self.split.train, noisy_tables.structure
+        return {p.rank: make_generator(p.layout, *given, p.inputs[rows], structure) for p in self.parties}
 
 
 class ReturnsGradients(Protocol):
@@ -117,7 +118,7 @@ def default_config() -> TrainConfig:
 
 def default_run(data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
     """The same with the budget of a run on these data, whose number of records is public."""
-    options = RunOptions.of({"epsilon": default_epsilon(joined_rows(data.n)), "pooled": True})
+    options = RunOptions.of({"epsilon": default_epsilon(expected_training_records(data.n)), "pooled": True})
     return default_config(), options.simulated_budget(len(data.parties))
 
 
@@ -131,7 +132,7 @@ def prepare(
     driver: type[Trainer] = Trainer,
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
-    config = TrainConfig() if config is None else config
+    config = (TrainConfig() if config is None else config).with_ridge(len(split.train))
     budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     model, noise = train_plainly(data, split, parties, config, budget, seed, card=card, driver=driver)

@@ -4,8 +4,9 @@ It sees the pooled data, which a consortium never does. It makes counterfactuals
 training never saw, under true and under permuted s, and gives each party its columns of them. It also trains the
 baselines of every table, in plaintext, with the roles of the secure run, and checks the validity of the models.
 
-Mutual information of each column with s (`information`) shows how well roles agree with the data. It is estimated
-from counts over public bins, in nats. Such an estimate is above zero by chance, so its control is next to it.
+Mutual information of each column with s (`mutual_information_with_s`) shows how well roles agree with the data. It is
+estimated from counts over public bins, in nats. Such an estimate is above zero by chance, so its control is next to
+it.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def compare(
             by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
             sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
     parties = [party.take(split.train) for party in ready.parties]
-    about = information(parties, codes, len(data.protected[0].groups), seed)
+    about = mutual_information_with_s(parties, codes, len(data.protected[0].groups), seed)
     return Comparison(metrics, validity, about, sliced)
 
 
@@ -168,7 +169,7 @@ def mutual_information(counts: np.ndarray) -> float:
     return max(0.0, float((joint[seen] * np.log(joint[seen] / alone[seen])).sum()))
 
 
-def information(
+def mutual_information_with_s(
     parties: Sequence[Party], codes: np.ndarray, groups: int, seed: int, shuffles: int = SHUFFLES
 ) -> dict[str, dict[str, float]]:
     """By column: `mi` with s, and `null` and `null_high`, its mean and 95 % quantile under permuted s."""

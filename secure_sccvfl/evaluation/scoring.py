@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.data.splits import Split
+from secure_sccvfl.data.splits import SHARES, Split
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     FIRST,
@@ -413,6 +413,19 @@ def signed(values: np.ndarray) -> tuple[float, float, float]:
     """Mean and 95 % t-interval of differences, which may be negative."""
     mean, half = float(values.mean()), half_width(values)
     return mean, mean - half, mean + half
+
+
+def for_new_people(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval of a mean difference for people who are not in the data (Nadeau and Bengio, 2003).
+
+    Seeds split the same people, so values of different seeds are dependent, and a t-interval over seeds is about
+    these people only. The correction adds n_test / n_train, which more seeds do not reduce.
+    """
+    if len(values) < 2:
+        return float(values.mean()), float(values.mean())
+    spread = deviation(values) * np.sqrt(1 / len(values) + SHARES[2] / SHARES[0])
+    half = float(stats.t.ppf(0.975, len(values) - 1) * spread)
+    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def reduction(values: np.ndarray, plain: np.ndarray) -> tuple[float, float, float]:

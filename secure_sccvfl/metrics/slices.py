@@ -79,10 +79,7 @@ class Crossed:
 
 
 def _values(feature: Feature) -> tuple[str, ...]:
-    if feature.kind == "category":
-        names = list(feature.labels or feature.categories)
-    else:
-        names = [f"{a:g} to {b:g}" for a, b in zip(feature.cuts, feature.cuts[1:], strict=False)]
+    names = (feature.labels or feature.categories) if feature.kind == "category" else feature.bin_names
     return (*names, *([MISSING] if feature.missing else []))
 
 

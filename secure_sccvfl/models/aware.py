@@ -104,7 +104,8 @@ def make_aware(
     at = 0
     for block in layout.blocks:
         name = block.feature.name
-        means = np.stack([mean_encoding(block, p) for p in shrunken(noisy.tables[name], sizes, noisy.deviation).T])
+        distributions = shrunken(noisy.tables[name], sizes, noisy.deviation, noisy.structure)
+        means = np.stack([mean_encoding(block, p) for p in distributions.T])
         if roles.of[name] == "M":
             offsets.append(means - shares @ means)
             mediators += range(at, at + means.shape[1])

@@ -16,6 +16,7 @@ from secure_sccvfl.data.registry import Registry
 if TYPE_CHECKING:
     import numpy as np
 
+    from secure_sccvfl.data.groups import Structure
     from secure_sccvfl.data.layout import Layout
     from secure_sccvfl.policy.roles import Roles
 
@@ -65,6 +66,7 @@ class Material:
     """What a party makes a generator from: its own training rows, and what was opened to it.
 
     `deviation`: of the noise in the tables. `edited`: the features that may change. `penalized`: proxies.
+    `structure`: of the groups (`data.groups`).
     """
 
     layout: Layout
@@ -73,6 +75,7 @@ class Material:
     edited: frozenset[str]
     inputs: np.ndarray
     penalized: frozenset[str] = frozenset()
+    structure: Structure = ()
 
     @property
     def own_tables(self) -> list[np.ndarray]:
@@ -99,7 +102,9 @@ def make_generator(
     config: GeneratorConfig,
     seed: int,
     inputs: np.ndarray,
+    structure: Structure = (),
 ) -> Generator:
     """Party step, local: a generator over this party's edited features. `inputs` are its own training rows."""
     edited, penalized = (frozenset(layout.names) & frozenset(names) for names in (roles.edited, roles.penalized))
-    return GENERATORS.get(config.kind)(Material(layout, tables, deviation, edited, inputs, penalized), config, seed)
+    material = Material(layout, tables, deviation, edited, inputs, penalized, structure)
+    return GENERATORS.get(config.kind)(material, config, seed)

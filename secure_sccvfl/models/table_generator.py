@@ -132,7 +132,8 @@ class MinimalGenerator(TableGenerator):
 
     def shares(self, block: Block) -> np.ndarray:
         sizes = group_sizes(self.material.own_tables)
-        return shrunken(self.material.tables[block.feature.name], sizes, self.material.deviation)
+        table, material = self.material.tables[block.feature.name], self.material
+        return shrunken(table, sizes, material.deviation, material.structure)
 
     def edit(
         self, block: Block, columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray

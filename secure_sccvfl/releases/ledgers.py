@@ -153,13 +153,13 @@ def agree_on_run(session: Session, folder: Path) -> str:
     return name
 
 
-def finished_head(folder: Path, run: str) -> str:
+def session_that_finished_head(folder: Path, run: str) -> str:
     """The session that has finished the head under the charge of this run; "" if none has."""
     path = folder / FINISHED_HEADS
     return _session_of(path.read_text(encoding="utf-8"), run) if path.exists() else ""
 
 
-def claim_head(folder: Path, run: str, session: str) -> None:
+def claim_private_head(folder: Path, run: str, session: str) -> None:
     """Record that this session finishes the head under the charge of this run, before anything follows from the head.
 
     One charge is for one head. The noise of a head that nothing follows from may be drawn again, so the record is

@@ -47,7 +47,7 @@ from typing import Any
 import numpy as np
 
 from protocols.dealing.randomness import KEY_BYTES, fresh_key
-from protocols.errors import LedgerError, LocalError, ProtocolError
+from protocols.errors import LocalError, LogError, ProtocolError
 from protocols.records.chain import HashChain
 from protocols.records.private import private
 from protocols.session.runtime import Session
@@ -84,7 +84,7 @@ class PredictionLog:
         key_file = path.with_suffix(".key")
         if not path.exists() or not path.stat().st_size:
             if key_file.exists():  # it is written after the first line, so there was a log
-                raise LedgerError(
+                raise LogError(
                     f"{path.name}: missing, and {key_file.name} is there: bring it back; nothing was opened"
                 )
             path.unlink(missing_ok=True)
@@ -166,12 +166,12 @@ class PredictionLog:
             self.answers |= line["answers"]
             self.decided = {k: v for k, v in self.decided.items() if k not in set(line["none"])}
         else:
-            raise LedgerError(f"{self._path.name}: no line of this kind is known: {line['kind']!r}")
+            raise LogError(f"{self._path.name}: no line of this kind is known: {line['kind']!r}")
 
     def _take(self, lines: Sequence[Mapping[str, Any]], head: Mapping[str, Any]) -> None:
         first, *others = lines
         if any(first.get(name) != value for name, value in head.items() if name != "key"):
-            raise LedgerError(f"{self._path.name}: it is not the log of predictions of this model; bring that back")
+            raise LogError(f"{self._path.name}: it is not the log of predictions of this model; bring that back")
         if first["key"] != head["key"]:
             raise LocalError(
                 f"{self._path.name}: it was written with another records.key: bring that back (another party's is "
@@ -181,7 +181,7 @@ class PredictionLog:
             for line in others:
                 self._count(line)
         except (KeyError, TypeError, AttributeError):
-            raise LedgerError(f"{self._path.name}: cannot be read as a log of predictions; bring it back") from None
+            raise LogError(f"{self._path.name}: cannot be read as a log of predictions; bring it back") from None
 
 
 @contextmanager

@@ -100,17 +100,24 @@ def explain_to_party(
         "party": name,
         **shown,
         "columns": [column for column in shown["columns"] if column["holder"] == name],
-        "person": _own_person(part, records, row),
+        "person": _own_person(part, records, row, joined=not result["rows"]["validation"]),
         "decision": _predicted(predictions, record) if predictions is not None else None,
     }
 
 
-def _own_person(part: Path, records: PartyData, row: int) -> dict[str, Any]:
-    """A party's own columns of a person, and the counterfactuals of its generators."""
+def _own_person(part: Path, records: PartyData, row: int, joined: bool) -> dict[str, Any]:
+    """A party's own columns of a person, and the counterfactuals of its generators.
+
+    Nothing of this leaves the party. So the generators also use how often each value occurs among its own training
+    records, where it knows which records these are. joined: validation records were trained with.
+    """
     layout = records.party.layout
     model = load_model(part / "model", layout)
     roles = Roles(dict(model.roles), model.proxies)
-    generators = model.generators(records.party.take(records.split.train))
+    trained = records.party.take(records.split.joined if joined else records.split.train)
+    if model.held_out.align == "exact":
+        model = replace(model, noisy_tables=tuple(one.with_marginals([trained]) for one in model.noisy_tables))
+    generators = model.generators(trained)
     values = np.array([decoded(block, records.party.inputs[row, block.columns]) for block in layout.blocks])
     counterfactuals = []
     for attribute in records.protected:

@@ -146,12 +146,12 @@ def result_of(folder: Path, rank: int) -> dict[str, Any]:
     return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
 
 
-def read_heads(job: Path) -> dict[str, Any]:
+def read_digests(job: Path) -> dict[str, Any]:
     """What was signed at the end of a job."""
     return dict(json.loads((job / HEADS).read_text(encoding="utf-8")))
 
 
 def own_heads(job: Path, config: SessionConfig) -> dict[str, Any]:
     """This party's own heads in the statement of a job."""
-    signed = read_heads(job)
+    signed = read_digests(job)
     return dict(signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)])

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import code_digest
-from protocols.errors import LedgerError
+from protocols.errors import LogError
 from protocols.records.chain import HashChain
 from secure_sccvfl.releases.ledgers import PREDICTION_LOGS
 
@@ -80,13 +80,13 @@ def record(run: Path, event: str, facts: Mapping[str, Any], files: Iterable[Path
 
 
 def check_head(run: Path, chain: HashChain) -> None:
-    """Raise LedgerError if the log is shorter or longer than its head says, or differs from it."""
+    """Raise LogError if the log is shorter or longer than its head says, or differs from it."""
     try:
         expected = json.loads((run / HEAD).read_text())
     except (OSError, ValueError):
-        raise LedgerError(f"{HEAD} is missing or cannot be read, so lines cut off {LOG} would not show") from None
+        raise LogError(f"{HEAD} is missing or cannot be read, so lines cut off {LOG} would not show") from None
     if expected != {"count": len(chain.entries), "head": chain.head}:
-        raise LedgerError(f"{LOG} has {len(chain.entries)} lines and another end than {HEAD} says")
+        raise LogError(f"{LOG} has {len(chain.entries)} lines and another end than {HEAD} says")
 
 
 def last_seal(run: Path) -> str:
@@ -97,7 +97,7 @@ def last_seal(run: Path) -> str:
 def read_log(run: Path) -> list[dict[str, Any]]:
     """All lines, the chain and its head checked."""
     if not (run / LOG).exists():
-        raise LedgerError(f"the run has no {LOG}: it did not finish, or the log was removed")
+        raise LogError(f"the run has no {LOG}: it did not finish, or the log was removed")
     chain = HashChain.reopened(run / LOG)
     check_head(run, chain)
     return chain.entries

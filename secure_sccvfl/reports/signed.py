@@ -25,11 +25,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.ledger import LedgerError as BudgetLedgerError
-from accounting.ledger import comparable, digest_of, read_ledger
+from accounting.ledger import LedgerError, comparable, digest_of, read_ledger
 from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from protocols.dealing.randomness import fresh_key
-from protocols.errors import LedgerError
+from protocols.errors import LogError
 from protocols.net.certificates import Credentials
 from protocols.records.chain import read_chain
 from protocols.records.private import private
@@ -44,7 +43,7 @@ from secure_sccvfl.reports.folders import (
     attempts,
     in_order,
     own_heads,
-    read_heads,
+    read_digests,
 )
 from secure_sccvfl.reports.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
@@ -85,7 +84,7 @@ def sign_job(
     run: this party's folder. place: the job's folder in it.
     """
     salt, files = fresh_key().hex(), files_of(run)
-    digests = {**heads_of(folder, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
+    digests = {**job_digests(folder, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
     digests["date"] = datetime.date.today().isoformat()
     signed = exchange_digests(session, config, about(config), digests, credentials)
     record = {"rank": session.rank, **signed, "salt": salt, "files": files}
@@ -110,7 +109,7 @@ def settings_digest(config: SessionConfig) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def heads_of(folder: Path, job: str) -> dict[str, Any]:
+def job_digests(folder: Path, job: str) -> dict[str, Any]:
     """The heads of a job's records in its folder."""
     releases, audit = in_order(folder, "releases"), in_order(folder, "audit")
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -118,12 +117,12 @@ def heads_of(folder: Path, job: str) -> dict[str, Any]:
     return {
         "releases": _digest([e["hash"] for e in read_chain(releases[-1])[-1:]]) if releases else "",
         "audit": _digest(bare(read_chain(audit[-1]))) if audit else "",
-        "ledgers": {name: _ledger_head(folder / name, result) for name in ledgers},
+        "ledgers": {name: _ledger_digest(folder / name, result) for name in ledgers},
         "result": _digest(_rounded(agreed_part(result))) if job in AGREED_RESULTS else "",
     }
 
 
-def _ledger_head(path: Path, result: Mapping[str, Any]) -> str:
+def _ledger_digest(path: Path, result: Mapping[str, Any]) -> str:
     """The digest of a ledger; without the records where each party charges its own. `files` binds all of it."""
     entries, _ = read_ledger(path)
     if result.get("align") != "hidden":
@@ -151,12 +150,12 @@ def statement_digest(folder: Path) -> bytes:
     """The digest of the statement of a job; zeros if the job has not ended."""
     if not (folder / HEADS).exists():
         return bytes(32)
-    return hashlib.sha256(json.dumps(read_heads(folder)["statement"], sort_keys=True).encode()).digest()
+    return hashlib.sha256(json.dumps(read_digests(folder)["statement"], sort_keys=True).encode()).digest()
 
 
 def signed_code(run: Path, config: SessionConfig) -> str:
     """The version of the code that the last of a run's jobs was signed with."""
-    return str(read_heads(run / config.jobs[-1])["statement"]["code"])
+    return str(read_digests(run / config.jobs[-1])["statement"]["code"])
 
 
 def signed_jobs(run: Path, config: SessionConfig) -> list[Path]:
@@ -177,7 +176,7 @@ def check_signed(run: Path, config: SessionConfig, authority: bytes | None = Non
     folders = signed_jobs(run, config)
     for folder in folders:
         try:
-            signed = read_heads(folder)
+            signed = read_digests(folder)
             for line in _check_statement(folder, signed, config, authority):
                 yield f"{folder.name}/{HEADS}: {line}"
             yield from _check_lists(folder, signed["files"], listed)
@@ -204,10 +203,10 @@ def _check_lists(folder: Path, files: Mapping[str, str], earlier: Mapping[str, s
 def _check_own(folder: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
     """The heads of a job's records, recomputed, against those in its statement."""
     try:
-        computed, record = own_heads(folder, config), read_heads(folder)
-        now = heads_of(folder, record["statement"]["job"])
+        computed, record = own_heads(folder, config), read_digests(folder)
+        now = job_digests(folder, record["statement"]["job"])
         expected = {"", *log, *(committed(record["salt"], {LOG: line}) for line in log)}
-    except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (LogError, LedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{folder.name}: a log, a ledger or the result cannot be read"
         return
     yield from (

@@ -24,11 +24,10 @@ from typing import Any
 
 from accounting.accountant import epsilon_of
 from accounting.budget import Account, read_account
-from accounting.ledger import Entry, comparable, read_ledger
-from accounting.ledger import LedgerError as BudgetLedgerError
+from accounting.ledger import Entry, LedgerError, comparable, read_ledger
 from accounting.report import build_report
 from protocols.config import ConfigError, code_digest
-from protocols.errors import LedgerError
+from protocols.errors import LogError
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
@@ -319,7 +318,7 @@ def verify(run: Path, seal: str | None = None, authority: bytes | None = None) -
         problems = results.setdefault(name, [])
         try:
             problems.extend(check(files))
-        except (LedgerError, BudgetLedgerError, ModelError, PolicyError, ConfigError) as error:
+        except (LogError, LedgerError, ModelError, PolicyError, ConfigError) as error:
             problems.append(str(error))
         except FileNotFoundError as error:
             lost = Path(error.filename)
@@ -335,7 +334,7 @@ def _check_seal(run: Path, seal: str) -> Problems:
     """A seal is the hash of a line of the run's log; later events may have followed it, another end may not."""
     try:
         later = since(read_log(run), seal)
-    except LedgerError:
+    except LogError:
         later = None
     if later is None:
         yield "the run's log has another seal"

@@ -88,6 +88,8 @@ NAMED: Mapping[str, tuple[str, ...]] = {
 """Experiments that compare methods of the registry."""
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 """Total budgets of tables and model."""
+TOTALS = (0.5, *EPSILONS)
+"""Those of the experiment `epsilon`."""
 ROLE_SWITCHES = ("score_partition", "validation_fractions", "no_refresh", "repaired_roles")
 """The switches that change where the roles of the paper-faithful method come from."""
 OF_DEFAULT = ("main", "folktables")
@@ -176,6 +178,21 @@ def _private() -> Methods:
     return methods
 
 
+def _epsilon() -> Methods:
+    """Total budgets from .5 to 8, each for a private model with its tables, and for tables and a model without noise.
+
+    Roles are those of the card, or of discovery at epsilon 8. A private model has tables of M and P alone.
+    """
+    base = TrainConfig().only(3.0)
+    methods: dict[str, Method] = {"erm": erm, "drop_m": drop_m}
+    for epsilon in TOTALS:
+        budget = SpendingPlan(epsilon=epsilon, releases=base.charged)
+        methods[f"private model, epsilon {epsilon:g}"] = with_roles(replace(base, private=True), budget)
+        methods[f"tables of M and P alone, epsilon {epsilon:g}"] = with_roles(base, budget, by_card=True)
+        methods[f"tables of all columns alone, epsilon {epsilon:g}"] = with_roles(base, budget, by_card=False)
+    return methods
+
+
 def _heads() -> Methods:
     """A network as the head next to the linear one, both without noise."""
     heads: dict[str, dict[str, Any]] = {"linear": {"lambdas": (3.0,)}, "mlp": {"head": "mlp"}}
@@ -191,6 +208,7 @@ BUILT: Mapping[str, Callable[[], Methods]] = {
     "switches": _switched,
     "letter": _letter,
     "private": _private,
+    "epsilon": _epsilon,
     "heads": _heads,
 }
 """Experiments that compare methods with changed settings, or all methods of the registry."""
@@ -467,16 +485,28 @@ def no_guard(ready: Prepared) -> Fitted:
     return sealed(ready, replace(ready.config, guard=0.0))
 
 
-def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
-    """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
-    return lambda ready: _trained(ready, config, budget, ready.roles)
+def with_roles(
+    config: TrainConfig, budget: SpendingPlan | None = None, *, by_card: bool | None = None
+) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings and the roles of the default run.
+
+    by_card: tables are of M and P alone, as if a card had decided the roles; by default for a private model.
+    """
+    decided = config.private if by_card is None else by_card
+    return lambda ready: _trained(ready, config, budget, ready.roles, ready.roles if decided else None)
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
     """The sealed method with other settings and its own discovery; scored on the roles of the default run."""
-    return lambda ready: _trained(ready, config, budget, None)
+    return lambda ready: _trained(ready, config, budget)
 
 
-def _trained(ready: Prepared, config: TrainConfig, budget: SpendingPlan | None, roles: Roles | None) -> Fitted:
+def _trained(
+    ready: Prepared,
+    config: TrainConfig,
+    budget: SpendingPlan | None,
+    roles: Roles | None = None,
+    tabled: Roles | None = None,
+) -> Fitted:
     given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget, ready.seed)
-    return fitted_model(train_plainly(*given, roles=roles, tabled=roles)[0], ready)
+    return fitted_model(train_plainly(*given, roles=roles, tabled=tabled)[0], ready)

@@ -37,7 +37,7 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, prepare
-from secure_sccvfl.evaluation.pooled import information
+from secure_sccvfl.evaluation.pooled import mutual_information_with_s
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.research.paper.networks import TrainedNetwork
 from secure_sccvfl.research.tables import saved
@@ -79,7 +79,7 @@ def analyse(ready: Prepared, names: Sequence[str] = SHOWN) -> dict[str, Any]:
     return {
         "roles": dict(ready.roles.of),
         "scores": {name: float(value) for name, value in ready.model.assignment.scores.items()},
-        "information": information(parties, attribute.codes[rows], len(attribute.groups), ready.seed),
+        "information": mutual_information_with_s(parties, attribute.codes[rows], len(attribute.groups), ready.seed),
         "groups": list(attribute.groups),
         "mixing": [
             {"method": name, **mixing(_represented(ready, method.fused), ready.seed)}

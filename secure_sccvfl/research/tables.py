@@ -23,7 +23,7 @@ from accounting.plain_text import plain
 from accounting.tables import Column, MarkdownText, Table, page
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
-from secure_sccvfl.evaluation.scoring import RATES, deviation, interval, reduction, signed
+from secure_sccvfl.evaluation.scoring import RATES, deviation, for_new_people, interval, reduction, signed
 from secure_sccvfl.reports.tables import markdown, paper_figure
 from secure_sccvfl.research.experiments import SeedRun, run_seed
 from secure_sccvfl.research.results import provenance, short_name, title_of, write_results
@@ -281,7 +281,10 @@ def _pairs(key: Key, values: Values, other: str) -> tuple[np.ndarray, np.ndarray
 
 
 def _differences(values: Values) -> list[Row]:
-    """How far each method is above dropping the mediators, paired by seed. Signed, so not cut at 0."""
+    """How far each method is above dropping the mediators, paired by seed. Signed, so not cut at 0.
+
+    new_low, new_high: the interval for new people, which claims rest on.
+    """
     rows = []
     for key in values:
         if key.metric in COMPARED and key.judge is None and key.method != YARDSTICK:
@@ -289,7 +292,8 @@ def _differences(values: Values) -> list[Row]:
             if len(own):
                 apart = own - reference
                 row = key._replace(metric=f"{key.metric}_vs_{YARDSTICK}")
-                rows.append(_row(row, signed(apart), len(own), deviation(apart)))
+                new = dict(zip(("new_low", "new_high"), for_new_people(apart), strict=True))
+                rows.append({**_row(row, signed(apart), len(own), deviation(apart)), **new})
     return rows
 
 
@@ -313,7 +317,7 @@ MARKS = {**{name: judge.mark[0] for name, judge in COUNTERFACTUAL_MODELS.items()
 
 
 def trade_off(rows: Sequence[Mapping[str, Any]], experiment: str, path: Path) -> None:
-    """Accuracy against flip rate, one panel per data set and split, one mark per judge."""
+    """Accuracy against flip rate, one panel per data set and split, one mark per counterfactual model."""
     settings = sorted({(r["dataset"], r["split"]) for r in rows if r["metric"] == "fr"})
     if not settings:
         return

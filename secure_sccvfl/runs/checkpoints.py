@@ -29,6 +29,7 @@ from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.config.rules import REMOVED
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.groups import structure_of
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.residuals import Conditional
@@ -178,7 +179,8 @@ class Checkpoints:
             )
 
         def filled(entry: Mapping[str, Any], key: str, word: str) -> dict[str, Any]:
-            return {**entry, key: {k: arrays[f"{word} {entry['attribute']} {k}"] for k in entry[key]}}
+            of = {k: arrays[f"{word} {entry['attribute']} {k}"] for k in entry[key]}
+            return {**entry, key: of, "structure": structure_of(entry.get("structure", ()))}
 
         def measured(entry: Mapping[str, Any]) -> Trial:
             seen = entry["validation"]

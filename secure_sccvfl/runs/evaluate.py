@@ -34,7 +34,7 @@ from accounting.records import RecordSet
 from protocols.alignment.interface import AlignmentError
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.randomness import fresh_key
-from protocols.errors import LedgerError, ProtocolError
+from protocols.errors import LogError, ProtocolError
 from protocols.records.chain import read_chain
 from protocols.records.private import private
 from protocols.records.releases import ReleasePlan
@@ -434,7 +434,7 @@ def _intact(log: Path) -> list[dict[str, Any]]:
     """The lines of a release log; none if it was changed or torn."""
     try:
         return read_chain(log)
-    except LedgerError:
+    except LogError:
         return []
 
 

@@ -87,7 +87,7 @@ class AuditLog:
 
 
 def read_audit(path: Path) -> list[dict[str, Any]]:
-    """All lines of an audit log; LedgerError names the first that was changed."""
+    """All lines of an audit log; LogError names the first that was changed."""
     return read_chain(path)
 
 

@@ -20,6 +20,7 @@ from protocols.alignment.interface import AlignKind
 from protocols.records.private import naming, private
 from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.data.groups import structure_of
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.registry import imported
@@ -143,7 +144,10 @@ class PartyModel:
             fixed = (party.layout, *columns, self.generator)
             return {attribute: restored(*fixed, network) for attribute, network in self.networks.items()}
         given = (roles, self.generator, self.drawn_seed, party.inputs)
-        return {s.attribute: make_generator(party.layout, s.tables, s.deviation, *given) for s in self.noisy_tables}
+        return {
+            s.attribute: make_generator(party.layout, s.tables, s.deviation, *given, s.structure)
+            for s in self.noisy_tables
+        }
 
 
 def trained_networks(
@@ -183,7 +187,11 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "generator": asdict(model.generator),
         "held_out": asdict(model.held_out),
         "sketches": [
-            {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
+            {
+                **{name: getattr(s, name) for name in ("attribute", "deviation", "releases")},
+                "tables": list(s.tables),
+                **({"structure": s.structure} if s.structure else {}),
+            }
             for s in model.noisy_tables
         ],
     }
@@ -227,6 +235,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
             {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
             s["deviation"],
             s["releases"],
+            structure=structure_of(s.get("structure", ())),
         )
         for s in facts["sketches"]
     )

@@ -36,11 +36,11 @@ from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import (
     LEDGER,
     agree_on_run,
-    claim_head,
-    finished_head,
+    claim_private_head,
     keep_copy,
     open_budget,
     raise_cap,
+    session_that_finished_head,
     spent_figures,
 )
 from secure_sccvfl.releases.record_key import record_key
@@ -145,7 +145,7 @@ class TrainJob(RecordsJob):
         )
         statistics = self._statistics(session, problem.train, charger, tables, TableFile(ledgers, own_tables, name))
         lasting = options.privacy.private_model and ledgers != folder
-        claim = partial(claim_head, ledgers, begun, name) if lasting else lambda: None
+        claim = partial(claim_private_head, ledgers, begun, name) if lasting else lambda: None
         engine = SecureEngine(session, self.data.schema.label_holder, self.data.schema.group_holders, claim)
         trained = gradient_mode(options.training.mode).train(
             PartyContext(
@@ -238,7 +238,7 @@ class TrainJob(RecordsJob):
         state = checkpoints.resume(session, self.data.schema.task)
         private = self.options.privacy.private_model
         answer = int(private and session.folder is not None and self._followed(session.folder))
-        if private and not answer and finished_head(ledgers, checkpoints.run):
+        if private and not answer and session_that_finished_head(ledgers, checkpoints.run):
             answer = _ELSEWHERE
         answers = session.tell_all("finished model", answer) if private else []
         if _ELSEWHERE in answers and not state.trials:
@@ -291,7 +291,7 @@ class TrainJob(RecordsJob):
         options, data, schema = self.options, self.data, self.data.schema
         rows = {name: len(getattr(data.split, name)) for name in PARTS}
         if self.joins:
-            rows |= {"train": len(data.split.joined), "validation": 0}
+            rows |= {"train": len(data.split.train_and_validation), "validation": 0}
         if problem.train.membership is not None:  # a noisy number is known, and what the split leaves of all records
             rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
         return {

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from accounting.calibration import LEAST_RIDGE
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split
@@ -61,7 +62,8 @@ class TrainConfig:
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
-    `guard`: weight of the proxy penalty.
+    `guard`: weight of the proxy penalty. `ridge`: of a head that is not private; 0 stands for the rule of private
+    heads, `LEAST_RIDGE` over the number of training records.
     """
 
     head: str = LINEAR
@@ -91,7 +93,7 @@ class TrainConfig:
             raise ValueError(
                 f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the proxy penalty, got {self.lambdas}"
             )
-        if min(self.guard, self.take_lambda) < 0 or self.ridge <= 0:
+        if min(self.guard, self.take_lambda, self.ridge) < 0 or (self.module is not None and not self.ridge):
             raise ValueError(f"bad take_lambda {self.take_lambda}, guard {self.guard} or ridge {self.ridge}")
         counts = (self.steps, self.grid_steps, self.sharpened, self.keep_every)
         if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
@@ -156,6 +158,10 @@ class TrainConfig:
         grid = tuple(sorted({*type(self)().lambdas, *self.lambdas}))
         return replace(self, lambdas=grid, alternatives=True)
 
+    def with_ridge(self, records: int) -> TrainConfig:
+        """The same with the ridge for this public number of training records, if it is to follow from it."""
+        return self if self.ridge else replace(self, ridge=LEAST_RIDGE / max(records, 1))
+
     @property
     def second_order(self) -> bool:
         return self.head == LINEAR
@@ -180,17 +186,19 @@ class TrainConfig:
         return self.private and not self.discovery.holds_out and not opened
 
     def training_rows(self, split: Split) -> np.ndarray:
-        return split.joined if self.joins else split.train
+        return split.train_and_validation if self.joins else split.train
 
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
         """The columns whose tables of s are released, from public things; empty stands for all columns.
 
-        Only counterfactuals and the proxy penalty read a table once a card has decided every column (`decided`). So a
-        private model gets tables of these columns alone: a record moves fewer tables, and more of the budget is left
-        for the head. Discovery needs the tables of all, and so do its other statistics.
+        Only counterfactuals and the proxy penalty read a table once a card has decided every column (`decided`). So
+        tables of these columns alone are released: a record moves fewer tables, so they need less noise, and a
+        private model has more of the budget left for its head. Discovery needs the tables of all, and so do its other
+        statistics and generators that are fitted to records.
         """
         discovery = self.discovery
-        if decided is None or not self.private or discovery.holds_out or discovery.sketch != "counts":
+        fitted = self.generator.kind in FITTED
+        if decided is None or fitted or discovery.holds_out or discovery.sketch != "counts":
             return ()
         return tuple(sorted({*decided.edited, *decided.penalized})) if set(features) <= set(decided.of) else ()
 

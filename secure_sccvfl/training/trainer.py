@@ -124,6 +124,7 @@ class Trainer:
         `privacy` charges a private head.
         """
         self.privacy = privacy
+        config = config.with_ridge(problem.train.rows)
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
         self.train, self.validation, self.layouts = problem.train, problem.validation, problem.layouts
@@ -267,7 +268,9 @@ class Trainer:
             settings = roles, self.config.generator, self.seed
             return {
                 one.attribute: {
-                    p.rank: make_generator(p.layout, one.tables, one.deviation, *settings, p.with_record.inputs)
+                    p.rank: make_generator(
+                        p.layout, one.tables, one.deviation, *settings, p.with_record.inputs, one.structure
+                    )
                     for p in self.train.parties
                 }
                 for one in self.state.noisy_tables

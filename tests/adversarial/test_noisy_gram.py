@@ -52,7 +52,7 @@ def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         patch.setattr(PlainEngine, "noisy_gram", noisy_gram)
         model, _ = train_plainly(data, split, parties, *given, card=options.policy())
     ((changes, released, sigma),) = seen
-    truth = data.protected[0].codes[split.joined]
+    truth = data.protected[0].codes[split.train_and_validation]
     reached = np.flatnonzero(np.abs(changes).sum(axis=(0, 1, 2)))
     changes, released = changes[..., reached], released[np.ix_(reached, reached)]
     squares = np.einsum("dgnc,dgne->gnce", changes, changes).reshape(2, RECORDS, -1)
@@ -63,7 +63,11 @@ def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         left.T @ left + doubt * np.eye(RECORDS), left.T @ (right - left @ np.full(RECORDS, share))
     )
     moved = np.abs(left).sum(axis=0) > 1e-9
-    return (beyond > 0).astype(int)[moved], _guessed_from_tables(model, parties, split.joined)[moved], truth[moved]
+    return (
+        (beyond > 0).astype(int)[moved],
+        _guessed_from_tables(model, parties, split.train_and_validation)[moved],
+        truth[moved],
+    )
 
 
 def _guessed_from_tables(model: Any, parties: Any, rows: np.ndarray) -> np.ndarray:

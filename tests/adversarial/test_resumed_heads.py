@@ -156,7 +156,7 @@ def test_a_second_head_under_one_charge_is_refused(consortium: Consortium, monke
     monkeypatch.setattr(
         Session, "tell_all", lambda self, step, value: plain(self, step, 0 if step == "finished model" else value)
     )
-    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
+    monkeypatch.setattr(train, "claim_private_head", lambda folder, run, session: None)
     resumed(home / "run", options)
     assert ledger_lines(home, 1) == before, "the control: another head, and nothing charged"
     assert (home / "run/party-1/model/model.json").read_text() != first
@@ -178,8 +178,8 @@ def test_a_head_that_was_checked_is_not_tried_again_with_other_noise(
     assert "or the check of its head was opened: train a new run, which is charged" in error_text(stopped.value)
     assert not list(home.rglob("model.json"))
     monkeypatch.setattr(TrainJob, "_followed", lambda self, folder: False)
-    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
-    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
+    monkeypatch.setattr(train, "session_that_finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "claim_private_head", lambda folder, run, session: None)
     assert resumed(home / "run", options)[1]["ok"], "the control: another noise, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -199,14 +199,14 @@ def test_a_copy_of_an_interrupted_run_is_not_a_second_head(
     assert not list((home / "copy").rglob("model.json"))
     assert [ledger_lines(home, rank) for rank in range(2)] == before
     assert resumed(home / "run", options)[1]["ok"], "the folder that went on still can"
-    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "session_that_finished_head", lambda folder, run: "")
     with pytest.raises(ExceptionGroup) as stopped:
         resumed(home / "copy", options)
     assert "another session has finished the head of this charge" in error_text(stopped.value), (
         "as if both went on at once"
     )
     assert not list((home / "copy").rglob("model.json"))
-    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
+    monkeypatch.setattr(train, "claim_private_head", lambda folder, run, session: None)
     assert resumed(home / "copy", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before
 
@@ -232,7 +232,7 @@ def test_a_backup_of_a_running_session_is_not_a_second_head(
         resumed(home / "backup", options)
     assert "has finished the head of this run, and its folder does not know of it" in error_text(stopped.value)
     assert not list((home / "backup").rglob("model.json"))
-    monkeypatch.setattr(train, "finished_head", lambda folder, run: "")
-    monkeypatch.setattr(train, "claim_head", lambda folder, run, session: None)
+    monkeypatch.setattr(train, "session_that_finished_head", lambda folder, run: "")
+    monkeypatch.setattr(train, "claim_private_head", lambda folder, run, session: None)
     assert resumed(home / "backup", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before

@@ -205,7 +205,7 @@ Read = Callable[[Model], np.ndarray]
 def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, float, float]:
     """Balanced accuracy of guesses of s, its deviation by chance, and the largest error of a head that was read."""
     parts = consortium.parts()
-    rows = parts[0].split.joined  # a private model is trained with validation records too
+    rows = parts[0].split.train_and_validation  # a private model is trained with validation records too
     mine, heads, counterfactuals, error = parts[0].party.take(rows), [], [], 0.0
     for number in range(trainings):
         model = consortium.trained(number)
@@ -250,9 +250,9 @@ def by_decisions(model: Model) -> np.ndarray:
     return model.read_by_decisions()
 
 
-COUNT = 250
+COUNT = 130
 SIZES = [
-    pytest.param(48, by_scores, id="48 models, scores"),
+    pytest.param(36, by_scores, id="36 models, scores"),
     pytest.param(32, by_decisions, id="32 models, decisions", marks=pytest.mark.slow),
 ]
 

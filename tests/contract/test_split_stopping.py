@@ -12,7 +12,7 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps.head import Weights
 from protocols.steps.split import SPLIT_HEAD_BITS
 from secure_sccvfl.research.split.mode import SplitConfig, split_releases
-from secure_sccvfl.research.split.stopping import Stopping
+from secure_sccvfl.research.split.stopping import EarlyStopping
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.gradient_modes import EVERYONE, GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts
 from tests.support.sessions import run_session
@@ -77,12 +77,12 @@ class Steps:
         shown = Release("objective", EVERYONE, (ANY,), "test", times=len(FACTORS))
         config = SplitConfig(warmup=2, steps=len(FACTORS), patience=PATIENCE)
 
-        def fresh(session: Any) -> Stopping:
+        def fresh(session: Any) -> EarlyStopping:
             engine = SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS)
             engine.widths = WIDTHS
             part = parts(german(), session.rank)[1]
             validation = replace(part, label=self.label if session.rank == LABEL_HOLDER else None)
-            return Stopping(engine, validation, self.task, self.outputs, PATIENCE)  # type: ignore[arg-type]
+            return EarlyStopping(engine, validation, self.task, self.outputs, PATIENCE)  # type: ignore[arg-type]
 
         def job(session: Any) -> tuple[list[float], list[bool], int]:
             stopping, rank = fresh(session), session.rank

@@ -12,6 +12,7 @@ import pytest
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.cached_releases import load_releases
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.mechanisms import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
 from secure_sccvfl.runs.train import TrainJob
@@ -106,12 +107,13 @@ def test_kept_tables_of_all_columns_serve_a_card_with_their_own_noise(tmp_path):
     assert facts["deviation"] == pytest.approx(events.sigma * events.copies**0.5 / 2**0.5), "of two releases"
 
 
-def test_only_a_whole_card_of_a_private_model_leaves_tables_out():
+def test_only_a_whole_card_leaves_tables_out():
     whole = Roles({"a": "M", "b": "N", "c": "P"})
     assert PRIVATE.tabled(whole, "abc") == ("a", "c")
     assert PRIVATE.tabled(Roles(whole.of, "drop"), "abc") == ("a",), "a proxy that is dropped needs no table"
     assert PRIVATE.tabled(whole, "abcd") == PRIVATE.tabled(None, "abc") == ()
-    assert TrainConfig().tabled(whole, "abc") == ()
+    assert TrainConfig().tabled(whole, "abc") == ("a", "c"), "also for a model without noise"
+    assert TrainConfig(generator=GeneratorConfig("masked")).tabled(whole, "abc") == ()
     assert TrainConfig(private=True, discovery=DiscoveryConfig(gain=True)).tabled(whole, "abc") == ()
     assert (
         TrainConfig(private=True, discovery=DiscoveryConfig(score="stable", sketch="clipped")).tabled(whole, "abc")

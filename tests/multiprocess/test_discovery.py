@@ -14,7 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from accounting.events import Event
 from launch import privacy_report
 from protocols.config import ConfigError, SessionConfig
-from protocols.errors import LedgerError, LocalError
+from protocols.errors import LocalError, LogError
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
@@ -155,7 +155,7 @@ def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path
     path = german / "party-0" / "audit.jsonl"
     changed = german.parent / "changed.jsonl"
     changed.write_text(path.read_text().replace('"refresh": 1', '"refresh": 3'))
-    with pytest.raises(LedgerError, match="line 2"):
+    with pytest.raises(LogError, match="line 2"):
         read_audit(changed)
 
 

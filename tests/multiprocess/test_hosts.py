@@ -33,9 +33,9 @@ from secure_sccvfl.reports.signed import (
     check_signed,
     committed,
     files_of,
-    heads_of,
     is_listed,
-    read_heads,
+    job_digests,
+    read_digests,
     settings_digest,
 )
 from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, unchecked, verify
@@ -295,9 +295,9 @@ def test_a_folder_that_is_rewritten_consistently_does_not_fit_the_others_signatu
     damage(out)
     for job in ("train", "evaluate", "predict"):
         folder = out / job
-        kept = read_heads(folder)
+        kept = read_digests(folder)
         own_heads = kept["statement"]["heads"]["party-1"]
-        own_heads |= heads_of(folder, job)
+        own_heads |= job_digests(folder, job)
         kept["files"] = {k: v for k, v in files_of(out).items() if k in kept["files"]}
         own_heads["files"] = committed(kept["salt"], kept["files"])
         signature = sign(key(hosts), "heads", covered(kept["statement"]))
@@ -332,10 +332,10 @@ def test_a_session_file_without_certificates_does_not_do_away_with_signatures(ho
     config = replace(hosts.config, transport="gloo", certificates={}, approval="")
     (out / "session.toml").write_text(config.to_toml())
     for job in config.jobs:
-        kept = read_heads(out / job)
+        kept = read_digests(out / job)
         kept["statement"]["session"], kept["signatures"] = settings_digest(config), {}
         for heads in kept["statement"]["heads"].values():
-            heads |= heads_of(out / job, job)
+            heads |= job_digests(out / job, job)
         kept["files"] = {k: v for k, v in files_of(out).items() if k in kept["files"]}
         kept["statement"]["heads"]["party-1"]["files"] = committed(kept["salt"], kept["files"])
         (out / job / "heads.json").write_text(json.dumps(kept, indent=1) + "\n")
@@ -361,7 +361,7 @@ def test_lists_of_digests_are_for_the_owner_alone(hosts: Hosts) -> None:
 def test_no_head_is_the_hash_of_a_line_that_others_could_try_words_against(hosts: Hosts) -> None:
     """Whoever knows an earlier seal could try the words of an appeal, or who was refused."""
     for rank in range(3):
-        heads = json.dumps(read_heads(hosts.out(0) / "predict")["statement"]["heads"][f"party-{rank}"])
+        heads = json.dumps(read_digests(hosts.out(0) / "predict")["statement"]["heads"][f"party-{rank}"])
         lines = [entry["hash"] for entry in read_chain(hosts.out(rank) / LOG)]
         assert '"log": "' in heads and '"log": ""' not in heads and not any(line in heads for line in lines)
 

@@ -60,7 +60,7 @@ from secure_sccvfl.research.paper.generators import MaskedGenerator
 from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.research.paper.settings import DECAY, Columns, settings_of
 from secure_sccvfl.research.split.local import OwnTraining, ValidityWeights
-from secure_sccvfl.research.split.stopping import Stopping
+from secure_sccvfl.research.split.stopping import EarlyStopping
 from secure_sccvfl.training.model import Model, with_leak
 from secure_sccvfl.training.modes.base import (
     PartyContext,
@@ -294,7 +294,7 @@ class SplitTrainer:
         self.label = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
         self.validation, self.stopping = problem.validation, None
         if config.patience:
-            self.stopping = Stopping(self.engine, self.validation, self.task, self.outputs, config.patience)
+            self.stopping = EarlyStopping(self.engine, self.validation, self.task, self.outputs, config.patience)
         self.take_up(roles, generators)
         self._patterns: dict[SplitLayout, list[Request]] = {}
         self._last: tuple[Shared, Shared] | None = None

@@ -52,7 +52,7 @@ _WORST = 1 << 20
 """The best objective before the first step."""
 
 
-class Stopping:
+class EarlyStopping:
     """One party's end. `engine` has the widths of the activations."""
 
     def __init__(self, engine: SecureEngine, part: Part, task: Task, outputs: int, patience: int) -> None:

@@ -93,7 +93,7 @@ def _attack_the_rest(
     if run.options.training.mode != "aware":
         run.check_white_box(answers)
     skipped = evaluation.on_model(attacks, ready, answers, tell)
-    evaluation.contrasts(attacks, ready, tell)
+    evaluation.attack_baselines(attacks, ready, tell)
     return attacks, audits, skipped
 
 

@@ -175,13 +175,13 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     a number which is not public.
     """
     from secure_sccvfl.data.catalogue import is_benchmark, load
-    from secure_sccvfl.data.splits import joined_rows
+    from secure_sccvfl.data.splits import expected_training_records
     from secure_sccvfl.releases.mechanisms import default_epsilon
 
     dataset = options["dataset"]
     if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:
         return dict(options)
-    return {**options, "epsilon": default_epsilon(joined_rows(load(dataset).n))}
+    return {**options, "epsilon": default_epsilon(expected_training_records(load(dataset).n))}
 
 
 def seeds_of(options: RunOptions, records: int, number: int | None) -> range:

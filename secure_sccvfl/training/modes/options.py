@@ -115,10 +115,10 @@ class RunOptions(Config):
     def tabled(self, schema: Schema) -> tuple[str, ...]:
         """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all.
 
-        Mode `aware` needs all tables. So does mode `dp`: its encoders mix columns, and the penalty of a mixed column
-        is averaged over records that are drawn from the tables of all columns of the party.
+        Modes `aware` and `split` need all tables. So does mode `dp`: its encoders mix columns, and the penalty of a
+        mixed column is averaged over records that are drawn from the tables of all columns of the party.
         """
-        card = self.policy() if self.training.mode not in ("aware", "dp") else None
+        card = self.policy() if self.training.mode == "sealed" else None
         features = [f.name for party_features in schema.features for f in party_features]
         return self.train_config().tabled(None if card is None else card.roles, features)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.errors import LedgerError, ProtocolError, UndeclaredRelease
+from protocols.errors import LogError, ProtocolError, UndeclaredRelease
 from protocols.records.chain import HashChain, read_chain
 from protocols.records.releases import ANY, Receipt, Release, ReleaseDesk, ReleasePlan
 
@@ -140,7 +140,7 @@ def test_a_damaged_chain_is_detected(tmp_path: Path, damage: object) -> None:
     lines = chain_of(path)
     assert len(read_chain(path)) == 4
     path.write_text("\n".join(damage(lines)) + "\n")  # type: ignore[operator]
-    with pytest.raises(LedgerError, match="does not continue the chain"):
+    with pytest.raises(LogError, match="does not continue the chain"):
         read_chain(path)
 
 
@@ -150,7 +150,7 @@ def test_a_line_of_another_log_is_noticed(tmp_path: Path) -> None:
         HashChain(tmp_path / name).extend([{"release": name}, {"release": "score"}])
     lines = [(tmp_path / name).read_text().splitlines()[number] for number, name in enumerate(("one", "other"))]
     (tmp_path / "spliced").write_text("\n".join(lines) + "\n")
-    with pytest.raises(LedgerError, match="line 2 does not continue the chain"):
+    with pytest.raises(LogError, match="line 2 does not continue the chain"):
         read_chain(tmp_path / "spliced")
 
 

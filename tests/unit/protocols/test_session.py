@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from protocols.dealing.tuples import Request
-from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredRelease
+from protocols.errors import LogError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.net.transport import Spec
 from protocols.records.releases import Release, ReleasePlan
 from protocols.records.transcript import read_transcript
@@ -215,7 +215,7 @@ def test_different_release_logs_are_noticed_at_the_end() -> None:
 
     with pytest.raises(ExceptionGroup) as caught:
         run_session(job)
-    messages = [str(error) for error in caught.value.exceptions if isinstance(error, LedgerError)]
+    messages = [str(error) for error in caught.value.exceptions if isinstance(error, LogError)]
     assert messages and all("has another log of releases" in line for line in messages)
     assert len(caught.value.exceptions) == 4, "no process ends without an error"
 

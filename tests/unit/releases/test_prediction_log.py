@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocols.alignment.ids import IdRule
-from protocols.errors import LedgerError, LocalError
+from protocols.errors import LocalError, LogError
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
 from secure_sccvfl.releases.record_key import RecordKey
 
@@ -100,7 +100,7 @@ def test_a_crash_before_the_key_was_written_costs_nothing(tmp_path: Path, left: 
 def test_a_log_that_is_gone_while_its_key_is_there_is_refused(tmp_path: Path) -> None:
     filled(tmp_path)
     path_of(tmp_path).unlink()
-    with pytest.raises(LedgerError, match=r"\.jsonl: missing, and .*\.key is there"), open_log(tmp_path, "run", KEY):
+    with pytest.raises(LogError, match=r"\.jsonl: missing, and .*\.key is there"), open_log(tmp_path, "run", KEY):
         pass
 
 
@@ -130,7 +130,7 @@ def test_a_log_of_another_model_is_refused(tmp_path: Path) -> None:
     with open_log(tmp_path / "b", "other", KEY):
         pass
     path_of(tmp_path).write_bytes(path_of(tmp_path / "b").read_bytes())
-    with pytest.raises(LedgerError, match="not the log of predictions of this model"), open_log(tmp_path, "run", KEY):
+    with pytest.raises(LogError, match="not the log of predictions of this model"), open_log(tmp_path, "run", KEY):
         pass
 
 
@@ -142,7 +142,7 @@ def test_a_changed_or_dropped_line_is_refused(tmp_path: Path, line: int) -> None
     edited[line] = json.dumps({**json.loads(lines[line]), "kind": "answers", "answers": {}, "none": []})
     for bad in (edited, lines[:line] + lines[line + 1 :]):
         path_of(tmp_path).write_text("\n".join(bad) + "\n")
-        with pytest.raises(LedgerError, match="does not continue the chain"), open_log(tmp_path, "run", KEY):
+        with pytest.raises(LogError, match="does not continue the chain"), open_log(tmp_path, "run", KEY):
             pass
 
 

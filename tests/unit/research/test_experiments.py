@@ -15,7 +15,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
 from secure_sccvfl.evaluation.methods import METHODS, default_run, prepare, without_noise
-from secure_sccvfl.reports.tables import markdown, paper_figure, paper_figures
+from secure_sccvfl.reports.tables import cell, markdown, paper_figure, paper_figures
 from secure_sccvfl.research import experiments, secure_runs, tables
 from secure_sccvfl.research.experiments import (
     CONTROL,
@@ -154,6 +154,9 @@ def test_a_difference_is_paired_by_seed_and_may_be_negative():
         "pairing helps"
     )
     assert plain["low"] < 0 < plain["high"] and ("drop_m", "acc_vs_drop_m") not in by_metric
+    wider = np.sqrt(1 + 3 * 0.30 / 0.56)  # Nadeau and Bengio: 1 / seeds + n_test / n_train instead of 1 / seeds
+    assert (ours["new_low"], ours["new_high"]) == pytest.approx((0.02 - wider * half, 0.02 + wider * half))
+    assert cell(ours).endswith(f"; new people {ours['new_low']:+.3f} to {ours['new_high']:+.3f})")
 
 
 def test_flips_are_reported_as_a_share_of_plain_training():
@@ -171,7 +174,7 @@ def test_the_table_shows_both():
     head = next(line for line in text.splitlines() if line.startswith("| method"))
     assert head.startswith("| method | acc | acc_vs_drop_m | fr [all] | fr_cut [all] |")
     line = [line for line in text.splitlines() if line.startswith("| scc")][-1]
-    assert "| +0.020 (-0.005 to +0.045) |" in line and "| 75 % (" in line
+    assert "| +0.020 (-0.005 to +0.045; new people -0.020 to +0.060) |" in line and "| 75 % (" in line
 
 
 INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"
@@ -187,7 +190,7 @@ def test_the_plan_answers_every_table_of_the_paper_with_figures():
     assert {f["where"] for f in paper_figures()} - qualitative == {
         f["where"] for f in paper_figures() if f["where"] in shown
     }
-    ours = {"main", "sensitivity", "letter", "private", "heads"}
+    ours = {"main", "sensitivity", "letter", "private", "epsilon", "heads"}
     assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - ours
     assert len({part.folder for part in plan(INCOME)}) == len(plan(INCOME))
     assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}

@@ -12,7 +12,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.examples import DRAWS, column_sizes, explained, most_frequent, moves, versions
-from secure_sccvfl.evaluation.pooled import information, mutual_information, ready_with
+from secure_sccvfl.evaluation.pooled import mutual_information, mutual_information_with_s, ready_with
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.research.qualitative import Represented, analyse, components, mixing, read_s, write_qualitative
@@ -41,13 +41,13 @@ def test_mutual_information_by_hand():
 def test_information_has_its_permutation_baseline(ready):
     rows = SPLIT.train
     parties = [party.take(rows) for party in ready.parties]
-    by_column = information(parties, CODES[rows], 2, 0)
+    by_column = mutual_information_with_s(parties, CODES[rows], 2, 0)
     assert set(by_column) == {f.name for f in DATA.features}
     assert all(0 <= f["null"] <= f["null_high"] for f in by_column.values())
     assert by_column["personal_status_sex"]["mi"] > 3 * by_column["personal_status_sex"]["null_high"]
     # With s shuffled a column is above its 95 % quantile by chance: 8 or more of 19 with probability below 1e-5
     # for independent columns. The seed is fixed.
-    null = information(parties, np.random.default_rng(1).permutation(CODES[rows]), 2, 0)
+    null = mutual_information_with_s(parties, np.random.default_rng(1).permutation(CODES[rows]), 2, 0)
     assert sum(f["mi"] > f["null_high"] for f in null.values()) < 8
 
 

@@ -224,12 +224,21 @@ def test_encoders_are_centred():
         {"keep_every": 0},
         {"steps": 0},
         {"refreshes": -1},
-        {"ridge": 0},
+        {"ridge": -1.0},
+        {"ridge": 0, "head": "mlp", "consistency_from": "records"},
     ],
 )
 def test_a_bad_configuration_is_refused(bad):
     with pytest.raises(ValueError, match=r"must|bad"):
         TrainConfig(**bad)
+
+
+def test_the_ridge_may_follow_from_the_public_number_of_training_records():
+    assert TrainConfig(ridge=0).with_ridge(560).ridge == pytest.approx(2.8 / 560)
+    assert TrainConfig().with_ridge(10**6).ridge == TrainConfig().ridge
+    rows = len(make_split(GERMAN, "iid", 0).train)
+    by_rule, given = (fit(GERMAN, config=TrainConfig(ridge=ridge))[0] for ridge in (0, 2.8 / rows))
+    assert np.array_equal(by_rule.head.weight, given.head.weight)
 
 
 class _Bounded(Trainer):
