@@ -114,7 +114,7 @@ def _own_person(part: Path, records: PartyData, row: int, joined: bool) -> dict[
     layout = records.party.layout
     model = load_model(part / "model", layout)
     roles = Roles(dict(model.roles), model.proxies)
-    trained = records.party.take(records.split.joined if joined else records.split.train)
+    trained = records.party.take(records.split.train_and_validation if joined else records.split.train)
     if model.held_out.align == "exact":
         model = replace(model, noisy_tables=tuple(one.with_marginals([trained]) for one in model.noisy_tables))
     generators = model.generators(trained)
