@@ -212,8 +212,9 @@ class Curved:
 class Scales:
     """Vectors over all columns with the bias: s, proxy directions (rows), ridge * s^2.
 
-    VECTOR_BITS except for the ridge, which has RIDGE_BITS. Proxy directions are scaled by s. weight: a factor of
-    ridge and proxy directions, near 1, VECTOR_BITS; None for 1.
+    VECTOR_BITS except for the ridge, which has RIDGE_BITS. Proxy directions are scaled by s. With a range penalty the
+    ridge is a matrix: that of the ridge plus blocks of which each party knows its own, with a diagonal of at most 1.
+    weight: a factor of ridge and proxy directions, near 1, VECTOR_BITS; None for 1.
     """
 
     scale: Shared
@@ -261,10 +262,10 @@ def inverse_curvatures(
     consistency, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
     proxy, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
     if scales.weight is not None:
-        alone = crypten.cat([proxy.with_fraction(0), ridge.with_fraction(0)])
+        alone = crypten.cat([proxy.with_fraction(0), ridge.with_fraction(0).reshape(-1)])
         weighted = (alone * scales.weight).rescale(0)
         proxy, ridge = weighted[: proxy.size(0)].with_fraction(MATRIX_BITS), weighted[proxy.size(0) :]
-        ridge = ridge.with_fraction(RIDGE_BITS)
+        ridge = ridge.reshape(*scales.ridge.size()).with_fraction(RIDGE_BITS)
     held, of_heads = (_penalties(consistency, proxy, ridge, pairs) for pairs in (plan.inverted, plan.heads))
     squares, sums = fused.gram(), None
     if slope is not None:
@@ -373,7 +374,8 @@ def _identity(columns: int) -> np.ndarray:
 def _penalties(consistency: Shared, proxy: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
     """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS; weights are rounded to the latter."""
     long = MATRIX_BITS + _WEIGHT_BITS
-    diagonal = ridge.with_fraction(0) * torch.eye(ridge.size(0), dtype=torch.int64)
+    diagonal = ridge.with_fraction(0)
+    diagonal = diagonal if ridge.dim() == 2 else diagonal * torch.eye(ridge.size(0), dtype=torch.int64)
     rows = []
     for pair in weights:
         size = _magnitude(pair)

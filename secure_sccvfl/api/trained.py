@@ -22,7 +22,15 @@ from secure_sccvfl.data.groups import read_codes
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.evaluation.certified import certified_records, model_contributions
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
-from secure_sccvfl.evaluation.methods import Prepared, majority, own_rows, predictor_of, why_not_additive
+from secure_sccvfl.evaluation.coupling_bounds import coupling_scores
+from secure_sccvfl.evaluation.methods import (
+    Prepared,
+    fitted_model,
+    majority,
+    own_rows,
+    predictor_of,
+    why_not_additive,
+)
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
 from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, flat, group_table, logits_of
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
@@ -181,7 +189,10 @@ class TrainedModel:
         dp_gap, eo_gap: widest difference between groups in the share of positive decisions, and in true or false
         positive rates. Their intervals are those of the two groups that differ most. certified: share of decisions
         that no values of the mediators can change (`certificate`), also for each group (`certified[GROUP]`); for a
-        regression max_shift_down and max_shift_up, without intervals. They are left out where a model has none.
+        regression max_shift_down and max_shift_up, without intervals. certified_tables, fr_bound: decisions that no
+        coupling within the released tables can change, and the largest flip rate over these couplings
+        (`evaluation.coupling_bounds`); low or high is the same at 95 % with respect to the noise of the tables. They
+        are left out where a model has none.
         """
         return self._figures.copy()
 
@@ -217,9 +228,15 @@ class TrainedModel:
             members = certificate[attribute.codes[test] == code]
             if len(members) >= MIN_GROUP:
                 parts[f"certified[{group}]"] = members
-        return {
+        with one_thread():
+            bounds = flat(coupling_scores(self.ready, fitted_model(self.ready.model, self.ready)))
+        lines = {
             name: (float(bits.mean()), *wilson(float(bits.mean()), len(bits)), 1.0) for name, bits in parts.items()
         }
+        if bounds:
+            lines["certified_tables"] = (bounds["certified_tables"], bounds["certified_tables_95"], 1.0, 1.0)
+            lines["fr_bound"] = (bounds["fr_bound"], 0.0, bounds["fr_bound_95"], 0.0)
+        return lines
 
     @cached_property
     def _scoring(self) -> ScoringSet:

@@ -167,6 +167,10 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
             privacy.private_model and training.consistency_from == "records" and mode != "sealed",
             f"consistency_from = records with a private model is for mode sealed, not {mode}: use tables",
         ),
+        (
+            training.kappa > 0 and (module or mode != "sealed"),
+            "kappa is for the linear head of mode sealed, the only one with a certificate: leave it out",
+        ),
         (module and mode != "sealed", f"head {config.model.head} is for mode sealed, not {mode}: use head linear"),
         (
             evaluation.certificate and bool(no_certificate(mode, config.model.head)),

@@ -149,6 +149,9 @@ class Training:
         "release; without a private model exact, which reveals s)",
     )
     proxy_penalty: float = option(0.1, "penalty on the direction in which proxies predict s", wire="guard")
+    kappa: float = option(
+        0.0, "range penalty: narrows what mediators can do to a logit, for more certified decisions; uses no s"
+    )
     weight_identity: float = option(0.0, "mode split: weight of the identity term of the paper's objective")
     weight_support: float = option(0.0, "mode split: weight of its support term")
     weight_leak: float = option(0.0, "mode split: weight of its adversary on s")

@@ -2,7 +2,8 @@
 
 One run under MPC has one split, so its figures have no interval. On public benchmark data the plaintext engine runs
 the same method, card, settings and budget on further seeds. Points are every lambda, the lambda that the rule takes
-in each seed, and for comparison plain training, dropping the mediators and the paper-faithful method.
+in each seed, some weights kappa of the range penalty at that lambda, and for comparison plain training, dropping the
+mediators and the paper-faithful method. Each point has flip rates and the share of certified decisions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
-from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, fitted_model, prepare
+from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, fitted_model, prepare, with_kappa
 from secure_sccvfl.evaluation.scoring import (
     RATES,
     Scored,
@@ -43,6 +44,8 @@ BESIDE = ("majority", "erm", "drop_m", "drop_m_guard", "paper")
 PLAIN = "erm"
 RULE = "scc"
 """Our method at the lambda that the rule takes in each seed."""
+KAPPAS = (0.03, 0.1, 0.3)
+"""Weights of the range penalty at that lambda."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     others = {name: METHODS.get(name)(ready) for name in BESIDE}
     training = (ready.inputs[split.train], data.protected[0].codes[split.train])
     quality = scoring.quality(training, ready.columns(ready.roles.named("M")), others[PLAIN].predict)
-    every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
+    ranges = {f"kappa={kappa:g}": with_kappa(ready, kappa) for kappa in KAPPAS}
+    every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}, **ranges}
     scores = {
         name: flat([*scoring.score(fitted.predict), *certificate_scores(ready, fitted), *pgd_scores(ready, fitted)])
         for name, fitted in every.items()

@@ -39,7 +39,10 @@ from secure_sccvfl.training.trainer import AwareTrainer, Trainer, train
 
 @dataclass(frozen=True)
 class Prepared:
-    """One seed of one data set, ready for any method: split, parties, the default model and its roles."""
+    """One seed of one data set, ready for any method: split, parties, the default model and its roles.
+
+    tabled: roles of the card that decides which columns have tables (`TrainConfig.tabled`).
+    """
 
     data: Dataset
     split: Split
@@ -49,6 +52,7 @@ class Prepared:
     config: TrainConfig
     model: Model
     charges: tuple[SimulatedCharge, ...]
+    tabled: Roles | None = None
 
     @property
     def roles(self) -> Roles:
@@ -136,7 +140,8 @@ def prepare(
     budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     model, noise = train_plainly(data, split, parties, config, budget, seed, card=card, driver=driver)
-    return Prepared(data, split, parties, seed, noise.plan, config, model, tuple(noise.charges))
+    tabled = None if card is None else card.roles
+    return Prepared(data, split, parties, seed, noise.plan, config, model, tuple(noise.charges), tabled)
 
 
 def without_noise(ready: Prepared) -> Prepared:
@@ -149,7 +154,7 @@ def without_noise(ready: Prepared) -> Prepared:
     budget = replace(ready.budget, head=None)
     given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
     model, noise = train_plainly(*given, roles=ready.roles)
-    return replace(ready, config=config, model=model, budget=noise.plan, charges=tuple(noise.charges))
+    return replace(ready, config=config, model=model, budget=noise.plan, charges=tuple(noise.charges), tabled=None)
 
 
 def train_plainly(
@@ -247,6 +252,14 @@ def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> 
     return fitted_model(train_plainly(*given, roles=roles or ready.roles)[0], ready)
 
 
+def with_kappa(ready: Prepared, kappa: float) -> Fitted:
+    """The prepared run with this range penalty: the same roles, tables and noise."""
+    lam = _known_lambda(ready.model)
+    config = replace(ready.config.only(lam), take_lambda=lam, alternatives=False, kappa=kappa)
+    given = (ready.data, ready.split, ready.parties, config, ready.budget, ready.seed)
+    return fitted_model(train_plainly(*given, roles=ready.roles, tabled=ready.tabled)[0], ready)
+
+
 def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict, additive = model_predictor(model, ready.parties), not why_not_additive(model)
@@ -333,7 +346,11 @@ def scc(ready: Prepared) -> Fitted:
 
 def erm(ready: Prepared) -> Fitted:
     """Plain training: the same encoders and head, lambda = 0, no proxy penalty and no noise."""
-    return sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))
+    return sealed(ready, _plain(ready))
+
+
+def _plain(ready: Prepared) -> TrainConfig:
+    return replace(ready.config.only(0.0), guard=0.0, kappa=0.0, private=False)
 
 
 def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
@@ -355,7 +372,7 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
 
 def drop_m(ready: Prepared) -> Fitted:
     """ERM without the mediators and without noise: the trivial way to a flip rate of 0."""
-    return _without_m(ready, replace(ready.config.only(0.0), guard=0.0, private=False), ready.roles)
+    return _without_m(ready, _plain(ready), ready.roles)
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:

@@ -25,8 +25,8 @@ from secure_sccvfl.data.party import Party, make_parties, part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
+from secure_sccvfl.evaluation.coupling_bounds import guarantee_scores
 from secure_sccvfl.evaluation.methods import Prepared, aware, drop_m, erm, logistic, majority, scc, train_plainly
 from secure_sccvfl.evaluation.scoring import (
     Predictor,
@@ -134,7 +134,7 @@ def compare(
             continue
         fitted = method(ready)
         predict = fitted.predict
-        metrics[name] = flat([*scoring.score(predict), *certificate_scores(ready, fitted)])
+        metrics[name] = flat([*scoring.score(predict), *guarantee_scores(ready, fitted)])
         if name == "erm":
             quality = scoring.quality((ready.inputs[split.train], codes), ready.columns(roles.named("M")), predict)
             validity = {model: with_failed_checks(figures) for model, figures in quality.items()}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from protocols.config import ConfigError
 from secure_sccvfl.audit.attacks.columns import Answers
@@ -23,6 +24,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
 from secure_sccvfl.evaluation.methods import Fitted, Prepared, linear_head
 from secure_sccvfl.evaluation.scoring import Predictor, logits_of
+from secure_sccvfl.models.certificate import range_gram
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.models.table_generator import shift_direction
@@ -222,12 +224,19 @@ def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraini
         lambda seed: _edits_of(model, parties, 1000 + seed),
         model.lam or 0.0,
         ready.config.ridge,
-        ready.config.guard * np.outer(direction, direction),
+        ready.config.guard * np.outer(direction, direction) + _ranges(model),
         tables,
         model.sigma,
         trainings=1 if model.gram_noise else TRAININGS,  # each of them is charged, and a budget is for one
         gram_noise=model.gram_noise / len(rows),
     )
+
+
+def _ranges(model: LinearModel) -> np.ndarray | float:
+    """The range penalty of the model, which is public."""
+    ready, kappa = model.ready, model.ready.config.kappa
+    grams = [range_gram(model.encoders[p.rank], ready.roles.edited) for p in ready.parties] if kappa else []
+    return kappa * np.asarray(block_diag(*grams)) if grams else 0.0
 
 
 def evidence(model: LinearModel, rows: np.ndarray) -> np.ndarray:

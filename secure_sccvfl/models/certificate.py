@@ -93,6 +93,22 @@ def level_encodings(encoder: Encoder, edited: Collection[str]) -> list[np.ndarra
     return [encoder(inputs) - encoder(inputs[:1]) for inputs in level_inputs(encoder.layout, edited)]
 
 
+def range_gram(encoder: Encoder, edited: Collection[str]) -> np.ndarray:
+    """Party step, local: the matrix R of the range penalty kappa / 2 w^T R w, over the columns of the party.
+
+    For each of these features it is twice the covariance of the encodings of its levels, all equally likely. So
+    w^T R w is the sum over the features of the mean squared difference of two contributions: small ranges U - L
+    certify more decisions. R follows from the public dictionary and the roles: it uses no record, no table and no s,
+    and costs no epsilon. As a sum of covariances it is positive semidefinite, so it is a part of the penalty P of a
+    private head (`releases.mechanisms`), whose proof asks for no more.
+    """
+    summed = np.zeros((encoder.columns,) * 2)
+    for rows in level_encodings(encoder, edited):
+        centred = rows - rows.mean(axis=0)
+        summed += 2 / len(rows) * centred.T @ centred
+    return summed
+
+
 def ends(contributions: Contributions, outputs: int) -> tuple[np.ndarray, np.ndarray]:
     """The smallest and the largest sum of contributions to each logit; 0 without mediators."""
     low, high = np.zeros(outputs), np.zeros(outputs)

@@ -352,6 +352,7 @@ COLUMNS = {
         for model in RUN_MODELS
         for metric, words in (("fr", "flip rate"), ("fr_null", "permuted"), ("net", "net flip rate"))
     },
+    "certified": "certified",
     "dp_gap": "gap between groups",
     "eo_gap": "gap of mistakes",
     "pgd_sr": "changed by PGD",

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -28,7 +28,8 @@ from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN, RUN_MODELS, Counterfactuals
-from secure_sccvfl.evaluation.frontier import along, pgd_scores
+from secure_sccvfl.evaluation.coupling_bounds import guarantee_scores
+from secure_sccvfl.evaluation.frontier import KAPPAS, along, pgd_scores
 from secure_sccvfl.evaluation.methods import (
     METHODS,
     Fitted,
@@ -47,6 +48,7 @@ from secure_sccvfl.evaluation.methods import (
     sealed,
     train_plainly,
     with_inputs,
+    with_kappa,
     without_noise,
 )
 from secure_sccvfl.evaluation.scoring import (
@@ -100,6 +102,8 @@ NOISED = ("scc", "drop_m_guard")
 """The methods that carry the noise of a private model in those experiments."""
 CONTROL = "scc_not_private"
 """Our method without that noise."""
+KAPPA_OF = ("scc", CONTROL)
+"""The methods whose range penalty is varied."""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
 """Symbols of the paper's sweeps for settings that have another name here."""
 SWEPT_FROM: Mapping[str, Any] = {"rho_m": 0.33, "partition": "score"}
@@ -178,6 +182,13 @@ def _private() -> Methods:
     return methods
 
 
+def _ranges() -> Methods:
+    """A default run with other weights of the range penalty, with and without the noise of a private model."""
+    weights = (*KAPPAS, 1.0)
+    runs = {f"{name}, kappa {kappa:g}": partial(with_kappa, kappa=kappa) for name in KAPPA_OF for kappa in weights}
+    return {"erm": erm, "drop_m": drop_m, "scc": scc, **runs}
+
+
 def _epsilon() -> Methods:
     """Total budgets from .5 to 8, each for a private model with its tables, and for tables and a model without noise.
 
@@ -210,6 +221,7 @@ BUILT: Mapping[str, Callable[[], Methods]] = {
     "private": _private,
     "epsilon": _epsilon,
     "heads": _heads,
+    "range": _ranges,
 }
 """Experiments that compare methods with changed settings, or all methods of the registry."""
 EXPERIMENTS = (*BUILT, *NAMED)
@@ -250,13 +262,15 @@ class SeedRun:
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{_code()}-{self.seed}"
 
     def settings(self, data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
-        """Settings and budget of `scc`: those of a default run in the experiments of `OF_DEFAULT`.
+        """Settings and budget of `scc`: those of a default run in `range` and in the experiments of `OF_DEFAULT`.
 
-        Every lambda of the grid is trained with the noise of a run that trains it alone.
+        In the latter every lambda of the grid is trained with the noise of a run that trains it alone.
         """
         if self.experiment in OF_DEFAULT:
             config, budget = default_run(data)
             return config.as_alternatives(), budget
+        if self.experiment == "range":
+            return default_run(data)
         config = TrainConfig()
         return config, SpendingPlan(releases=config.charged)
 
@@ -360,10 +374,10 @@ def _run(run: SeedRun) -> dict[str, Any]:
     if ready.config.private:
         methods, exact = {**methods, CONTROL: scc}, without_noise(ready)
     for name, method in methods.items():
-        clock, used = time.perf_counter(), ready if name in NOISED else exact
+        clock, used = time.perf_counter(), ready if name.partition(",")[0] in NOISED else exact
         fitted = method(used)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = [*_score(scoring, own, used, fitted), *certificate_scores(used, fitted)]
+        scored = [*_score(scoring, own, used, fitted), *guarantee_scores(used, fitted)]
         if run.experiment in ("main", "attacks"):
             scored += attack_scores(used, fitted, full=run.experiment == "attacks")
         elif run.experiment == "folktables":

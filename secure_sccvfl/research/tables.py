@@ -24,7 +24,7 @@ from accounting.tables import Column, MarkdownText, Table, page
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.evaluation.scoring import RATES, deviation, for_new_people, interval, reduction, signed
-from secure_sccvfl.reports.tables import markdown, paper_figure
+from secure_sccvfl.reports.tables import GUARANTEES, markdown, paper_figure
 from secure_sccvfl.research.experiments import SeedRun, run_seed
 from secure_sccvfl.research.results import provenance, short_name, title_of, write_results
 
@@ -39,7 +39,7 @@ PER_SEED = (
     "fr_null_all",
     "fr_null_kr_all",
     "fr_own",
-    "certified",
+    *GUARANTEES,
     "dp_gap",
 )
 """Figures that are kept for each seed."""

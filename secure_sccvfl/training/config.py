@@ -29,6 +29,8 @@ from secure_sccvfl.training.grid import LARGEST_WEIGHT, PRIVATE_SAMPLED, sampled
 from secure_sccvfl.training.modules import HIDDEN, LINEAR, MODULE_DRAWS, HeadSpec
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
+LARGEST_KAPPA = 10.0
+"""Of the range penalty. Mediators hardly count from 1 on."""
 EvaluationKind = Literal["noisy", "exact"]
 """How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
 Controls = Literal["none", "standard", "full"]
@@ -63,7 +65,8 @@ class TrainConfig:
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
     `guard`: weight of the proxy penalty. `ridge`: of a head that is not private; 0 stands for the rule of private
-    heads, `LEAST_RIDGE` over the number of training records.
+    heads, `LEAST_RIDGE` over the number of training records. `kappa`: of the range penalty
+    (`models.certificate.range_gram`), at every lambda.
     """
 
     head: str = LINEAR
@@ -71,6 +74,7 @@ class TrainConfig:
     lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
     take_lambda: float = 3.0
     guard: float = 0.1
+    kappa: float = 0.0
     ridge: float = 5e-3
     refreshes: int = 0
     late_refreshes: int = 1
@@ -93,6 +97,8 @@ class TrainConfig:
             raise ValueError(
                 f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the proxy penalty, got {self.lambdas}"
             )
+        if not 0 <= self.kappa <= LARGEST_KAPPA:
+            raise ValueError(f"kappa must be from 0 to {LARGEST_KAPPA:g}, got {self.kappa:g}")
         if min(self.guard, self.take_lambda, self.ridge) < 0 or (self.module is not None and not self.ridge):
             raise ValueError(f"bad take_lambda {self.take_lambda}, guard {self.guard} or ridge {self.ridge}")
         counts = (self.steps, self.grid_steps, self.sharpened, self.keep_every)

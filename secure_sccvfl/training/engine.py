@@ -152,6 +152,13 @@ class Engine(Protocol):
         """
         ...
 
+    def with_ranges(self, penalty: Any, ranges: Blocks) -> Any:
+        """The penalty with these blocks of a public matrix next to the ridge (`models.certificate.range_gram`).
+
+        Each owner adds its block to its own columns: no round. Its weight is the same for every lambda.
+        """
+        ...
+
     def noisy_gram(
         self,
         deltas: Sequence[Iterable[Iterable[Blocks]]],

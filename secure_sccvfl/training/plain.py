@@ -78,13 +78,14 @@ class Batch:
 class Penalty:
     """Selected displacements per draw (one list per protected attribute), their Gram matrix, that of proxies.
 
-    directions: along which proxies reveal s.
+    directions: along which proxies reveal s. ranges: the matrix of the range penalty, with its weight.
     """
 
     draws: tuple[np.ndarray, ...]
     gram: np.ndarray
     proxy_gram: np.ndarray
     directions: tuple[np.ndarray, ...] = ()
+    ranges: np.ndarray | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -283,6 +284,8 @@ def _first_order_step(head: Head, optimizer: FirstOrderOptimizer) -> Head:
         gradient = gradient + step.lam * (penalty.gram @ head.weight)
     if penalty is not None and step.proxy_penalty > 0:
         gradient = gradient + step.proxy_penalty * (penalty.proxy_gram @ head.weight)
+    if penalty is not None and isinstance(penalty.ranges, np.ndarray):
+        gradient = gradient + penalty.ranges @ head.weight
     gradient = gradient / optimizer.curvature[:, None]
     velocity = step.momentum * head.velocity - step.rate * gradient
     flat = CURVATURE[head.task]
@@ -359,6 +362,9 @@ class PlainEngine:
         gram = np.mean(parts, axis=0)
         return Penalty((), gram, _proxy_gram([_side_by_side(one) for one in directions], gram))
 
+    def with_ranges(self, penalty: Penalty, ranges: Blocks) -> Penalty:
+        return replace(penalty, ranges=block_diag(*(ranges[rank] for rank in sorted(ranges))))
+
     def noisy_gram(
         self,
         deltas: Sequence[Iterable[Iterable[Blocks]]],
@@ -412,10 +418,11 @@ class PlainEngine:
         n, d = batch.rows.shape
         none = np.zeros((d, d))
         gram, proxy_gram = (none, none) if penalty is None else (penalty.gram, penalty.proxy_gram)
+        ranges = 0.0 if penalty is None else penalty.ranges
         ridge = np.append(batch.ridge, 0.0) if noise is None else np.full(d + 1, noise.ridge / n)
 
         def penalties(lam: float, weight: float) -> np.ndarray:
-            return np.pad(lam * gram + weight * proxy_gram, ((0, 1), (0, 1))) + np.diag(ridge)
+            return np.pad(lam * gram + weight * proxy_gram + ranges, ((0, 1), (0, 1))) + np.diag(ridge)
 
         whole = np.column_stack([batch.rows, np.ones(n)])
         fitted = grid.curvature / n * (whole.T @ whole)

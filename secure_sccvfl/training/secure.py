@@ -52,6 +52,7 @@ from secure_sccvfl.training.shared import (
     SharedOptimizer,
     SharedPenalty,
     SharedRows,
+    on_diagonal,
     over_all_columns,
     present_rows,
     selected,
@@ -190,15 +191,12 @@ class SecureEngine:
             own_vectors = np.concatenate([gram[rank].vectors for gram in grams]) * np.sqrt(share)
             vectors = self._side_by_side(own_vectors, HEAD_BITS)
             gram = (vectors.t() @ vectors).rescale(MATRIX_BITS)
-            at = sum(columns[:rank])
-            within = np.zeros((columns[rank], sum(columns)))
-            within[:, at : at + columns[rank]] = sum(gram_of[rank].within for gram_of in grams) * share
-            blocks = [
-                self.session.owned(within, owner=owner, shape=(width, sum(columns)), bits=MATRIX_BITS)
-                for owner, width in enumerate(columns)
-            ]
-            gram = gram + crypten.cat(blocks, dim=0)
+            within = np.sum([gram_of[rank].within for gram_of in grams], axis=0) * share
+            gram = gram + on_diagonal(self.session, columns, within, MATRIX_BITS)
         return SharedPenalty(NO_DRAWS, gram, tuple(one[rank] for one in directions))
+
+    def with_ranges(self, penalty: SharedPenalty, ranges: Blocks) -> SharedPenalty:
+        return replace(penalty, ranges=ranges[self.session.rank])
 
     def noisy_gram(
         self,
@@ -303,9 +301,12 @@ class SecureEngine:
         return SharedHead(weights, optimizer.scale, start.task, optimizer.number, logits)
 
     def _pull(self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, scale: np.ndarray) -> Shared:
-        """H in scaled columns, HEAD_BITS: ridge, proxy penalty and consistency."""
+        """H in scaled columns, HEAD_BITS: ridge, range penalty, proxy penalty and consistency."""
         ridge = self._side_by_side(batch.ridge * scale**2, HEAD_BITS)
         pull = ridge.unsqueeze(1) * torch.eye(ridge.size(0), dtype=torch.int64)
+        if penalty is not None and penalty.ranges is not None:
+            block = penalty.ranges * np.outer(scale, scale)
+            pull = pull + on_diagonal(self.session, self.widths, block, HEAD_BITS)
         if penalty is not None and step.proxy_penalty > 0:
             for own_direction in penalty.directions:
                 direction = self._side_by_side(own_direction * scale * np.sqrt(step.proxy_penalty), SCALE_BITS)

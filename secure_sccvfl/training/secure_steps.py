@@ -81,6 +81,7 @@ from secure_sccvfl.training.shared import (
     SharedOptimizer,
     SharedPenalty,
     SharedRows,
+    on_diagonal,
     side_by_side,
     with_bias,
 )
@@ -166,7 +167,7 @@ def _vectors(
     widths: Sequence[int],
     scale: np.ndarray,
     ridge: np.ndarray,
-    directions: Sequence[np.ndarray],
+    penalty: SharedPenalty | None,
     bias_ridge: float,
 ) -> Scales:
     """All vectors that second-order steps need; no communication. Raises where the inverse might leave its range."""
@@ -179,11 +180,16 @@ def _vectors(
     def spread(rows: np.ndarray, bias: np.ndarray, bits: int) -> Shared:
         return _over_all(session, widths, rows.reshape(len(bias), len(scale)), bias, bits)
 
+    directions = () if penalty is None else penalty.directions
     scaled = np.array([direction * scale for direction in directions])
+    held = spread(ridge * scale**2, np.full(1, bias_ridge), RIDGE_BITS)[0]
+    if penalty is not None and penalty.ranges is not None:
+        block = on_diagonal(session, widths, penalty.ranges * np.outer(scale, scale), RIDGE_BITS)
+        held = held * torch.eye(held.size(0), dtype=torch.int64) + block.pad((0, 1, 0, 1))
     return Scales(
         spread(scale, np.ones(1), VECTOR_BITS)[0],
         spread(scaled, np.zeros(len(directions)), VECTOR_BITS) if directions else None,
-        spread(ridge * scale**2, np.full(1, bias_ridge), RIDGE_BITS)[0],
+        held,
     )
 
 
@@ -222,7 +228,7 @@ def prepared(
         of_bias = noise.ridge / batch.count
         ridge = np.full(len(ridge), of_bias)
     scale = scales(grid, *(blocks[session.rank] for blocks in bounds))
-    vectors = _vectors(session, widths, scale, ridge, () if penalty is None else penalty.directions, of_bias)
+    vectors = _vectors(session, widths, scale, ridge, penalty, of_bias)
     # Sums are over the records, and divided by another number where that of records is secret. Then the penalties are
     # too, except those of a private head, whose objective is a sum with a public number of records.
     if batch.membership is not None and noise is None:

@@ -89,13 +89,14 @@ NO_DRAWS = SharedDraws((), np.zeros(0, int))
 class SharedPenalty:
     """Counterfactuals, their mean Gram matrix over all columns, and own parts of the directions of proxies.
 
-    masked_gram: the matrix under a mask.
+    masked_gram: the matrix under a mask. ranges: own block of the range penalty.
     """
 
     chosen: SharedDraws
     gram: Shared
     directions: tuple[np.ndarray, ...] = ()
     masked_gram: Shared | None = None
+    ranges: np.ndarray | None = None
 
 
 @dataclass(repr=False, eq=False)
@@ -226,6 +227,20 @@ def side_by_side(
         for rank, width in enumerate((*widths[: session.rank], own_values.shape[-1], *widths[session.rank + 1 :]))
     ]
     return crypten.cat(blocks, dim=len(lead))
+
+
+def on_diagonal(session: Session, widths: Sequence[int], own_block: np.ndarray, bits: int) -> Shared:
+    """A matrix over the columns of all parties that has each party's block on its diagonal, and 0 elsewhere."""
+    width, at = widths[session.rank], sum(widths[: session.rank])
+    rows = np.zeros((width, sum(widths)))
+    rows[:, at : at + width] = own_block
+    return crypten.cat(
+        [
+            session.owned(rows, owner=owner, shape=(count, sum(widths)), bits=bits)
+            for owner, count in enumerate(widths)
+        ],
+        dim=0,
+    )
 
 
 def present_rows(

@@ -28,6 +28,7 @@ from secure_sccvfl.discovery.decisions import RoleAssignment, interventional_che
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.aware import AwareCounterfactuals, AwareEncoders, hypotheses, make_aware
+from secure_sccvfl.models.certificate import range_gram
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, Validity, movement, validity
 from secure_sccvfl.models.encoders import (
     Encoder,
@@ -87,7 +88,7 @@ class Counterfactuals:
     """What follows from roles and tables: a checked role assignment, its generators, and the penalty of training.
 
     energy, reach: each owner's curvature bounds of the consistency penalty and of the proxy penalty. check: the
-    consistency penalty over validation records.
+    consistency penalty over validation records. ranges: each owner's part of the range penalty; none without kappa.
     """
 
     assignment: RoleAssignment
@@ -96,6 +97,11 @@ class Counterfactuals:
     energy: Blocks
     reach: Blocks
     check: Any
+    ranges: Blocks
+
+    def with_ranges(self, flat: Blocks) -> Blocks:
+        """Curvature bounds of loss and ridge, and of the range penalty too."""
+        return {rank: bound + np.diag(self.ranges[rank]) for rank, bound in flat.items()} if self.ranges else flat
 
 
 class Trainer:
@@ -344,7 +350,9 @@ class Trainer:
             self.encode_with(checked)
             penalty, check, energy = self.penalties(checked, generators, last)
             reach = self.proxy_bound(self.proxy_directions(checked.roles))
-            return Counterfactuals(checked, generators, penalty, energy, reach, check)
+            ranges = self.ranges(checked.roles)
+            penalty = self.engine.with_ranges(penalty, ranges) if ranges else penalty
+            return Counterfactuals(checked, generators, penalty, energy, reach, check, ranges)
 
     def encode_with(self, assignment: RoleAssignment) -> None:
         """Called once roles and tables are known, before counterfactuals are encoded, for encodings that use them."""
@@ -505,6 +513,13 @@ class Trainer:
             reach = {k: v + np.abs(direction[k]) * summed[0] for k, v in reach.items()}
         return reach
 
+    def ranges(self, roles: Roles) -> Blocks:
+        """Each owner's part of the range penalty; none without kappa."""
+        kappa = self.config.kappa
+        if not kappa:
+            return {}
+        return {p.rank: kappa * range_gram(self.encoders[p.rank], roles.edited) for p in self.train.parties}
+
     def curvature_bound(self) -> Blocks:
         """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
         steep = CURVATURE[self.task]
@@ -567,7 +582,7 @@ class Trainer:
         config, weights = self.config, self.state.head
         lam = config.taken
         if config.module is None:
-            flat, weight = self.curvature_bound(), config.guard
+            flat, weight = counterfactuals.with_ranges(self.curvature_bound()), config.guard
             bound = {k: flat[k] + lam * counterfactuals.energy[k] + weight * counterfactuals.reach[k] for k in flat}
             step = Step(WARM_RATE / self.engine.width(weights), 0.0, lam, weight)
             optimizer = self.engine.first_order(self.batch, counterfactuals.penalty, step, bound)
@@ -595,9 +610,8 @@ class Trainer:
         groups = max(len(attribute.groups) for attribute in self.train.protected)
         groups = 1 if config.consistency_from == "tables" else groups
         most = {rank: groups * block for rank, block in counterfactuals.energy.items()}
-        return self.train_grid(
-            counterfactuals.penalty, grid, Bounds(self.curvature_bound(), most, counterfactuals.reach)
-        )
+        flat = counterfactuals.with_ranges(self.curvature_bound())
+        return self.train_grid(counterfactuals.penalty, grid, Bounds(flat, most, counterfactuals.reach))
 
     def _start(self, grid: Grid) -> Any:
         """The weights of a grid where the warm-up ended, which is the same for all; zero where there was none."""
@@ -624,9 +638,11 @@ class Trainer:
         if self.privacy is None:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(count)
-        least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2)
+        # A large range penalty scales columns down, and their curvature outside of its range with them.
+        least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2) / max(1.0, 4 * config.kappa)
         grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, separate=True, least=least)
-        flat = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
+        loss = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
+        flat = counterfactuals.with_ranges(loss)
         for rank, curvature in flat.items():
             if (
                 curvature.size

@@ -22,7 +22,7 @@ from secure_sccvfl.evaluation.certified import (
     model_contributions,
     predictor_contributions,
 )
-from secure_sccvfl.evaluation.methods import METHODS, erm, logistic
+from secure_sccvfl.evaluation.methods import METHODS, erm, logistic, prepare, with_kappa
 from secure_sccvfl.evaluation.methods import scc as default
 from secure_sccvfl.evaluation.pooled import compare, ready_with, run_counterfactuals
 from secure_sccvfl.metrics.rates import wilson
@@ -237,3 +237,27 @@ def test_the_pooled_evaluation_of_a_run_has_certified_shares():
         scoring = run_counterfactuals(data, split, roles, seed)
         figures = compare(data, split, roles, scoring, config, SpendingPlan(releases=config.charged), seed).baselines
     assert len(figures) == 5 and all(0 <= metrics["certified"] <= 1 for metrics in figures.values())
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_the_range_penalty_raises_the_certified_share(private):
+    """On seeds that nothing was chosen on; roles, tables and noise are the same for all weights."""
+    data = scc.load("acs12-gender").dataset
+    config = replace(TrainConfig().only(3.0), private=private)
+    with one_thread():
+        given = SpendingPlan(releases=config.charged), named_card("shipped", "acs12-gender")
+        ready = prepare(data, make_split(data, "iid", 1150), 1150, config, *given)
+        fits = [with_kappa(ready, kappa) for kappa in (0.0, 0.1, 0.3)]
+        inputs = ready.inputs[ready.split.test]
+        shares = [certificate_scores(ready, fitted)[0].value for fitted in fits]
+    assert np.allclose(fits[0].predict(inputs), default(ready).predict(inputs)), "a weight of 0 changes nothing"
+    assert shares[0] + 0.1 < shares[1] < shares[2]
+
+
+def test_plain_training_has_no_range_penalty():
+    ready = prepared_by_card("acs12-gender")
+    with one_thread():
+        ranged = replace(ready, config=replace(ready.config, kappa=0.3))
+        inputs = ready.inputs[ready.split.test]
+        for method in (erm, METHODS.get("drop_m")):
+            assert np.array_equal(method(ready).predict(inputs), method(ranged).predict(inputs))

@@ -15,9 +15,10 @@ from secure_sccvfl.models.certificate import (
     ends,
     level_encodings,
     levels,
+    range_gram,
     shifts,
 )
-from secure_sccvfl.models.encoders import FeatureEncoder, public_encoder
+from secure_sccvfl.models.encoders import FeatureEncoder, fit_encoder, public_encoder, without
 
 LAYOUT = Layout.of(
     (
@@ -108,3 +109,29 @@ def test_an_encoder_that_mixes_columns_is_refused():
     mixed = FeatureEncoder(plain, np.ones((plain.columns, 2)), np.zeros(2), np.zeros(2))
     with pytest.raises(CertificateError, match="FeatureEncoder mixes columns"):
         level_encodings(mixed, LAYOUT.names)
+
+
+def test_the_range_penalty_is_the_mean_squared_difference_of_two_levels():
+    encoder, rng = public_encoder(LAYOUT), np.random.default_rng(4)
+    weight = rng.normal(size=encoder.columns)
+    expected = 0.0
+    for rows in level_encodings(encoder, {"age", "job"}):
+        of_levels = rows @ weight
+        expected += ((of_levels[:, None] - of_levels[None]) ** 2).mean()
+    gram = range_gram(encoder, {"age", "job"})
+    assert weight @ gram @ weight == pytest.approx(expected)
+    assert np.linalg.eigvalsh(gram).min() > -1e-12, "the proof of a private head needs this"
+    assert np.array_equal(gram, range_gram(encoder, {"age", "job", "note"})), "a single level has no range"
+    assert not range_gram(encoder, set()).any()
+
+
+def test_the_range_penalty_uses_no_record():
+    """Encoders of a model without noise are centred on records, and the penalty is the same."""
+    inputs = LAYOUT.encode(np.array([[30.0, 1, 7, np.nan], [70.0, 0, 2, np.nan]]))
+    fitted = range_gram(fit_encoder(LAYOUT, inputs), {"age", "job"})
+    assert fitted == pytest.approx(range_gram(public_encoder(LAYOUT), {"age", "job"}))
+
+
+def test_a_dropped_feature_has_no_range():
+    encoder = without(public_encoder(LAYOUT), ["job"], np.zeros((1, LAYOUT.width)))
+    assert np.array_equal(range_gram(encoder, {"age", "job"}), range_gram(public_encoder(LAYOUT), {"age"}))

@@ -7,7 +7,9 @@ import pytest
 from protocols.config import ConfigError
 from secure_sccvfl.config.rules import GRID, MODULE, REMOVED
 from secure_sccvfl.config.sections import BY_WIRE
+from secure_sccvfl.data.embedded import embedded_file
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import mode_plan
@@ -160,3 +162,22 @@ def test_exact_is_the_default_for_public_data_alone():
     assert {RunOptions.of(given).evaluation.kind for given in ({}, {"dataset": "heart"})} == {"exact"}
     assert RunOptions.of({"dataset": "loans.toml"}).evaluation.kind == "noisy"
     assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"
+
+
+def test_kappa_has_one_line_for_what_it_cannot_do(tmp_path):
+    assert RunOptions.of({"kappa": 0.1}).train_config().kappa == 0.1
+    for given, message in (
+        ({"kappa": -0.1}, "kappa must be from 0 to 10, got -0.1"),
+        ({"kappa": 11.0}, "kappa must be from 0 to 10, got 11"),
+        ({"kappa": 0.1, "mode": "aware"}, "kappa is for the linear head of mode sealed"),
+        ({"kappa": 0.1, "head": "mlp", "private_model": False}, "kappa is for the linear head of mode sealed"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            RunOptions.of(given)
+        assert "\n" not in str(caught.value)
+    card = tmp_path / "card.toml"
+    with embedded_file("german-full.policy.toml") as path:
+        card.write_text(path.read_text("utf-8").replace('role = "M"', 'role = "N"'), "utf-8")
+    with pytest.raises(PolicyError, match="makes none a mediator") as refused:
+        RunOptions.of({"card": str(card), "kappa": 0.1}).check(3)
+    assert "\n" not in str(refused.value)
