@@ -202,7 +202,7 @@ class NoisyEvaluation:
         every = [logits, *(edited for edited, _ in copies.values())]
         decided, signs = secret.compared(crypten.cat(every), *(() if ends is None else (ends.low, ends.high)))
         sure = [certified(*signs)] if signs else []
-        shown, *others = split(decided, [tuple(one.size()) for one in every])
+        shown, *others = split(decided.reshape(-1), [tuple(one.size()) for one in every])
         truth = secret.truth(label, rows, logits.size(1))
         member = _kept(held, secret.member(groups, rows, layout.groups)) if layout.task == "binary" else None
         sums = {"right": _kept(held, secret.agreement(shown, truth)).sum()}

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.budget import Budget
+from accounting.records import RecordSet
 from protocols.config import ConfigError
+from protocols.operations import noise
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.audit.canaries import CHANGED, KEPT, EvaluationCanary
@@ -18,9 +21,13 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.metrics import certified as secure
 from secure_sccvfl.metrics.certified import AtEnds, certified
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import CERTIFIED, Copies
 from secure_sccvfl.models.certificate import CertificateError, certified_binary, certified_class
 from secure_sccvfl.models.encoders import FeatureEncoder, public_encoder
+from secure_sccvfl.releases.charging import Charger
+from secure_sccvfl.runs.evaluate import as_trained
+from secure_sccvfl.runs.model_files import HeldOut
 from secure_sccvfl.runs.scoring import ModelJob, prediction_plan
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.sessions import results, run_session
@@ -161,3 +168,40 @@ def test_a_prediction_without_a_certificate_is_refused_in_one_line() -> None:
             ModelJob.end_rows(facts, schema, np.zeros((3, 1)))
     with pytest.raises(CertificateError, match=r"^no certificate: a regression decides nothing"):
         prediction_plan(RunOptions.of({"dataset": "german", "certified": True}), schema)
+
+
+@pytest.mark.parametrize(("task", "expected_of"), [("binary", certified_binary), ("multiclass", certified_class)])
+def test_noisy_counts_are_those_in_plaintext_without_their_noise(
+    task: Task, expected_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(party: Any, kind: str, sigma: float, rows: int, holders: Any) -> np.ndarray:
+        return np.zeros((rows, len(holders)), np.int64)
+
+    monkeypatch.setattr(noise, "noise_share", silent)
+    outputs = 3 if task == "multiclass" else 1
+    of_levels = contributions((4, 7, 2), outputs)
+    base, codes = near_ends(of_levels, outputs)[:100], np.repeat([0, 1], (60, 40))
+    layout, levels = Sums(task, 2, ("own",), certificate=True), np.concatenate(of_levels)
+
+    def job(session: Session) -> Any:
+        records = RecordSet(np.arange(100, dtype=np.uint64))
+        charger = Charger(session, Budget.in_memory(4.0, 1e-5), 3.0, "run", records)
+        logits, below = (session.share(one, owner=0, shape=one.shape) for one in (base, levels))
+        held = np.zeros(100, int) if session.rank == 0 else None, codes if session.rank == 1 else None
+        at_ends = AtEnds.of(session, logits, below, [len(one) for one in of_levels])
+        copies = {"own": (logits, Copies(np.arange(100), np.ones(100)))}
+        noisy = NoisyEvaluation(SecureEvaluation(session, task, 0, 1), charger)
+        return noisy.sums(layout, logits, *held, copies, ends=at_ends)
+
+    sums = run_session(job, 2, ReleasePlan([layout.release(2)]))[0][CERTIFIED]
+    bits = expected_of(base, of_levels)
+    by_group = [number for g in (0, 1) for number in ((~bits[codes == g]).sum(), bits[codes == g].sum())]
+    assert sums.tolist() == (by_group if task == "binary" else [bits.sum()]) and 0 < bits.sum() < 100
+
+
+def test_a_model_of_an_earlier_version_is_evaluated_as_all_agreed_then() -> None:
+    earlier: Any = SimpleNamespace(seed=0, held_out=HeldOut("iid", True, "exact", {}))
+    options = RunOptions.of({"dataset": "german", "controls": "none"})
+    assert options.evaluation.certificate and not as_trained(options, {}, earlier).evaluation.certificate
+    with pytest.raises(ConfigError, match="trained with certificate = False, so it is not evaluated with True"):
+        as_trained(options, {"certificate": True}, earlier)
