@@ -115,11 +115,11 @@ def test_mode_split_gives_s_away_and_the_evaluation_says_so(tmp_path: Path) -> N
     truth, columns_of_party, signals = run.truth("s"), run.own_columns((2,)), run.signals((2,))
     assert signals.shape[1] == 20 + SplitConfig().warmup
 
+    control = infer(columns_of_party, None, truth, 0)
+
     def gain(used: np.ndarray) -> float:
         inference = infer(columns_of_party, None, truth, 0, used)
-        return gain_interval(
-            inference.chosen, inference.against(infer(columns_of_party, None, truth, 0)), inference.truth, 1 - RARE
-        )[1]
+        return gain_interval(inference.chosen, inference.against(control), inference.truth, 1 - RARE)[1]
 
     assert gain(signals) > 0 >= gain(signals[:, : SplitConfig().warmup])
 
