@@ -255,7 +255,7 @@ def discover(
             "score": round(value, 4),
             "role": assignment.roles.of[name],
             "confidence": assignment.confidence[name],
-            "missing depends on s": name in assignment.missing_depends,
+            **({"missing depends on s": name in assignment.missing_depends} if whole.may_be_missing else {}),
         }
         for name, value in sorted(assignment.scores.items(), key=lambda item: -item[1])
     ]

@@ -26,7 +26,7 @@ from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 
-RECORDS, SEEDS = 177, range(5)
+RECORDS, SEEDS = 177, range(10)
 
 
 def attacked(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,7 +88,7 @@ def rates(seeds: Any) -> tuple[float, float, float]:
 
 
 def test_a_linear_attack_gains_little_from_the_noisy_matrix_and_more_without_noise() -> None:
-    """Seeds are fixed: .608 with the matrix, .553 without, .698 if it had no noise; the deviation is .031."""
+    """Seeds are fixed: .581 with the matrix, .566 without, .721 if it had no noise; the deviation is .029."""
     rate, alone, deviation = rates(SEEDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GaussianNoise, "charge_gram", lambda self, moved: GramNoise(0.0))
