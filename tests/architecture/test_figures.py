@@ -36,7 +36,7 @@ def selected(file: str, match: re.Match[str]) -> str:
     entries = contents(file)[name]
     if chosen.isdigit():
         return repr(entries[int(chosen)][key])
-    wanted = dict(part.split("=", 1) for part in chosen.split(","))
+    wanted = dict(part.split("=", 1) for part in re.split(r",(?! )", chosen))
     values = [entry[key] for entry in entries if all(str(entry.get(k)) == v for k, v in wanted.items())]
     assert len(values) == 1 or (averaged and values), f"{file}: {len(values)} entries for [{chosen}]"
     return repr(mean(values))

@@ -12,6 +12,7 @@ from accounting.records import RecordSet
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.dataset import Protected
+from secure_sccvfl.data.party import Attribute
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.noisy_tables import release_tables
@@ -90,11 +91,9 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
     columns = {r: {f.name: f.bins for f in t.features} for r, t in enumerate(data.parties)}
     holder = [t.name for t in data.parties].index(data.protected[0].holder)
 
-    class Seen:
-        name, groups = data.protected[0].name, data.protected[0].groups
-
-        def __init__(self, rank: int) -> None:
-            self.codes = data.protected[0].codes if rank == holder else None
+    def protected(rank: int) -> Attribute:
+        s = data.protected[0]
+        return Attribute(s.name, s.holder, s.groups, s.codes if rank == holder else None)
 
     def job(session):
         budget, records = Budget.in_memory(4.0, 1e-5), RecordSet(np.arange(data.n, dtype=np.uint64))
@@ -102,7 +101,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), name, records, kind)
         statistics = SecureStatistics(session, columns, [holder], data.n, charger)
         parties = [german.parties[session.rank]]
-        noisy_tables = release_tables(statistics, parties, [Seen(session.rank)], "sketch-0", german.features)
+        noisy_tables = release_tables(statistics, parties, [protected(session.rank)], "sketch-0", german.features)
         return weigh(noisy_tables, PAPER, 0, [parties[0].layout.names]).scores
 
     plan = ReleasePlan(NOISY_TABLES.releases(PlanFacts(columns, (2,))))
