@@ -170,7 +170,10 @@ def confident_shares(ready: Prepared, alpha: float = ALPHA) -> dict[str, Shares]
     width = NormalDist().inv_cdf(1 - alpha / 4 / max(cells * (2 * pairs + groups), 1))
     rng, shares = stream(ready.seed, "coupling bounds"), {}
     for party in ready.parties:
-        sizes = np.maximum(group_sizes([tables[n] for n in party.layout.names if n in tables]), 1.0)
+        held = [tables[n] for n in party.layout.names if n in tables]
+        if not held:
+            continue
+        sizes = np.maximum(group_sizes(held), 1.0)
         for name in sorted(set(party.layout.names) & edited):
             of = proper(tables[name] / sizes)
             alone = noisy.deviation * np.sqrt(1 - 1 / groups) / sizes

@@ -91,27 +91,28 @@ def aware_columns(layout: Layout, roles: Roles, groups: int) -> int:
 def make_aware(
     layout: Layout, encoder: Encoder, noisy: NoisyTables, roles: Roles, private: bool = False
 ) -> AwareEncoder:
-    """Party step, local: an aware encoder from a party's own released tables.
+    """Party step, local: an aware encoder from released tables, of which it needs those of its mediators.
 
     private: rows are scaled to `aware_radius`.
     """
     if not isinstance(encoder, PlainEncoder):
         raise TypeError(f"aware encodings need the plain encoder, not {type(encoder).__name__}")
-    sizes = np.maximum(np.mean([noisy.tables[name].sum(axis=0) for name in layout.names], axis=0), 1.0)
+    tables = {name: noisy.tables[name] for name in layout.names if name in noisy.tables} or noisy.tables
+    sizes = np.maximum(np.mean([table.sum(axis=0) for table in tables.values()], axis=0), 1.0)
     shares = sizes / sizes.sum()
     offsets: list[np.ndarray] = []
     mediators: list[int] = []
     at = 0
     for block in layout.blocks:
-        name = block.feature.name
-        distributions = shrunken(noisy.tables[name], sizes, noisy.deviation, noisy.structure)
-        means = np.stack([mean_encoding(block, p) for p in distributions.T])
+        name, width = block.feature.name, plain_columns(block)
         if roles.of[name] == "M":
+            distributions = shrunken(noisy.tables[name], sizes, noisy.deviation, noisy.structure)
+            means = np.stack([mean_encoding(block, p) for p in distributions.T])
             offsets.append(means - shares @ means)
-            mediators += range(at, at + means.shape[1])
+            mediators += range(at, at + width)
         else:
-            offsets.append(np.zeros_like(means))
-        at += means.shape[1]
+            offsets.append(np.zeros((len(sizes), width)))
+        at += width
     radius = aware_radius(layout, roles) if private else np.inf
     return AwareEncoder(encoder, np.hstack(offsets), shares, np.array(mediators, int), radius)
 
