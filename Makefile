@@ -56,7 +56,7 @@ lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.
 run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3
 
-test: $(READY)  ## the whole suite, under 12 minutes on two cores
+test: $(READY)  ## the whole suite, about half an hour on two cores
 	$(PYTEST)
 
 test-slow: $(READY)  ## what is too long for every day
