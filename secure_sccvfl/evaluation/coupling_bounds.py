@@ -159,11 +159,7 @@ def confident_shares(ready: Prepared, alpha: float = ALPHA) -> dict[str, Shares]
     """Shares of the tables as they are, with exact marginals put in, and allowances that hold jointly for all."""
     noisy, edited = ready.model.noisy_tables[0], set(ready.roles.edited)
     rows = ready.config.training_rows(ready.split)
-    exact = {name: bins.sum(axis=0) for p in ready.parties for name, bins in p.take(rows).bins().items()}
-    tables = {
-        name: table + ((exact[name] - table.sum(axis=1)) / table.shape[1])[:, None]
-        for name, table in noisy.tables.items()
-    }
+    tables = noisy.with_marginals(party.take(rows) for party in ready.parties).tables
     groups = len(ready.data.protected[0].groups)
     pairs, cells = groups * (groups - 1) / 2, sum(len(tables[name]) for name in edited)
     # Half of alpha for differences in cells, cuts and single shares, two-sided; half for totals.
