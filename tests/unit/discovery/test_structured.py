@@ -108,7 +108,7 @@ def test_exact_marginals_halve_the_variance_of_two_groups_and_are_for_the_owner_
     seen = np.std([one.tables["x"] - exact for one in sharper])
     assert seen == pytest.approx(sharper[0].deviation, rel=0.03)
     users = {path.name for path in Path(scc.__file__).parent.rglob("*.py") if "with_marginals" in path.read_text()}
-    assert users == {"noisy_tables.py", "explain.py", "examples.py"}
+    assert users == {"noisy_tables.py", "explain.py", "examples.py", "coupling_bounds.py"}
 
 
 def test_a_group_that_noise_hides_gets_the_pooled_distribution() -> None:
