@@ -66,12 +66,17 @@ NO_CERTIFICATE = "was decided before without a certificate: a person is answered
 
 @dataclass(frozen=True, eq=False)
 class NewRecords:
-    """Records in the order of their ids. `groups` at the holder of s, if the model uses it."""
+    """Records in the order of their ids. `groups` at the holder of s, if the model uses it.
+
+    written: the id of each as the file writes it. in_file: the records in the order of the file.
+    """
 
     ids: np.ndarray
     party: Party
     groups: AtHolder
     problems: tuple[CellProblem, ...]
+    written: np.ndarray
+    in_file: np.ndarray
 
     @property
     def readable(self) -> np.ndarray:
@@ -95,22 +100,23 @@ class NewRecords:
         inputs = self.party.inputs
         return inputs if self.groups is None else np.column_stack([inputs, self.groups])
 
-    def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, str]]:
-        """Id, column and reason of each refused cell of this party; then other reasons, by the records they concern.
+    def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[int, str, str]]:
+        """Record, column and reason of each refused cell of this party; then other reasons, by the records they concern.
 
         A record that this party cannot read has no other reason, and each record has the first that holds.
         """
         for problem in self.problems:
-            yield from ((name, problem.column, problem.reason) for name in self.ids[problem.bad])
+            yield from ((row, problem.column, problem.reason) for row in np.flatnonzero(problem.bad))
         left = self.readable
         for reason, records in why.items():
-            yield from ((name, "", reason) for name in self.ids[records & left])
+            yield from ((row, "", reason) for row in np.flatnonzero(records & left))
             left = left & ~records
 
     def write(self, folder: Path, why: Mapping[str, np.ndarray]) -> None:
         """`refused.csv`, for this party's people; none if nothing is refused that they may know of."""
-        lines = list(self.refusals(why))
-        if lines:
+        place = np.argsort(self.in_file)
+        refusals = sorted(self.refusals(why), key=lambda refusal: place[refusal[0]])
+        if lines := [(self.written[row], *reason) for row, *reason in refusals]:
             with open(folder / REFUSED_FILE, "w", newline="", encoding="utf-8", opener=private) as file:
                 csv.writer(file).writerows([("id", "column", "why"), *lines])
 
@@ -120,7 +126,10 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     owner, features = schema.parties[rank], schema.features[rank]
     if not path.is_file():
         raise DataError(f"{owner}: no file {path.name} with records")
-    frame = read_table(path, schema.id_rule, owner).set_index(schema.id_rule.name).sort_index()
+    frame = read_table(path, schema.id_rule, owner)
+    order = np.argsort(frame[schema.id_rule.name].to_numpy(object), kind="stable")
+    written = frame.index[order].to_numpy(str)
+    frame = frame.iloc[order].set_index(schema.id_rule.name)
     refuse(owner, [absent(f.name, path.name, frame) for f in features if f.name not in frame], frame.index)
     looked = [feature.look(frame[feature.name]) for feature in features]
     problems = [problem for _, all_odd in looked for problem in all_odd]
@@ -134,9 +143,8 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     values = np.column_stack([values for values, _ in looked])
     values[refused] = [_any_value(feature) for feature in features]
     layout = Layout.of(features)
-    return NewRecords(
-        frame.index.to_numpy(str), Party(rank, owner, layout, layout.encode(values)), groups, tuple(problems)
-    )
+    party = Party(rank, owner, layout, layout.encode(values))
+    return NewRecords(frame.index.to_numpy(str), party, groups, tuple(problems), written, np.argsort(order))
 
 
 def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray, list[CellProblem]]:
@@ -448,17 +456,18 @@ class PredictJob(ModelJob):
         return crypten.cat([decisions if decides else scored[:count], certified(*signs)[:, None]], dim=1)
 
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """Refused records have no line. Each line names the card's version, the mask and the date of approval.
+        """Ids and lines as in the file of new records; refused records have no line. Each line names the card's version, the mask and the date of approval.
 
         A model that uses s says so in each.
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
-        ids, scores, opened, certificates = self.new.ids[decided], self.options.session.scores, opened[decided], None
+        rows = self.new.in_file[decided[self.new.in_file]]
+        ids, scores, opened, certificates = self.new.written[rows], self.options.session.scores, opened[rows], None
         if self.options.session.certificate:
             mediators = Roles(dict(self.model.roles), self.model.proxies).edited
             certificates = [certificate_words(bit > 0.5, mediators) for bit in opened[:, -1]]
             opened = opened[:, :-1]
-        write_decisions(path, self.schema, ids, opened, held[decided], notes, scores, certificates)
+        write_decisions(path, self.schema, ids, opened, held[rows], notes, scores, certificates)
 
 
 def certificate_words(bit: bool, mediators: Sequence[str]) -> str:
