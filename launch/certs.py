@@ -23,13 +23,14 @@ import getpass
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import Main, answer, argument, program
-from protocols.config import ConfigError
-from secure_sccvfl.runs.console import OK, say
+from launch.arguments import Main, answer, argument, did_you_mean, program
+from protocols.config import ConfigError, node_folder
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, WRONG_USE, say
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Authority
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
+        if given and len(given) > 1 and (meant := did_you_mean(given[0], COMMANDS)):
+            say(f"certs: no command {given[0]!r}{meant}", error=True)
+            return WRONG_USE
         return whole_set(given)
     words = [re.sub(r"^--place(?==|$)", "--member", word) for word in given[1:]]  # its name until November 2026
     return COMMANDS[given[0]](words)
@@ -179,7 +183,14 @@ def _pin(options: argparse.Namespace) -> int:
         raise ConfigError(f"the certificate of {ended[0].node} is not valid now, but until {ended[0].end:%F}")
     if not add and not options.drop:
         raise ConfigError("name the certificates to pin, or --drop a member")
-    text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)
+    text = options.session.read_text(encoding="utf-8-sig")
+    nodes = _members_of(text, options.session)
+    if strangers := [member.node for member in add if member.node not in nodes]:
+        raise ConfigError(
+            f"{options.session} has no {strangers[0]}, but {', '.join(nodes)}: first add its address to parties and "
+            "its name to names; nothing was written"
+        )
+    text = pinned(text, add, options.drop)
     if not options.print:
         part = options.session.with_name(options.session.name + ".part")
         part.write_text(text, encoding="utf-8")
@@ -194,8 +205,18 @@ def _pin(options: argparse.Namespace) -> int:
     try:
         load_session(options.session)
     except ConfigError as error:
-        say(f"certs pin: not complete yet: {error}", error=True)
+        say(f"certs pin: {options.session} is not complete yet: {error}", error=True)
+        return CHECK_FAILED
     return OK
+
+
+def _members_of(text: str, session: Path) -> list[str]:
+    """The members of a session file whose pins may not be complete yet."""
+    try:
+        parties = tomllib.loads(text).get("parties", ())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{session} is not valid TOML: {error}") from None
+    return [node_folder(node, len(parties)) for node in range(len(parties) + 1)]
 
 
 @program(

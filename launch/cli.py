@@ -25,7 +25,7 @@ import json
 import sys
 from importlib import import_module
 
-from launch.arguments import argument, program
+from launch.arguments import argument, did_you_mean, program
 from secure_sccvfl.config.fields import json_schema, listing
 from secure_sccvfl.config.sections import OPTIONS, SECTIONS
 from secure_sccvfl.config.session_file import top_level_schema
@@ -95,7 +95,8 @@ def _dispatched(given: list[str]) -> int:
         print(EXIT_CODES)
         return OK
     if given[0] not in COMMANDS:
-        say(f"sccvfl: no command {given[0]!r}; available: {', '.join(COMMANDS)}", error=True)
+        meant = did_you_mean(given[0], COMMANDS)
+        say(f"sccvfl: no command {given[0]!r}{meant or '; available: ' + ', '.join(COMMANDS)}", error=True)
         return WRONG_USE
     path, first, _ = COMMANDS[given[0]]
     module, _, function = path.partition(":")

@@ -39,11 +39,17 @@ def plan(options: argparse.Namespace) -> int:
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session, moved_options
     from secure_sccvfl.runs.member.outlook import outlook, plan_lines
-    from secure_sccvfl.runs.member.plan import approval_problem, approvals_folder, check_own, make_plan
+    from secure_sccvfl.runs.member.plan import (
+        approval_problem,
+        approvals_folder,
+        check_own,
+        check_rank,
+        make_plan,
+    )
 
     config = load_session(options.session)
-    if options.rank is not None and not 0 <= options.rank < config.dealer:
-        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {options.rank}")
+    if options.rank is not None:
+        check_rank(config, options.rank)
     if options.rows is not None and options.rows < 1:
         raise ConfigError(f"--rows must be at least 1, not {options.rows}")
     if options.certs is not None and options.rank is not None:
@@ -75,25 +81,28 @@ def approve(options: argparse.Namespace) -> int:
         sccvfl approve session.toml --certs certs --rank 0
         sccvfl approve session.toml --certs certs --rank 0 --yes     without a question
 
-    It shows the plan, asks, and writes approvals/party-0.json next to the session file. Hand that file to
-    the other parties; it is public. `sccvfl party` starts only if all parties approved the plan as it is.
+    It shows the plan, asks, and writes approvals/party-0.json next to session.toml (next to another session
+    file, such as second.toml: approvals-second/party-0.json). Hand that file to the other parties; it is
+    public. `sccvfl party` starts only if all parties approved the plan as it is.
     """
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session
     from secure_sccvfl.runs.member.outlook import outlook, plan_lines
-    from secure_sccvfl.runs.member.plan import approvals_folder, check_own, make_plan
+    from secure_sccvfl.runs.member.plan import approvals_folder, check_own, check_rank, make_plan
     from secure_sccvfl.runs.member.plan import approve as sign_plan
 
     config = load_session(options.session)
     if not options.yes and (options.json or not sys.stdin.isatty()):
         raise ConfigError("nobody can be asked here: --yes approves without a question")
+    check_rank(config, options.rank)
     credentials = Credentials.of(options.certs, node_folder(options.rank, config.dealer))
     check_own(config, credentials, options.rank)
     agreed = make_plan(config)
     if not options.json:
         for line in plan_lines(agreed, outlook(config, agreed, options.rank)):
             say(line)
-    if not options.yes and input(f"approve it as {config.node_name(options.rank)}? yes or no: ").strip() != "yes":
+    question = f"approve it as {config.node_name(options.rank)}? yes or no: "
+    if not options.yes and input(question).strip().lower() not in ("y", "yes"):
         say("approve: nothing was signed", error=True)
         return CHECK_FAILED
     path = sign_plan(config, agreed, credentials, options.rank, approvals_folder(options.session))

@@ -107,6 +107,7 @@ class Rendezvous:
         self.handshakes: list[threading.Thread] = []
         self.found: queue.Queue[tuple[int, ssl.SSLSocket] | Exception] = queue.Queue()
         self.refused: list[str] = []
+        self.unreached: dict[int, str] = {}  # why the last attempt to dial a node failed
         self.pending = threading.BoundedSemaphore(_MAX_PENDING_CALLERS)
 
     def run(self) -> dict[int, Link]:
@@ -208,9 +209,16 @@ class Rendezvous:
         names = [name for peer, name in self.peers.items() if peer not in links]
         telling = [who for who in self.refused if "certificate" in who] or self.refused
         turned_away = f"; turned away: {telling[-1]}" if telling else ""
+        routes = "; ".join(self.route(peer) for peer in self.peers if peer not in links)
         return PeerError(
-            ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s{turned_away}"
+            ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s ({routes}){turned_away}"
         )
+
+    def route(self, peer: int) -> str:
+        """Who dials whom, for a peer that was not reached, and what came of it."""
+        if peer > self.node:
+            return f"{node_folder(peer, self.config.dealer)} did not reach {self.config.parties[self.node]}"
+        return f"dialled {self.config.parties[peer]}: {self.unreached.get(peer, 'no answer')}"
 
     def _left(self) -> float:
         return max(0.01, self.end - time.monotonic())
@@ -220,12 +228,14 @@ class Rendezvous:
         while not self.stop.is_set() and time.monotonic() < self.end:
             try:
                 raw = dial(address, self._left())
-            except OSError:
+            except OSError as error:
+                self.unreached[peer] = error.strerror or str(error) or type(error).__name__
                 self.stop.wait(0.05)
                 continue
             try:
                 sock = self._secure(raw, self.client, self._left(), server=False)
-            except (ConnectionError, ssl.SSLEOFError, TimeoutError):
+            except (ConnectionError, ssl.SSLEOFError, TimeoutError) as error:
+                self.unreached[peer] = f"connected, but no TLS handshake ({why(error)})"
                 raw.close()  # the peer is too busy or just starting: try again, while there is time
                 self.stop.wait(0.05)
                 continue

@@ -132,7 +132,7 @@ def card_markdown(card: PolicyCard) -> str:
 
 
 def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown(line)}" for line in lines) or "None."
+    return "\n".join(f"- {markdown(line.replace('->', '→'))}" for line in lines) or "None."
 
 
 ABOUT = {

@@ -101,7 +101,7 @@ class NewRecords:
         return inputs if self.groups is None else np.column_stack([inputs, self.groups])
 
     def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[int, str, str]]:
-        """Record, column and reason of each refused cell of this party; then other reasons, by the records they concern.
+        """Record, column and reason of each refused cell of this party; then other reasons, by their records.
 
         A record that this party cannot read has no other reason, and each record has the first that holds.
         """
@@ -456,9 +456,9 @@ class PredictJob(ModelJob):
         return crypten.cat([decisions if decides else scored[:count], certified(*signs)[:, None]], dim=1)
 
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """Ids and lines as in the file of new records; refused records have no line. Each line names the card's version, the mask and the date of approval.
+        """Ids and order are those of the file of new records; a refused record has no line.
 
-        A model that uses s says so in each.
+        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
         rows = self.new.in_file[decided[self.new.in_file]]
