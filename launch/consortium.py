@@ -6,11 +6,12 @@ import argparse
 import datetime
 import json
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from launch.arguments import answer, argument, program
 from protocols.config import ConfigError, node_folder
-from secure_sccvfl.runs.console import CHECK_FAILED, say
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, STOPPED, say
 
 SESSION = argument("session", type=Path, help="the session file")
 
@@ -66,6 +67,64 @@ def plan(options: argparse.Namespace) -> int:
             approvals.append(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
     notice = moved_options(options.session)
     return answer(options, record, *plan_lines(agreed, here), *([notice] if notice else []), *approvals)
+
+
+@program(
+    "preflight",
+    SESSION,
+    argument("--certs", type=Path, required=True, help="this host's folder of certificates"),
+    argument("--rank", type=int, help="this party's rank in the session file, from 0"),
+    argument("--dealer", action="store_true", help="this host is the dealer's"),
+    argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for the other members (default 60)"),
+    argument("--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"),
+)
+def preflight(options: argparse.Namespace) -> int:
+    """Meet all members once before a session: routes, certificates, clocks, versions, files and the plan.
+
+        sccvfl preflight session.toml --certs certs --rank 0        at the first party, and so at each
+        sccvfl preflight session.toml --certs certs --dealer        at the dealer
+
+    All members run it within a minute. Every connection that the session will make is made, by the member
+    that will dial it, and carries bytes both ways. One line for each peer: round trip, how far its clock is
+    ahead, and whether its versions, session file and plan are equal to ours. The plan covers the description
+    and the policy card; the dealer has none of these. It reads no table, opens no ledger, charges nothing and
+    writes no file. Exit code 1 if a peer was not met, a clock is off by more than a minute, or something
+    differs; the last line says what.
+    """
+    from protocols.net.certificates import Credentials
+    from protocols.net.preflight import Met, Preflight
+    from protocols.net.rendezvous import listen
+    from secure_sccvfl.config.session_file import load_session
+    from secure_sccvfl.runs.member.preflight import facts_of, verdict
+
+    config = load_session(options.session)
+    if (options.rank is None) != options.dealer:
+        raise ConfigError("name this host: --rank N at a party, --dealer at the dealer")
+    if options.wait <= 0:
+        raise ConfigError(f"--wait must be above 0 seconds, not {options.wait:g}")
+    node = config.dealer if options.dealer else options.rank
+    if not options.dealer:
+        from secure_sccvfl.runs.member.plan import check_rank
+
+        check_rank(config, node)
+    credentials = Credentials.of(options.certs, node_folder(node, config.dealer))
+    facts = facts_of(config, node)
+    listener = None if options.listen is None else listen(options.listen)
+    meeting = Preflight(replace(config, connect=options.wait), node, credentials, listener, facts)
+    met: list[tuple[Met, list[str]]] = []
+    for peer in meeting.meet():
+        line, problems = verdict(peer, facts)
+        met.append((peer, problems))
+        if not options.json:
+            say(line)
+    reasons = [f"{peer.name}: {problem}" for peer, problems in met for problem in problems]
+    if options.json:
+        print(json.dumps([{**asdict(peer), "facts": None, "problems": problems} for peer, problems in met]))
+    elif not reasons:
+        say(f"preflight: met {len(met)} peers, and nothing differs")
+    for reason in reasons:
+        say(f"preflight: {reason}", error=True)
+    return STOPPED if reasons else OK
 
 
 @program(

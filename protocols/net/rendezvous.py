@@ -45,7 +45,7 @@ from protocols.net.link import Activity, Link, why
 log = logging.getLogger(__name__)
 
 _HELLO = struct.Struct(">8sHH32s32s")
-_MAGIC = b"sccvfl01"
+_MAGIC, PREFLIGHT = b"sccvfl01", b"sccvflpf"
 _MAX_PENDING_CALLERS = 32
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0  # how often people receive for whom this process waits
@@ -78,6 +78,8 @@ def dial(address: str, seconds: float) -> socket.socket:
 class Rendezvous:
     """Dialling and being dialled, each connection in its own short-lived thread."""
 
+    magic = _MAGIC
+
     def __init__(
         self,
         config: SessionConfig,
@@ -87,7 +89,7 @@ class Rendezvous:
         activity: Activity | None = None,
     ) -> None:
         self.config, self.node, self.credentials = config, node, credentials
-        self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
+        self.hello = _HELLO.pack(self.magic, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
         check_own_clock(credentials)
@@ -379,11 +381,19 @@ class Rendezvous:
                 raise PeerError(name, "connect", "closed the connection during the handshake")
             received += part
         magic, node, parties, configuration, code = _HELLO.unpack(received)
-        if magic != _MAGIC:
-            raise PeerError(name, "connect", "does not speak this protocol")
+        if magic != self.magic:
+            other = {_MAGIC: "runs a session", PREFLIGHT: "runs `sccvfl preflight`"}
+            why_not = (
+                f"{other[magic]}, and this process does not" if magic in other else "does not speak this protocol"
+            )
+            raise PeerError(name, "connect", why_not)
         if node != expected:
             claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
+        self._compare(sock, name, parties, configuration, code)
+
+    def _compare(self, sock: ssl.SSLSocket, name: str, parties: int, configuration: bytes, code: bytes) -> None:
+        """Refuse a peer that has another configuration or other code."""
         if parties != len(self.config.parties) or configuration != self.config.digest():
             local = settings_by_key(self.config)
             raise mismatch(name, "has another configuration", local, exchange_settings(sock, local))
@@ -434,13 +444,15 @@ def mismatch(
 ) -> ConfigurationMismatch:
     """The error about a peer that has another configuration or other code, with the keys that differ."""
     keys = [] if theirs is None else [key for key in {**local, **theirs} if local.get(key) != theirs.get(key)]
-    shown = [_difference(_clean(key), local.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
+    shown = [difference(key, local.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
     if len(keys) > _KEYS:
         shown.append(f"and {len(keys) - _KEYS} more")
     return ConfigurationMismatch(name, "connect", f"{what}: {'; '.join(shown)}" if shown else what)
 
 
-def _difference(key: str, here: str | None, there: str | None) -> str:
+def difference(key: str, here: str | None, there: str | None) -> str:
+    """What differs under a key, for people."""
+    key = _clean(key)
     if key.startswith(SOURCES):
         return f"other {key}"
     return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
@@ -452,20 +464,21 @@ def exchange_settings(sock: socket.socket, local: Mapping[str, str]) -> dict[str
         sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words
         text = json.dumps(dict(local)).encode()
         sock.sendall(_LENGTH.pack(len(text)) + text)
-        (size,) = _LENGTH.unpack(_received(sock, _LENGTH.size))
-        received = json.loads(_received(sock, size)) if size <= MOST_BYTES else None
+        (size,) = _LENGTH.unpack(received(sock, _LENGTH.size))
+        theirs = json.loads(received(sock, size)) if size <= MOST_BYTES else None
     except (OSError, ValueError, struct.error, RecursionError):
         return None
-    if not isinstance(received, dict) or not all(isinstance(value, str) for value in received.values()):
+    if not isinstance(theirs, dict) or not all(isinstance(value, str) for value in theirs.values()):
         return None
-    return received
+    return theirs
 
 
-def _received(sock: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size and (part := sock.recv(min(size - len(received), 1 << 16))):
-        received += part
-    return bytes(received)
+def received(sock: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer if the peer closes the connection."""
+    data = bytearray()
+    while len(data) < size and (part := sock.recv(min(size - len(data), 1 << 16))):
+        data += part
+    return bytes(data)
 
 
 def _clean(text: str) -> str:
