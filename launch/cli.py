@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, under MPC"),
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
     "options": ("cli:options", [], "every option of a run, with type, default and meaning; their JSON Schema"),
+    "runs": ("finished:runs", [], "list finished runs; compare some side by side"),
     "report": ("finished:report", [], "make report.html of a run again"),
     "explain": ("finished:explain", [], "walk one person through a run in six steps"),
     "audit": ("finished:audit", [], "verify that a run can be trusted; show its log"),
