@@ -69,14 +69,14 @@ def whole_set(options: argparse.Namespace) -> int:
 )
 def _request(options: argparse.Namespace) -> int:
     """Make this host's key, which stays here, and a request for its certificate."""
-    from protocols.net.certificates import make_request
+    from protocols.net.certificates import make_request, spoken
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
         options,
         {"request": str(path), "key": key},
         f"made {path}: send it to the authority",
-        f"its key is {key}: tell the authority by voice",
+        f"its key is {spoken(key)}: read this to the authority by voice",
     )
 
 
@@ -89,7 +89,7 @@ def _request(options: argparse.Namespace) -> int:
 )
 def _authority(options: argparse.Namespace) -> int:
     """Make the consortium's authority, on one host."""
-    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem
+    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem, spoken
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -100,7 +100,7 @@ def _authority(options: argparse.Namespace) -> int:
     return answer(
         options,
         {"authority": str(options.folder / AUTHORITY), "fingerprint": print_, "encrypted": authority.is_encrypted},
-        f"made {options.folder / AUTHORITY}: {print_}",
+        f"made {options.folder / AUTHORITY}: {spoken(print_)}",
         f"its key stays in {options.folder}, {protection}",
     )
 
@@ -114,8 +114,8 @@ def _authority(options: argparse.Namespace) -> int:
     argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
 )
 def _sign(options: argparse.Namespace) -> int:
-    """Sign requests. Compare the key's fingerprint with its holder by voice."""
-    from protocols.net.certificates import Authority
+    """Sign requests. Compare the key's fingerprint with its holder by voice: five groups of four characters."""
+    from protocols.net.certificates import Authority, spoken
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -125,8 +125,8 @@ def _sign(options: argparse.Namespace) -> int:
         for m, path in signed
         for line in (
             f"signed {path}: {m.node}, {m.name}, until {m.end:%F}",
-            f"  certificate {m.fingerprint}",
-            f"  key {m.key}",
+            f"  certificate {spoken(m.fingerprint)}",
+            f"  key {spoken(m.key)}: is it what its holder reads out?",
         )
     ]
     return answer(options, [{**m.as_record(), "file": str(path)} for m, path in signed], *lines)
@@ -140,13 +140,13 @@ def _sign(options: argparse.Namespace) -> int:
 )
 def _install(options: argparse.Namespace) -> int:
     """Put a signed certificate next to its key, if they fit."""
-    from protocols.net.certificates import install
+    from protocols.net.certificates import install, spoken
 
     member = install(options.certificate, options.authority, options.folder)
     return answer(
         options,
         member.as_record(),
-        f"installed in {options.folder / member.node}, until {member.end:%F}: {member.fingerprint}",
+        f"installed in {options.folder / member.node}, until {member.end:%F}: {spoken(member.fingerprint)}",
     )
 
 
@@ -155,11 +155,11 @@ def _install(options: argparse.Namespace) -> int:
     argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
 )
 def _show(options: argparse.Namespace) -> int:
-    """Members, validity and fingerprints."""
-    from protocols.net.certificates import members
+    """Members, validity and fingerprints: as they are read out; whole with --json."""
+    from protocols.net.certificates import members, spoken
 
     listed = members(options.folder)
-    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
+    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {spoken(m.fingerprint)}" for m in listed]
     return answer(options, [m.as_record() for m in listed], *lines)
 
 
@@ -172,7 +172,7 @@ def _show(options: argparse.Namespace) -> int:
 )
 def _pin(options: argparse.Namespace) -> int:
     """Write the certificates that a session accepts into its file."""
-    from protocols.net.certificates import members, pinned
+    from protocols.net.certificates import members, pinned, spoken
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
@@ -201,7 +201,7 @@ def _pin(options: argparse.Namespace) -> int:
         print(text)
         return OK
     for m in add:
-        say(f"pinned {m.node}  {m.name}  {m.fingerprint}")
+        say(f"pinned {m.node}  {m.name}  {spoken(m.fingerprint)}")
     try:
         load_session(options.session)
     except ConfigError as error:
@@ -226,7 +226,7 @@ def _members_of(text: str, session: Path) -> list[str]:
 )
 def _revoke(options: argparse.Namespace) -> int:
     """Note that a certificate is revoked; its key is never signed again."""
-    from protocols.net.certificates import Authority, members
+    from protocols.net.certificates import Authority, members, spoken
 
     authority = Authority(options.authority)
     certificate = options.certificate
@@ -238,7 +238,7 @@ def _revoke(options: argparse.Namespace) -> int:
         text
         for line in revoked
         for text in (
-            f"revoked {line['place']} ({line['name']}) {line['fingerprint']}",
+            f"revoked {line['place']} ({line['name']}) {spoken(line['fingerprint'])}",
             "  what counts is that every session file loses it: "
             f"`sccvfl certs pin session.toml --drop {line['place']}`, or pin its new one",
         )

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
     "align": ("own_data:align", [], "what an alignment of records would tell, before it is made"),
     "plan": ("consortium:plan", [], "what a session will open, to whom and at what price, before it starts"),
+    "kit": ("consortium:kit", [], "one archive for each member: session file, certificates, commands"),
     "preflight": ("consortium:preflight", [], "meet all members once: routes, clocks, versions, files, plan"),
     "approve": ("consortium:approve", [], "sign the plan of a session as one of its parties"),
     "raise-cap": ("consortium:raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),

@@ -35,7 +35,7 @@ def plan(options: argparse.Namespace) -> int:
 
     It reads public things: the session file, the description and the card that it names, the code. With
     --rank also this party's own file and ledgers, which change nothing that is agreed. All parties find
-    the same digest; compare it by voice. `sccvfl approve` signs it.
+    the same digest; compare its five groups by voice. --out has all of it; `sccvfl approve` signs it.
     """
     from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session, moved_options
@@ -67,6 +67,43 @@ def plan(options: argparse.Namespace) -> int:
             approvals.append(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
     notice = moved_options(options.session)
     return answer(options, record, *plan_lines(agreed, here), *([notice] if notice else []), *approvals)
+
+
+@program(
+    "kit",
+    SESSION,
+    argument("--authority", type=Path, default=Path("authority"), help="the authority's folder (default authority)"),
+    argument("--member", help="party-0, party-1, ... or dealer (default: a kit for each)"),
+    argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where the kits are written (default here)"),
+)
+def kit(options: argparse.Namespace) -> int:
+    """Make a start-up kit for each member: one archive with its public files and its commands.
+
+        sccvfl kit session.toml                       writes kit-party-0.zip, ..., kit-dealer.zip
+        sccvfl kit session.toml --member party-0 --out kits
+
+    Run it where the authority's folder is, after `sccvfl certs pin`. A kit has the session file, the data
+    description, the policy card and the cap decision if the session names them, ca.pem, the member's signed
+    certificate, and commands.txt: every command of this member in order, with the digest of the plan. It
+    holds no private key and no table. The member unpacks it next to its table and its certs (`unzip`, or
+    `python -m zipfile -e kit-party-0.zip .`), and follows commands.txt.
+    """
+    from secure_sccvfl.config.session_file import load_session
+    from secure_sccvfl.runs.member.kit import kit_of, write_kit
+
+    config = load_session(options.session)
+    nodes = {node_folder(node, config.dealer): node for node in range(config.dealer + 1)}
+    if options.member not in (None, *nodes):
+        raise ConfigError(f"no member {options.member!r}; available: {', '.join(nodes)}")
+    wanted = list(nodes) if options.member is None else [options.member]
+    kits = {
+        options.out / f"kit-{m}.zip": kit_of(config, options.session, nodes[m], options.authority) for m in wanted
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    for path, files in kits.items():
+        write_kit(path, files)
+    record = {str(path): sorted(files) for path, files in kits.items()}
+    return answer(options, record, *(f"wrote {path}: {', '.join(files)}" for path, files in kits.items()))
 
 
 @program(
@@ -193,7 +230,7 @@ def raise_cap(options: argparse.Namespace) -> int:
     not sign is enough to keep the cap. --test is about the ledger of test records.
     """
     from accounting.ledger import LedgerError
-    from protocols.net.certificates import Credentials
+    from protocols.net.certificates import Credentials, spoken
     from secure_sccvfl.releases.ledgers import (
         EVALUATIONS,
         LEDGER,
@@ -227,5 +264,5 @@ def raise_cap(options: argparse.Namespace) -> int:
         {**decision.content, "digest": decision.digest, "signed": signers},
         f"{decision.ledger}: from epsilon {decision.before:g} to {decision.after:g} at delta {decision.delta:g}, "
         f"{decision.date}: {decision.reason}",
-        f"signed by {', '.join(signers) if signers else 'nobody yet'}; digest {decision.digest}",
+        f"signed by {', '.join(signers) if signers else 'nobody yet'}; digest {spoken(decision.digest)}",
     )
