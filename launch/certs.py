@@ -216,6 +216,8 @@ def _members_of(text: str, session: Path) -> list[str]:
         parties = tomllib.loads(text).get("parties", ())
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{session} is not valid TOML: {error}") from None
+    if not isinstance(parties, list) or not parties:
+        raise ConfigError(f"{session} is no session file: it needs parties, a list of host:port; nothing was written")
     return [node_folder(node, len(parties)) for node in range(len(parties) + 1)]
 
 

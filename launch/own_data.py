@@ -79,9 +79,9 @@ def draft(options: argparse.Namespace) -> int:
     if options.duplicates:
         _is_new(out)
         file, rows = without_duplicates(file, party, options.id, options.duplicates)
-        repaired.append(
-            f"{file}: {options.file} without {counted(len(rows), 'row')}: {', '.join(map(str, rows[:20]))}"
-        )
+        if rows:
+            left_out = f"{counted(len(rows), 'row')}: {', '.join(map(str, rows[:20]))}"
+            repaired.append(f"{file}: {options.file} without {left_out}{', ...' if len(rows) > 20 else ''}")
     named = {"id_column": options.id, "label": options.label, "protected": options.protected}
     try:
         new = draft_of(file, party, **named, category=options.category)

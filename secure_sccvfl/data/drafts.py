@@ -389,12 +389,17 @@ REPAIR = "keep one record of each id (--duplicates first writes such a file), or
 def without_duplicates(path: Path, party: str, id_column: str | None, keep: Keep) -> tuple[Path, list[int]]:
     """Write a copy of a table in which every record has an id and no id occurs twice, next to it.
 
-    keep: which of the records with one id stay. Returns the new file and the rows that were left out.
+    keep: which of the records with one id stay. Returns the new file and the rows that were left out; if there is
+    nothing to leave out, the table itself.
     """
     table, key = _table(path, party, id_column)
     ids = _ids(table, key)
     left = ids.duplicated(keep=False if keep == "none" else keep).to_numpy(bool) | (ids == "").to_numpy(bool)
+    if not left.any():
+        return path, []
     copy = path.with_name(f"{path.name.partition('.')[0]}-unique.csv")
+    if copy.exists():
+        raise DataError(f"{party}: {copy} is there already: use it (sccvfl init {copy}), or remove it")
     with open(copy, "x", newline="", encoding="utf-8", opener=private) as file:
         table[~left].to_csv(file, index=False)
     return copy, [int(row) + 1 for row in np.flatnonzero(left)]

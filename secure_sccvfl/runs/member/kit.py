@@ -7,6 +7,7 @@ certificate, and the member's own. Table, private key and approvals come from th
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def _commands(config: SessionConfig, session: Path, node: int) -> str:
         return "\n".join([*lines, ""])
     dataset, approvals = str(config.options.get("dataset", "")), approvals_folder(session).name
     if dataset.endswith(".toml") and config.names:
-        lines += [f"sccvfl check {dataset} --party '{config.names[node]}'"]
+        lines += [f"sccvfl check {dataset} --party {shlex.quote(config.names[node])}"]
     common = f"--rank {node} --config {file} --certs certs --out out"
     lines += [
         f"sccvfl approve {file} --certs certs --rank {node}",

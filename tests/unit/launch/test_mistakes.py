@@ -41,6 +41,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     Path("session.toml").write_text(SESSION + 'dataset = "loans.toml"\n')
     Path("jobs.toml").write_text((SESSION + 'dataset = "loans.toml"\n').replace('job = "train"', 'jobs = ["train"]'))
+    Path("twice.csv").write_text("id,x\n" + "".join(f"{max(i, 1)},{i % 7}\n" for i in range(60)))
+    Path("twice-unique.csv").touch()
     Path("full").mkdir()
     Path("full/something").touch()
     Path("run").mkdir()
@@ -137,6 +139,15 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("init bank.csv --id cid", "--id: 'bank.csv' has no column 'cid'; did you mean 'id'?"),
         ("approve session.toml --certs full --rank 7 --yes", "rank must be from 0 to 1, not 7: the session has"),
         ("party --rank 7 --config jobs.toml --out full --certs full", "rank must be from 0 to 1, not 7"),
+        ("init twice.csv --party x --duplicates first", "twice-unique.csv is there already: use it (sccvfl init"),
+        ("init twice.csv --party x --duplicates frist", "did you mean first?"),
+        ("init twice.csv --party x", "'1' in rows 1 and 2 (at '2'); keep one record of each id (--duplicates first"),
+        ("policy recieve full card.json", "did you mean receive?"),
+        ("policy send full --certs full", "full is not the folder of one party's own host"),
+        ("policy receive full", "receive needs the folder of the run and the file that another host sent"),
+        ("kit session.toml", "session.toml pins no certificates: first `sccvfl certs pin session.toml authority`"),
+        ("preflight session.toml --certs full --rank 0", "no certificate file"),
+        ("runs full", "no finished run in full: name the folder of a run, or one with runs in it"),
     ],
 )
 def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
@@ -350,5 +361,8 @@ def test_a_pin_of_a_new_member_writes_no_broken_file(capsys: pytest.CaptureFixtu
     line = mistaken(capsys, "certs pin session.toml certs")
     assert "session.toml has no party-2, but party-0, party-1, dealer: first add its address to parties" in line
     assert Path("session.toml").read_text() == before
+    description = Path("loans.toml").read_text()
+    assert "loans.toml is no session file: it needs parties" in mistaken(capsys, "certs pin loans.toml certs")
+    assert Path("loans.toml").read_text() == description
     assert main(["certs", "pin", "session.toml", "certs/party-0/cert.pem"]) == 3
     assert "session.toml is not complete yet" in capsys.readouterr().err
