@@ -36,8 +36,8 @@ SMALLEST_RIDGE = 3e-4
 .799 at 3e-4 and .799 at 2.8 / records. A smaller ridge takes more steps, and under MPC columns of more curvature than
 2^14 times the ridge are refused: German has 1.7, so 1e-4 would be the limit."""
 WEAK_RIDGE, WEAK_STEPS = 1e-3, 3
-"""Below this ridge so many second-order steps more. At 3e-4 nine steps leave up to .04 of a logit on ACS Income, twelve
-.007."""
+"""Below this ridge so many second-order steps more. At 3e-4 nine steps leave up to .04 of a logit on ACS Income,
+twelve .007."""
 EvaluationKind = Literal["noisy", "exact"]
 """How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
 Controls = Literal["none", "standard", "full"]
