@@ -621,10 +621,10 @@ class Trainer:
         config = self.config
         if not self.state.taken:
             self.update(head=self._start(grid))
-        if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
+        if self.state.taken < config.newton_steps:  # a resumed run may have taken them all
             optimizer = self.engine.second_order(self.batch, penalty, grid, bounds)
             schedule = second_order_schedule(config, self.task, self.state.taken)
-            self._optimize(self.state.head, optimizer, schedule, config.grid_steps)
+            self._optimize(self.state.head, optimizer, schedule, config.newton_steps)
         return self.engine.apart(self.state.head, self.outputs)
 
     def train_private(self, counterfactuals: Counterfactuals, grid: Grid) -> tuple[Any, ...]:
