@@ -77,7 +77,8 @@ class Preflight(Rendezvous):
         try:
             while left and time.monotonic() < self.end:
                 one = self._one()
-                if one is not None and left.pop(one.node, None):
+                if one is not None and one.node in left:
+                    del left[one.node]
                     yield one
         finally:
             self._end()

@@ -382,11 +382,9 @@ class Rendezvous:
             received += part
         magic, node, parties, configuration, code = _HELLO.unpack(received)
         if magic != self.magic:
-            other = {_MAGIC: "runs a session", PREFLIGHT: "runs `sccvfl preflight`"}
-            why_not = (
-                f"{other[magic]}, and this process does not" if magic in other else "does not speak this protocol"
-            )
-            raise PeerError(name, "connect", why_not)
+            runs = {_MAGIC: "runs a session", PREFLIGHT: "runs `sccvfl preflight`"}.get(magic)
+            told = f"{runs}, and this process does not" if runs else "does not speak this protocol"
+            raise PeerError(name, "connect", told)
         if node != expected:
             claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")

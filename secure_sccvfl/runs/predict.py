@@ -106,10 +106,10 @@ class NewRecords:
         A record that this party cannot read has no other reason, and each record has the first that holds.
         """
         for problem in self.problems:
-            yield from ((row, problem.column, problem.reason) for row in np.flatnonzero(problem.bad))
+            yield from ((row, problem.column, problem.reason) for row in np.flatnonzero(problem.bad).tolist())
         left = self.readable
         for reason, records in why.items():
-            yield from ((row, "", reason) for row in np.flatnonzero(records & left))
+            yield from ((row, "", reason) for row in np.flatnonzero(records & left).tolist())
             left = left & ~records
 
     def write(self, folder: Path, why: Mapping[str, np.ndarray]) -> None:
