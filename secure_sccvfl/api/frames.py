@@ -17,7 +17,7 @@ from protocols.alignment.ids import IdRule
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.drafts import FEW_VALUES, MOST_CATEGORIES, in_order
-from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
+from secure_sccvfl.data.features import GAPS, CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import (
     Reader,
     Tables,
@@ -48,14 +48,25 @@ def read_frames(
     name: str = "frames",
 ) -> tuple[Dataset, tuple[str, ...]]:
     """One table per party, aligned by id, as a data set; and the columns whose values were read off."""
+    if not isinstance(frames, Mapping):
+        raise DataError(f"frames must name the party of each table, {{'bank': df, ...}}, and be no {_kind(frames)}")
+    if features is not None and not (
+        isinstance(features, Mapping) and all(isinstance(e, Mapping) for e in features.values())
+    ):
+        raise DataError(
+            "features must have an entry for each column, such as {'age': {'kind': 'number', 'low': 0, ...}}"
+        )
     tables = Tables(Path(), IdRule((id,)))
     for party, frame in frames.items():
-        text = as_text(frame, id)
+        text = as_text(as_frame(frame, f"the table of {party!r}"), id)
         check_table(text, id, party, party)
         tables.tables[party] = text.set_index(id).sort_index()
     read_off: list[str] = []
     target = _label_entry(tables, label, task, read_off)
-    attributes = [protected] if isinstance(protected, Mapping) or isinstance(protected[0], str) else list(protected)
+    single = isinstance(protected, (Mapping, str)) or (len(protected) > 1 and isinstance(protected[0], str))
+    attributes = [protected] if single else list(protected)
+    if not attributes:
+        raise DataError("protected names no attribute: give (party, column)")
     groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]  # type: ignore[arg-type]
     taken = {target["column"], *(factor.column for entry in groups for factor in factors_of(entry, SOURCE))}
     if features is not None:
@@ -67,7 +78,27 @@ def read_frames(
     kind = task or _task_of(target)
     spec = {"name": name, "task": kind, "id": id, "label": target, "protected": groups, "parties": parties}
     check_description(spec, SOURCE)
-    return read_whole(Reader(spec, tables), SOURCE), tuple(read_off)
+    data = read_whole(Reader(spec, tables), SOURCE)
+    for attribute in data.protected:
+        pairs = {*zip(attribute.codes.tolist(), data.label.values.tolist(), strict=True)}
+        if len(pairs) == len(attribute.groups) == len(data.label.classes):
+            raise DataError(
+                f"protected attribute {attribute.name!r} is the label in other words: it cannot be protected"
+            )
+    return data, tuple(read_off)
+
+
+def as_frame(value: Any, what: str) -> pd.DataFrame:
+    """A DataFrame with one column of each name; DataError for anything else."""
+    if not isinstance(value, pd.DataFrame):
+        raise DataError(f"{what} must be a DataFrame with named columns, not {_kind(value)}: pd.DataFrame makes one")
+    if not value.columns.is_unique:
+        raise DataError(f"{what} has two columns {value.columns[value.columns.duplicated()][0]!r}: rename one")
+    return value
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
 
 
 def as_text(frame: pd.DataFrame, id: str) -> pd.DataFrame:
@@ -89,14 +120,13 @@ def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
     >>> infer_feature("age", pd.Series(range(20, 71)))["edges"]
     [20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
     """
-    present = column.dropna()
+    present = column[~column.isna() & ~column.isin(GAPS)]
     gaps = {"missing": True} if len(present) < len(column) else {}
     numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if numeric and not np.isfinite(present.to_numpy(dtype=float)).all():
+        raise DataError(f"{name}: a value is infinite; put it right, or leave the record out")
     if numeric and present.nunique() > FEW_VALUES:
-        values = present.to_numpy(dtype=float)
-        if not np.isfinite(values).all():
-            raise DataError(f"{name}: a value is infinite")
-        edges = np.unique(np.quantile(values, np.linspace(0, 1, 6)))
+        edges = np.unique(np.quantile(present.to_numpy(dtype=float), np.linspace(0, 1, 6)))
         return {"name": name, "kind": "number", "edges": [float(v) for v in edges], **gaps}
     categories = values_of(present)
     if len(categories) > MOST_CATEGORIES:
@@ -111,7 +141,7 @@ def values_of(column: pd.Series) -> list[str]:
 
 def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:
     """Party, column and values of the label or of s; without given values, those that occur."""
-    if not isinstance(holder, Mapping) and len(holder) not in (2, 3):
+    if not isinstance(holder, Mapping) and (isinstance(holder, str) or len(holder) not in (2, 3)):
         raise DataError(f"name the holder as (party, column) or (party, column, values), not {holder!r}")
     entry = (
         dict(holder) if isinstance(holder, Mapping) else dict(zip(("party", "column", values), holder, strict=False))
@@ -171,6 +201,7 @@ def _dictionary(
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
+    as_frame(frame, "the table of new records")
     problems: list[CellProblem] = []
     tables = []
     for features in parties:
