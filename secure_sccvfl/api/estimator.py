@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from secure_sccvfl.api.figures import along_lambda, as_column, certified_figures, with_intervals
+from secure_sccvfl.api.figures import along_lambda, as_column, certified_figures, distinct, with_intervals
 from secure_sccvfl.api.frames import as_frame, infer_feature
 from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, Task
@@ -210,6 +211,11 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
             )
         if others:
             raise TypeError(f"fit takes no {next(iter(others))!r}; available: sensitive, sensitive_features")
+        if not isinstance(self.lambdas, (list, tuple, np.ndarray)):
+            raise ValueError(f"lambdas must be a list of numbers, not {self.lambdas!r}")
+        for name in ("epsilon", "delta", "take_lambda", "refreshes", "lambdas"):
+            if any(not isinstance(value, Real) for value in np.ravel(getattr(self, name)).tolist()):
+                raise ValueError(f"{name} must be a number, not {getattr(self, name)!r}")
         table, y = self._table(X, y, fitting=True)
         check_classification_targets(y)
         self.classes_, label = np.unique(y, return_inverse=True)
@@ -219,8 +225,6 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"n_features={len(table.columns)}: {PARTIES} parties need a column each")
         values = self._sensitive(X, sensitive, sensitive_features, len(y))
         groups = None if values is None else self._groups(values, label)
-        if not np.iterable(self.lambdas):
-            raise ValueError(f"lambdas must be a list of numbers, not {self.lambdas!r}")
         columns = _Columns.read_off(table)
         parties = columns.parties(table)
         config = TrainConfig(
@@ -373,10 +377,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
 
     def _groups(self, values: np.ndarray, label: np.ndarray) -> np.ndarray:
         """s as codes of `groups_`."""
-        try:
-            self.groups_, codes = np.unique(values, return_inverse=True)
-        except TypeError:
-            raise ValueError("sensitive mixes texts and numbers: write all of its values as text") from None
+        self.groups_, codes = distinct("sensitive", values)
         if len(self.groups_) < 2:
             raise ValueError(f"sensitive has one group only, {self.groups_[0]}; two are needed")
         if len(self.groups_) > MOST_GROUPS:

@@ -153,6 +153,15 @@ def as_column(name: str, values: Any, rows: int | None = None) -> np.ndarray:
     return column
 
 
+def distinct(name: str, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values that occur, in order, and the number of each record's value among them."""
+    try:
+        values, codes = np.unique(column, return_inverse=True)
+    except TypeError:
+        raise ValueError(f"{name} mixes texts and numbers: write all of its values as text") from None
+    return values, codes
+
+
 def by_group(
     metric: str | Metric,
     y_true: Any,
@@ -184,6 +193,10 @@ def by_group(
     true = as_column("y_true", y_true)
     shown = as_column("y_pred", y_pred, len(true))
     groups = as_column("sensitive_features", sensitive_features, len(true))
+    names, codes = distinct("sensitive_features", groups)
+    texts = {isinstance(value, str) for values in (true, shown) for value in values[:1].tolist()}
+    if len(texts) > 1:
+        raise ValueError("one of y_true and y_pred has texts and the other one numbers: convert one of them")
     if not callable(metric) and metric not in ("acc", *RATES):
         raise ValueError(f"no metric {metric!r}; available: acc, {', '.join(RATES)}, or a function")
     if not callable(metric) and metric != "acc":
@@ -196,7 +209,7 @@ def by_group(
             return NOTHING, int(rows.sum())
         return _bootstrap(metric, true[rows], shown[rows], draws, (seed, "bootstrap", str(name))), int(rows.sum())
 
-    figures = {name: figure(name, groups == name) for name in pd.unique(pd.Series(groups).sort_values())}
+    figures = {name: figure(name, codes == code) for code, name in enumerate(names.tolist())}
     table = {**figures, "overall": figure("overall", np.ones(len(true), bool))}
     seen = sorted((one, rows) for one, rows in figures.values() if not math.isnan(one.value))
     if len(seen) > 1:
@@ -211,7 +224,7 @@ def by_group(
 
 def _positive(metric: str, true: np.ndarray, shown: np.ndarray, positive: Any) -> tuple[np.ndarray, np.ndarray]:
     """True labels and predictions as bits."""
-    labels = list(dict.fromkeys([*np.unique(true).tolist(), *np.unique(shown).tolist()]))
+    labels = list(dict.fromkeys([*distinct("y_true", true)[0].tolist(), *distinct("y_pred", shown)[0].tolist()]))
     if positive is None and len(labels) > 2:
         raise ValueError(f"{metric} of {len(labels)} different labels: name one of them, positive=...")
     if positive is not None and positive not in labels:

@@ -33,6 +33,11 @@ Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
 """Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
 
+KEYS = {
+    "classes": {"party", "column", "classes", "low", "high", "meaning"},
+    "groups": {"party", "column", "groups", "ordered", "cells", "cross", "meaning"},
+}
+"""The entries of a label and of a protected attribute."""
 MOST_CLASSES = 20
 SOURCE = "frames"
 """The name of a description made here, in messages."""
@@ -56,20 +61,24 @@ def read_frames(
         raise DataError(
             "features must have an entry for each column, such as {'age': {'kind': 'number', 'low': 0, ...}}"
         )
+    frames = {str(k): as_frame(v, f"the table of {k!r}") for k, v in frames.items()}
     tables = Tables(Path(), IdRule((id,)))
     for party, frame in frames.items():
-        text = as_text(as_frame(frame, f"the table of {party!r}"), id)
+        text = as_text(frame, id)
         check_table(text, id, party, party)
         tables.tables[party] = text.set_index(id).sort_index()
     read_off: list[str] = []
     target = _label_entry(tables, label, task, read_off)
-    single = isinstance(protected, (Mapping, str)) or (len(protected) > 1 and isinstance(protected[0], str))
-    attributes = [protected] if single else list(protected)
+    listed = isinstance(protected, (list, tuple)) and all(
+        isinstance(one, (list, tuple, Mapping)) for one in protected
+    )
+    attributes: Sequence[Any] = list(protected) if listed else [protected]
     if not attributes:
         raise DataError("protected names no attribute: give (party, column)")
-    groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]  # type: ignore[arg-type]
+    groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]
     taken = {target["column"], *(factor.column for entry in groups for factor in factors_of(entry, SOURCE))}
     if features is not None:
+        features = {str(name): entry for name, entry in features.items()}
         _check_known(frames, features)
     parties = {
         party: {"file": party, "features": _dictionary(frame, features, {id, *taken}, read_off)}
@@ -89,12 +98,13 @@ def read_frames(
 
 
 def as_frame(value: Any, what: str) -> pd.DataFrame:
-    """A DataFrame with one column of each name; DataError for anything else."""
+    """A DataFrame with one column of each name, which are texts; DataError for anything else."""
     if not isinstance(value, pd.DataFrame):
         raise DataError(f"{what} must be a DataFrame with named columns, not {_kind(value)}: pd.DataFrame makes one")
-    if not value.columns.is_unique:
-        raise DataError(f"{what} has two columns {value.columns[value.columns.duplicated()][0]!r}: rename one")
-    return value
+    table = value.rename(columns=str)
+    if not table.columns.is_unique:
+        raise DataError(f"{what} has two columns {table.columns[table.columns.duplicated()][0]!r}: rename one")
+    return table
 
 
 def _kind(value: Any) -> str:
@@ -141,11 +151,19 @@ def values_of(column: pd.Series) -> list[str]:
 
 def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:
     """Party, column and values of the label or of s; without given values, those that occur."""
-    if not isinstance(holder, Mapping) and (isinstance(holder, str) or len(holder) not in (2, 3)):
+    if isinstance(holder, Mapping):
+        entry = dict(holder)
+        if missing := {"party", "column"} - set(entry):
+            raise DataError(f"the entry {entry} names no {min(missing)}")
+        if unknown := set(entry) - KEYS[values]:
+            raise DataError(f"the entry of {entry['column']!r} has unknown keys {sorted(unknown)}")
+    elif isinstance(holder, (list, tuple)) and len(holder) in (2, 3):
+        entry = dict(zip(("party", "column", values), holder, strict=False))
+    else:
         raise DataError(f"name the holder as (party, column) or (party, column, values), not {holder!r}")
-    entry = (
-        dict(holder) if isinstance(holder, Mapping) else dict(zip(("party", "column", values), holder, strict=False))
-    )
+    entry |= {key: str(entry[key]) for key in ("party", "column")}
+    if values in entry and not isinstance(entry[values], (list, tuple, np.ndarray)):
+        raise DataError(f"the values of {entry['column']!r} must be a list, not {entry[values]!r}")
     if values in entry:
         entry[values] = [str(value) for value in entry[values]]
     elif not {"low", "cells", "cross"} & set(entry):
@@ -192,16 +210,20 @@ def _dictionary(
     frame: pd.DataFrame, features: Mapping[str, Entry] | None, taken: set[str], read_off: list[str]
 ) -> list[dict[str, Any]]:
     """Entries of one party: as declared, or for all its columns from the values that occur."""
-    columns = [str(column) for column in frame.columns if str(column) not in taken]
+    columns = [column for column in frame.columns if column not in taken]
     if features is not None:
         return [{"name": name, **features[name]} for name in columns if name in features]
     read_off += columns
-    return [infer_feature(name, frame[name]) for name in columns]
+    entries = [infer_feature(name, frame[name]) for name in columns]
+    for entry in entries:
+        if entry["kind"] == "category" and len(entry["categories"]) + entry.get("missing", False) < 2:
+            raise DataError(f"column {entry['name']!r} has one value only, so it carries nothing: leave it out")
+    return entries
 
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
-    as_frame(frame, "the table of new records")
+    frame = as_frame(frame, "the table of new records")
     problems: list[CellProblem] = []
     tables = []
     for features in parties:

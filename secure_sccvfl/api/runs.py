@@ -153,7 +153,7 @@ class Run:
         return pd.DataFrame(probabilities(logits, data.task), predicted.index, data.label.classes)
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
-        as_frame(frame, "the table of new records")
+        frame = as_frame(frame, "the table of new records")
         folder = RunFolder.of(self.folder)
         folder.must_hold_all("every host decides together, with run_party.py predict")
         session = folder.session()

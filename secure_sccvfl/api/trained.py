@@ -200,7 +200,7 @@ class TrainedModel:
         """
         return self._figures.copy()
 
-    def frontier(self, intervals: bool = False) -> pd.DataFrame:
+    def frontier(self, *, intervals: bool = False) -> pd.DataFrame:
         """The figures of `evaluate` for every lambda that was trained, without training again; a row per lambda.
 
         `intervals`: three columns for each figure, its value and 95 % interval.

@@ -91,7 +91,8 @@ class TrainConfig:
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
     def __post_init__(self) -> None:
-        if not self.lambdas or list(self.lambdas) != sorted(self.lambdas) or self.lambdas[0] < 0:
+        rising = list(self.lambdas) == sorted(self.lambdas) and all(map(math.isfinite, self.lambdas))
+        if not self.lambdas or not rising or self.lambdas[0] < 0:
             raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
         if self.lambdas[-1] * max(1.0, self.guard) > LARGEST_WEIGHT:
             raise ValueError(

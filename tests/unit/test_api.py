@@ -259,6 +259,26 @@ RECORDS = scc.load("heart").frame
             DataError,
             "is infinite",
         ),
+        (
+            lambda model: scc.load(frames={**BOTH, "bank": TABLE.assign(amount=1)}, **HELD),
+            DataError,
+            "has one value only",
+        ),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "label": {"column": "late"}}), DataError, "names no party"),
+        (
+            lambda model: scc.load(
+                frames=BOTH, **{**HELD, "label": {"party": "bank", "column": "late", "clases": []}}
+            ),
+            DataError,
+            "unknown keys",
+        ),
+        (
+            lambda model: scc.load(frames=BOTH, **{**HELD, "label": ("bank", "late", "01")}),
+            DataError,
+            "must be a list",
+        ),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "protected": 3}), DataError, "not 3"),
+        (lambda model: scc.train("heart", lambdas=(float("nan"),)), ConfigError, "lambdas must rise"),
         (lambda model: scc.load(TABLE), DataError, "give tables as frames="),
         (lambda model: scc.train(TABLE), DataError, "not DataFrame"),
         (lambda model: scc.evaluate("heart"), TypeError, "not str"),
@@ -280,6 +300,7 @@ RECORDS = scc.load("heart").frame
             ValueError,
             "3 values for 2",
         ),
+        (lambda model: scc.by_group("acc", [0, 1], ["0", "1"], sensitive_features=[0, 1]), ValueError, "has texts"),
         (lambda model: scc.by_group("acc", [0, 1], [0, 1], sensitive_features=[0, None]), ValueError, "1 missing"),
         (lambda model: scc.by_group("acc", [0, 1], [0, 1], sensitive_features=[[0, 1]] * 2), ValueError, "the shape"),
     ],

@@ -192,6 +192,8 @@ def test_a_wrong_setting_or_argument_is_refused():
     X, y, s = records()
     with pytest.raises(ValueError, match="lambdas must be a list"):
         SCCClassifier(lambdas=3.0).fit(X, y, sensitive=s)
+    with pytest.raises(ValueError, match="epsilon must be a number, not '8'"):
+        SCCClassifier(epsilon="8").fit(X, y, sensitive=s)
     with pytest.raises(TypeError, match="fit takes no 'groups'"):
         SCCClassifier().fit(X, y, groups=s)
 
