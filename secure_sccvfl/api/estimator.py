@@ -236,6 +236,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         rows = self._held_out(label, groups)
         self._task: Task = "binary" if len(self.classes_) == 2 else "multiclass"
         parts = [_part(parties, label, groups, part) for part in rows]
+        config = config.with_ridge(parts[0].rows)
         self.roles_: Roles | None = None
         self.frontier_: pd.DataFrame | None = None
         with one_thread():
