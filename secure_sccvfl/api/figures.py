@@ -15,7 +15,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
 from secure_sccvfl.evaluation.scoring import group_table
 from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, RATES, Z95, wilson
-from secure_sccvfl.training.plain import log_loss
+from secure_sccvfl.training.plain import losses
 
 FLIPS = tuple(f"{figure}_{model}" for model in (*RUN_MODELS, OWN) for figure in ("fr", "fr_null"))
 SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
@@ -94,8 +94,7 @@ def with_intervals(
     edited: Mapping[str, Counterfactuals],
 ) -> pd.DataFrame:
     """The figures of `SHOWN` that were scored on these records, in its order. edited: by name of a flip rate."""
-    losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(label))])
-    mean = mean_interval(losses)
+    mean = mean_interval(losses(logits, label, task))
     if task == "regression":
         rows = {"rmse": Interval(figures["rmse"], math.sqrt(mean.low), math.sqrt(mean.high))}
     else:
