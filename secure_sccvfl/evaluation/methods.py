@@ -27,7 +27,7 @@ from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.mechanisms import default_epsilon
+from secure_sccvfl.releases.default_budget import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig, head_plan
 from secure_sccvfl.training.model import Model
