@@ -158,6 +158,10 @@ class Training:
     kappa: float = option(
         0.0, "range penalty: narrows what mediators can do to a logit, for more certified decisions; uses no s"
     )
+    net: Literal["", "zero"] = option(
+        "",
+        "zero: hold expected shifts of the logit between groups near zero, against net flips; from released tables",
+    )
     weight_identity: float = option(0.0, "mode split: weight of the identity term of the paper's objective")
     weight_support: float = option(0.0, "mode split: weight of its support term")
     weight_leak: float = option(0.0, "mode split: weight of its adversary on s")

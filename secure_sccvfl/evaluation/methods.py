@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -254,8 +254,12 @@ def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> 
 
 def with_kappa(ready: Prepared, kappa: float) -> Fitted:
     """The prepared run with this range penalty: the same roles, tables and noise."""
-    lam = _known_lambda(ready.model)
-    config = replace(ready.config.only(lam), take_lambda=lam, alternatives=False, kappa=kappa)
+    return with_settings(ready, _known_lambda(ready.model), kappa=kappa)
+
+
+def with_settings(ready: Prepared, lam: float, **settings: Any) -> Fitted:
+    """The prepared run at this lambda with other settings of the head: the same roles, tables and noise."""
+    config = replace(ready.config.only(lam), take_lambda=lam, alternatives=False, **settings)
     given = (ready.data, ready.split, ready.parties, config, ready.budget, ready.seed)
     return fitted_model(train_plainly(*given, roles=ready.roles, tabled=ready.tabled)[0], ready)
 
