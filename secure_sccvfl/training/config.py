@@ -307,6 +307,16 @@ def private_schedule(
     return [*_segments(last, PRIVATE_TURN, last), Segment(FINE_STEPS, fine=True)]
 
 
+def least_curvature(ridge: float, kappa: float, groups: int, net: float) -> float:
+    """Smallest curvature in scaled columns that the inverse of a private head covers. ridge: over that of the loss.
+
+    A large penalty scales columns down, and with them their curvature outside of its range: the range penalty, that
+    on net flips (`net`), or the consistency penalty of more groups than two, of which small ones have large
+    displacements.
+    """
+    return min(PRIVATE_LEAST, ridge / 2) / max(1.0, 4 * kappa, (groups - 1) * max(1.0, net))
+
+
 def head_plan(
     config: TrainConfig,
     layouts: Iterable[Layout],

@@ -62,13 +62,13 @@ from secure_sccvfl.releases.mechanisms import (
     released_root,
 )
 from secure_sccvfl.training.config import (
-    PRIVATE_LEAST,
     PRIVATE_RATE,
     TEMPERATURES,
     WARM_RATE,
     WARM_STEPS,
     Segment,
     TrainConfig,
+    least_curvature,
     private_schedule,
     second_order_schedule,
 )
@@ -640,9 +640,8 @@ class Trainer:
         if self.privacy is None:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(count)
-        # A large range or net penalty scales columns down, and their curvature outside of its range with them.
-        least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2)
-        least /= max(1.0, 4 * config.kappa, config.net_weight)
+        groups = max(len(attribute.groups) for attribute in self.train.protected)
+        least = least_curvature(noise.ridge / count / grid.curvature, config.kappa, groups, config.net_weight)
         grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, separate=True, least=least)
         loss = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
         flat = counterfactuals.with_ranges(loss)
