@@ -30,7 +30,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.mechanisms import default_epsilon
+from secure_sccvfl.releases.default_budget import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.options import DISCOVERY_OPTIONS, RunOptions

@@ -176,7 +176,7 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.splits import expected_training_records
-    from secure_sccvfl.releases.mechanisms import default_epsilon
+    from secure_sccvfl.releases.default_budget import default_epsilon
 
     dataset = options["dataset"]
     if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:
