@@ -208,7 +208,8 @@ def _accuracy_warnings(report: Report) -> Iterator[str]:
         return
     low, high = interval(report, "acc", metrics["acc"]) or (0.0, 1.0)
     named = [f"{words[k]} ({percent(acc)}{', within the interval' * (acc <= high)})" for k, acc in simple.items()]
-    text = f"{percent(metrics['acc'])} correct (95 % interval {percent(low)} to {percent(high)}): no more than {listed(named)}."
+    share = f"{percent(metrics['acc'])} correct (95 % interval {percent(low)} to {percent(high)})"
+    text = f"{share}: no more than {listed(named)}."
     if "majority" in simple:
         text += " Until that changes, a low flip rate means little."
     if "drop_m" in simple:

@@ -295,7 +295,8 @@ METHODS = {
     "majority": MODELS["majority"],
     "paper": "the paper's method",
 }
-KAPPA, RANGE = "kappa=", "this method, range penalty"
+SERIES = {"kappa": ("this method, range penalty", "range penalty κ"), "epsilon": ("this method, other budgets", "ε")}
+"""Of points that differ in one setting: what the chart and the table call them."""
 COLUMNS = {
     "acc": "correct, %",
     "fr": "flips, %",
@@ -324,7 +325,7 @@ def frontier(report: Report) -> dict[str, Any] | None:
     rows = [
         (_name(p), *(_cell(p.figures.get(names[name])) for name in used))
         for p in points
-        if not (_by_rule(p) and p.figures in chosen)
+        if p.chosen or p.figures not in chosen
     ]
     gains = [
         f"{METHODS[name]} {_signed(span.mean)} points ({_signed(span.low)} to {_signed(span.high)})"
@@ -352,7 +353,8 @@ def _mark(point: Point, metric: str) -> Mark:
 
 
 def _method(point: Point) -> str:
-    return RANGE if point.method.startswith(KAPPA) else METHODS.get(point.method, point.method)
+    setting = point.method.partition("=")[0]
+    return SERIES[setting][0] if setting in SERIES else METHODS.get(point.method, point.method)
 
 
 def _by_rule(point: Point) -> bool:
@@ -361,9 +363,9 @@ def _by_rule(point: Point) -> bool:
 
 
 def _name(point: Point) -> str:
-    name, (_, _, kappa) = _method(point), point.method.partition(KAPPA)
-    if kappa:
-        return f"range penalty κ {kappa}"
+    name, (setting, _, value) = _method(point), point.method.partition("=")
+    if setting in SERIES:
+        return f"{SERIES[setting][1]} {value}"
     if _by_rule(point):
         return f"{name}, λ by the rule"
     return name if point.lam is None else f"λ {point.lam:g}{' (this run)' if point.chosen else ''}"
