@@ -224,11 +224,13 @@ def group_table(report: Report) -> Table | None:
     """Rates of each group in percent, with intervals and records; None without any."""
     titles = dict(zip((*RATE_WORDS, CERTIFIED), (*_rate_titles(report), METRIC_WORDS[CERTIFIED]), strict=True))
     names = [name for name in titles if any(name in group.rates for group in report.groups)]
+    if not names:
+        return None
     rows = [
         (label, *(_rate_cell(group, name) for name in names))
         for label, group in zip(report.data.protected[0].labels, report.groups, strict=True)
     ]
-    return Table(("group", *(titles[name] for name in names)), rows) if names else None
+    return Table(("group", *(titles[name] for name in names)), rows)
 
 
 def slice_table(report: Report) -> tuple[Table | None, list[str]]:

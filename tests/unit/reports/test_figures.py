@@ -106,6 +106,24 @@ def test_one_headline_has_this_run_and_the_seeds_next_to_it(report: Report) -> N
     assert first == "typical error" and others == ["privacy cost", "time under MPC"]
 
 
+@pytest.mark.parametrize("task", ["regression", "multiclass"])
+def test_there_is_no_rate_of_a_group_without_two_classes(
+    report: Report, task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = {"rmse": 0.2, "scg_own": 0.01} if task == "regression" else {"acc": 0.6, "fr_own": 0.02}
+    changes = {"data": replace(report.data, task=task), "metrics": metrics, "judges": {}, "groups": ()}
+    one = replace(report, **changes, baselines={"majority": {name: 0.5 for name in metrics}})
+    assert group_table(one) is None and rate_ratio(one) is None and list(group_warnings(one)) == []
+    assert [p["title"] for p in metric_panels(one)] == (
+        ["Typical error", "Shift of the answer, the run's own generator"]
+        if task == "regression"
+        else ["Correct decisions", "Flip rate"]
+    )
+    show_report(one, tmp_path)
+    shown = capsys.readouterr().out
+    assert ("typical error: 0.200" in shown) == (task == "regression") and "share of each group" not in shown
+
+
 def rates(*pairs: tuple[float, float, float]) -> tuple[Group, ...]:
     return tuple(Group((), {"positive_rate": Rate(*pair, 300)}) for pair in pairs)
 
