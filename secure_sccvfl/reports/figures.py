@@ -395,7 +395,8 @@ def _over_seeds(report: Report, metric: str) -> list[str]:
 
 def plain_words(report: Report) -> dict[str, str]:
     """What models are called where mediators are not introduced yet."""
-    return {**MODELS, SECURE: "this run", "drop_m": f"without the columns that follow from {report.data.attribute}"}
+    words = {**MODELS, SECURE: "this run", "drop_m": f"without the columns that follow from {report.data.attribute}"}
+    return words if report.data.task != "regression" else {**words, "majority": "always the mean"}
 
 
 def _against(report: Report, metric: str, show: Callable[[float], str], names: Sequence[str]) -> list[str]:
@@ -430,7 +431,9 @@ def tiles(report: Report) -> list[Tile]:
         shown.append(Tile("correct decisions", percent(metrics["acc"]), (*below, *against)))
     elif "rmse" in metrics:
         against = _against(report, "rmse", number, ("majority", "drop_m", "erm"))
-        shown.append(Tile("typical error", number(metrics["rmse"]), ("of the label's range", *against)))
+        ends = interval(report, "rmse", metrics["rmse"])
+        below = ("of the label's range", *([f"95 % interval {number(ends[0])} to {number(ends[1])}"] if ends else []))
+        shown.append(Tile("typical error", number(metrics["rmse"]), (*below, *against)))
     if report.data.task != "regression":
         shown += [*_flip_tile(report), *_rate_tiles(report), *_certified_tile(report)]
     privacy, total = report.privacy, report.cost["total"]
