@@ -48,26 +48,10 @@ CF_MODELS = {
 }
 ALL_CF_MODELS = {**CF_MODELS, OWN: "the run's own generator"}
 RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "true positive rate", "fpr": "false positive rate"}
-CF_METRICS = {
-    "fr": "flip rate",
-    "fr_null": "flip rate, groups permuted",
-    "net": "net flip rate",
-    "scg": "shift of the score",
-    "scg_null": "shift, groups permuted",
-}
 METRIC_WORDS = {
     "acc": "correct decisions",
-    "rmse": "root mean squared error",
-    "logloss": "log loss",
     CERTIFIED: "certified decisions",
-    "positive_rate": "share of “{positive}” decisions",
-    "dp_gap": "gap of “{positive}” decisions between groups",
-    "eo_gap": "gap of true or false positive rates between groups",
-    **{
-        f"{metric}_{model}": f"{words} ({name})"
-        for model, name in {**CF_MODELS, OWN: "own generator"}.items()
-        for metric, words in CF_METRICS.items()
-    },
+    **{f"fr_{model}": f"flip rate ({name})" for model, name in ALL_CF_MODELS.items()},
 }
 
 
@@ -211,11 +195,6 @@ def _panel(report: Report, metric: str, title: str, hint: str, cf_model: str | N
     return {"title": title, "hint": hint, "svg": svg}
 
 
-def metric_words(report: Report) -> dict[str, str]:
-    """What each figure of a run is called; shares are of decisions for the label's last class."""
-    return {metric: words.replace("{positive}", report.data.positive) for metric, words in METRIC_WORDS.items()}
-
-
 def _rate_titles(report: Report) -> list[str]:
     return [words.format(positive=report.data.positive) for words in RATE_WORDS.values()]
 
@@ -276,7 +255,7 @@ def noise_words(report: Report) -> str:
     if how is None or how.kind != "noisy":
         return "These figures are exact sums over the test records: they are not private."
     widest = [
-        f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report.noise[name])}"
+        f"{METRIC_WORDS[name]} ± {percent(report.noise[name])}"
         for name in ("acc", *(f"fr_{model}" for model in ALL_CF_MODELS))
         if name in report.noise
     ]

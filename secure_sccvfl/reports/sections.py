@@ -6,7 +6,6 @@ What the attacks on a run found, in words and charts, from security.json.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
 from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
-from secure_sccvfl.reports.figures import failed_checks, listed, metric_words, size
+from secure_sccvfl.reports.figures import failed_checks, listed, size
 from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
 from secure_sccvfl.training.modes import MODES
@@ -148,7 +147,6 @@ def examples(report: Report) -> dict[str, Any] | None:
 def learned(report: Report) -> list[dict[str, Any]]:
     """What was opened to whom. Numbered releases of a kind, and all owners' parts of it, are taken together."""
     merged: dict[str, dict[str, Any]] = {}
-    words = metric_words(report)
     for release in report.releases:
         kind = kind_of(release.name, charged=release.event is not None)
         name = release.name if kind is None else kind.name
@@ -156,7 +154,6 @@ def learned(report: Report) -> list[dict[str, Any]]:
             name,
             {
                 "name": name if kind is None else kind.what,
-                "purpose": re.sub(r"\b(\w+)\b", lambda m: words.get(m[1], m[1]), release.purpose),
                 "receivers": [],
                 "values": 0,
                 "own": kind is not None and kind.to == "owner",

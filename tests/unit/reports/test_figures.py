@@ -24,8 +24,8 @@ from secure_sccvfl.reports.figures import (
     tiles,
     trusted,
 )
-from secure_sccvfl.reports.results import Attribute, Examples, Frontier, Group, Rate, Release, Report
-from secure_sccvfl.reports.sections import examples, learned, other_group
+from secure_sccvfl.reports.results import Attribute, Examples, Frontier, Group, Rate, Report
+from secure_sccvfl.reports.sections import examples, other_group
 from secure_sccvfl.runs.local.screens import show_report
 from tests.unit.reports import literal
 
@@ -262,12 +262,6 @@ def test_with_three_groups_there_is_no_such_thing_as_the_other_group(report: Rep
     for counts, words in (((2,), "the other group"), ((3,), "another group"), ((2, 3), "another group")):
         attributes = tuple(Attribute(labels=tuple(map(str, range(count)))) for count in counts)
         assert other_group(replace(report, data=replace(report.data, protected=attributes))) == words
-
-
-def test_a_purpose_names_the_decisions_that_a_figure_counts(report: Report) -> None:
-    release = Release("odd", (0,), (2,), "positive_rate and dp_gap", None, 1)
-    purpose = learned(replace(report, releases=(release,)))[0]["purpose"]
-    assert "{" not in purpose and purpose.count("“high”") == 2
 
 
 def test_labels_of_an_axis_are_not_clipped_and_nothing_is_minus_zero() -> None:
