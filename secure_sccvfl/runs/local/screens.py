@@ -40,11 +40,10 @@ class Progress:
             transient=True,
             disable=quiet or self._lines,
         )
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task("starting the processes", total=None)
 
     def __enter__(self) -> Progress:
         self._bar.start()
-        self._show("starting the processes")
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -22,7 +22,7 @@ def test_redirected_progress_is_a_line_for_each_phase(quiet: bool, capsys: pytes
         for event in EVENTS:
             progress.event(event)
     shown = capsys.readouterr()
-    first = ["starting the processes", "all processes connected", "training"]
-    assert shown.out == "" and shown.err.splitlines()[:3] == ([] if quiet else first)
-    assert len(shown.err.splitlines()) == (0 if quiet else 4)
+    first = ["all processes connected", "training"]
+    assert shown.out == "" and shown.err.splitlines()[:2] == ([] if quiet else first)
+    assert len(shown.err.splitlines()) == (0 if quiet else 3)
     assert all(letter.isprintable() or letter == "\n" for letter in shown.err)
