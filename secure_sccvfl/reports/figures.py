@@ -29,6 +29,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
 )
 from secure_sccvfl.metrics.rates import CERTIFIED, wilson
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.releases.default_budget import default_words
 from secure_sccvfl.reports.results import Group, Point, Rate, Report, Span
 
 SECURE = "secure"
@@ -416,7 +417,9 @@ def tiles(report: Report) -> list[Tile]:
     if report.data.task != "regression":
         shown += [*_flip_tile(report), *_rate_tiles(report), *_certified_tile(report)]
     privacy, total = report.privacy, report.cost["total"]
-    below = (f"of at most {privacy.cap:g} for a training record; smaller is more private",)
+    rows = report.rows["train"] + report.rows["validation"]
+    why = default_words(privacy.cap, rows if report.pooled else None)
+    below = (f"of at most {privacy.cap:g} for a training record; smaller is more private", *([why] if why else []))
     shown.append(Tile("privacy cost", f"ε {privacy.epsilon_rdp:.2f}", below, "privacy"))
     traffic = (f"{size(total.bytes)} sent by {report.party_names[0]}", f"{total.rounds} rounds")
     return [*shown, Tile("time under MPC", f"{total.seconds:.1f} s", traffic, "cost")]
