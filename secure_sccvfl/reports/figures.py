@@ -41,8 +41,8 @@ MODELS = {
     "logistic": "logistic regression",
     "majority": "the most frequent answer",
 }
-LEFT_OUT = ("plaintext_scc", "logistic", "drop_m_guard")
-"""Baselines of report.json that the page leaves out."""
+LEFT_OUT = ("plaintext_scc", "logistic", "drop_m_guard", "epsilon")
+"""Baselines and series of points of report.json that the page leaves out."""
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 CF_MODELS = {
     name: f"{ordinal} counterfactual model" for name, ordinal in zip(COUNTERFACTUAL_MODELS, ORDINALS, strict=False)
@@ -277,7 +277,7 @@ METHODS = {
     "majority": MODELS["majority"],
     "paper": "the paper's method",
 }
-SERIES = {"kappa": ("this method, range penalty", "range penalty κ"), "epsilon": ("this method, other budgets", "ε")}
+SERIES = {"kappa": ("this method, range penalty", "range penalty κ")}
 """Of points that differ in one setting: what the chart and the table call them."""
 COLUMNS = {
     "acc": "correct, %",
@@ -291,7 +291,7 @@ def frontier(report: Report) -> dict[str, Any] | None:
     """The chart and the table; None if the run has no frontier, or no counterfactual model passes its checks."""
     tree, model = report.frontier, trusted(report) or ""
     metric = f"fr_{model}"
-    points = [] if tree is None else [p for p in tree.points if p.method not in LEFT_OUT]
+    points = [] if tree is None else [p for p in tree.points if p.method.partition("=")[0] not in LEFT_OUT]
     if tree is None or not any({metric, "acc"} <= p.figures.keys() for p in points):
         return None
     marks = [_mark(p, metric) for p in points if p.method != "majority" and {metric, "acc"} <= p.figures.keys()]
