@@ -309,6 +309,7 @@ def frontier(report: Report) -> dict[str, Any] | None:
         for p in points
         if p.chosen or p.figures not in chosen
     ]
+    budgets = [p for p in tree.points if p.method.startswith("epsilon=")]
     gains = [
         f"{METHODS[name]} {_signed(span.mean)} points ({_signed(span.low)} to {_signed(span.high)})"
         for name in ("drop_m", "erm")
@@ -321,6 +322,10 @@ def frontier(report: Report) -> dict[str, Any] | None:
         "permuted": percent(tree.nulls[model]) if model in tree.nulls else "",
         "gains": listed(gains) if gains else "",
         "table": Table(("", *(COLUMNS[name] for name in used)), rows),
+        "budgets": Table(
+            ("ε", *(COLUMNS[name] for name in used)),
+            [(p.method.partition("=")[2], *(_mean(p.figures.get(names[name])) for name in used)) for p in budgets],
+        ),
     }
 
 
@@ -356,6 +361,11 @@ def _name(point: Point) -> str:
 def _cell(span: Span | None) -> str:
     """A mean with its interval, in percent."""
     return "" if span is None else brief(*(tidy(100 * value, 1) for value in _ends(span)))
+
+
+def _mean(span: Span | None) -> str:
+    """The mean alone, in percent."""
+    return "" if span is None else tidy(100 * span.mean, 1)
 
 
 def _signed(share: float) -> str:
