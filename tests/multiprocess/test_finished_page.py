@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from accounting.charts import tidy
 from launch.cli import main
+from secure_sccvfl.evaluation.frontier import BUDGETS
 from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.figures import tiles
 from secure_sccvfl.reports.page import render
+from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import Checks, Frontier, LabelInference, read, write
 from secure_sccvfl.reports.run_log import record
 from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
@@ -145,6 +148,20 @@ def with_frontier(run: Path, tree: Frontier | None) -> str:
     """The page of a run whose report has this frontier, or none."""
     write(run, replace(read(run), frontier=tree))
     return render(run)
+
+
+def test_the_page_lists_other_budgets_and_how_to_contest_a_decision(run: Path, whole_run: Path) -> None:
+    tree, page = read(whole_run).frontier, render(run)
+    assert tree is not None
+    budgets = [point for point in tree.points if point.method.startswith("epsilon=")]
+    assert [point.method for point in budgets] == [f"epsilon={at:g}" for at in BUDGETS]
+    assert "Other total privacy budgets" in page and "To contest" not in page
+    row = [tidy(100 * budgets[0].figures[name].mean, 1) for name in ("acc", "certified")]
+    assert re.search(r"<td>0\.5</td>.*" + row[0] + ".*" + row[1], page.replace("\n", ""))
+    card = json.loads((run / CARD).read_text())
+    contest = {"contact": "appeals@bank.example", "days": 30}
+    (run / CARD).write_text(json.dumps({**card, "contest": contest}))
+    assert "To contest a decision: appeals@bank.example, within 30 days of it." in render(run)
 
 
 def test_the_frontier_follows_the_figures_where_there_is_one(run: Path) -> None:
