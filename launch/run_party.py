@@ -41,6 +41,14 @@ REQUIRED = "SCCVFL_REQUIRE_APPROVAL"
 """A host's own setting, outside any session file: 1 is as good as --require-approval."""
 
 
+PARTS = {
+    "certificate": "whether no values of the mediators change the decision",
+    "what-if": "the decision in every other group of s, and the certificate; the holder of s brings its column",
+    "reasons": "the names of the columns that weigh most for the decision and against it",
+}
+"""What an answer may have besides the decision, by flag."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("job", nargs="?", choices=("predict",), help="predict: decide about new records")
@@ -64,9 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     predict.add_argument("--model", type=Path, help="folder of the run whose model decides (default: --out)")
     predict.add_argument("--card", help="a policy card with the model's roles that was approved since")
     predict.add_argument("--scores", action="store_true", help="open calibrated logits, not decisions alone")
-    predict.add_argument(
-        "--certificate", action="store_true", help="also open whether no values of the mediators change the decision"
-    )
+    for part, what in PARTS.items():
+        predict.add_argument(f"--{part}", action=argparse.BooleanOptionalAction, help=f"also open {what}")
     predict.add_argument("--receiver", type=int, help="who sees the predictions (default: the label's holder)")
     parser.add_argument(
         "--transcript",
@@ -109,9 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _wrong(options: argparse.Namespace) -> str:
     """What does not go together."""
-    given = [
-        name for name in ("records", "model", "card", "scores", "certificate", "receiver") if getattr(options, name)
-    ]
+    names = ("records", "model", "card", "scores", "certificate", "what_if", "reasons", "receiver")
+    given = [name.replace("_", "-") for name in names if getattr(options, name)]
     if options.job is None and given:
         return f"--{given[0]} goes with predict"
     if options.job is not None and options.records is None:
@@ -122,8 +128,8 @@ def _wrong(options: argparse.Namespace) -> str:
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
     """What a prediction is given on this host. Paths are no part of what the hosts compare; the rest they compare."""
     given: dict[str, Any] = {"records": str(options.records.resolve()), "scores": options.scores}
-    if options.certificate:
-        given["certified"] = True
+    parts = {"certified": options.certificate, "what_if": options.what_if, "reasons": options.reasons}
+    given |= {name: value for name, value in parts.items() if value is not None}
     if options.model is not None:
         given["model"] = str(options.model.resolve())
     if options.card is not None:
