@@ -441,26 +441,28 @@ class PredictJob(ModelJob):
         readable, fresh = np.ones((2, part.rows), np.bool_)
         readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
+        held_by_all = list[Shared]()
         if part.membership is not None:
             one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
-            veiled = part.membership.veiled(session, crypten.cat([one, values, marks[:, None]], dim=1))
-            values, marks = veiled[:, :-1], veiled[:, -1]
+            veiled = part.membership.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
+            values, held_by_all, marks = veiled[:, :-2], [veiled[:, -2:-1]], veiled[:, -1]
         log.record(session, requests.people(at[requested[at]]))
-        openings = [*self._releases(session, values), (marks, session.declared(REFUSED_RECORDS.name))]
+        openings = [*self._releases(session, values, *held_by_all), (marks, session.declared(REFUSED_RECORDS.name))]
         *pieces, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
         why = {CHANGED: requests.changed}
         if marks_opened is not None:
-            opened = np.concatenate([piece for piece in pieces if piece is not None], axis=1)
+            known, real = [piece for piece in pieces if piece is not None], np.ones(part.rows, np.bool_)
             if part.membership is not None:
-                mark = opened[:, 0]
-                opened, marks_opened = unveiled(opened, mark)[0], unveiled(marks_opened, mark)[0]
+                known[0], mark = known[0][:, :-1], known[0][:, -1]
+                marks_opened, real = unveiled(marks_opened, mark)
+            opened = np.where(real[:, None], np.concatenate(known, axis=1), 0.0)
             values_of_own = np.zeros((len(new.ids), opened.shape[1]))
             values_of_own[at] = opened[table.rows]
             mark = np.full(len(new.ids), SHOWN)
             mark[at] = marks_opened[table.rows]
             held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-            held[at] = True if part.membership is None else values_of_own[at, 0] > 0.5
-            answers = Answers(values_of_own if part.membership is None else values_of_own[:, 1:], held)
+            held[at] = real[table.rows]
+            answers = Answers(values_of_own, held)
             answers.settle(log, requests, requested, mark, self.contents)
             why |= answers.why
             if session.folder is not None:
@@ -470,11 +472,11 @@ class PredictJob(ModelJob):
             new.write(session.folder, why)
         return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
 
-    def _releases(self, session: Session, values: Shared) -> list[tuple[Shared, Release]]:
-        """The columns of answers, each with the release that it is opened by; in the order of answers."""
+    def _releases(self, session: Session, values: Shared, *more: Shared) -> list[tuple[Shared, Release]]:
+        """The columns of answers, in their order, with the releases that open them. more: opened with decisions."""
         apart = [part for part in self.contents.asked if part in OPENED_APART]
         at = values.size(1) - sum(self.contents.widths[part] for part in apart)
-        pieces = [(values[:, :at], session.declared(PREDICTIONS.name))]
+        pieces = [(crypten.cat([values[:, :at], *more], dim=1), session.declared(PREDICTIONS.name))]
         for part in apart:
             end = at + self.contents.widths[part]
             pieces.append((values[:, at:end], session.declared(OPENED_APART[part].name)))

@@ -203,7 +203,7 @@ class ModelJob:
         """Raise for a model whose logit is no sum over features: it has no certificate and no reasons."""
         if not isinstance(model.encoder, PlainEncoder) or model.module is not None or model.aware is not None:
             raise CertificateError(
-                f"no {wanted}: the logit of this model is no sum over the features of a record (--no-{wanted})"
+                f"no {wanted}: the logit of this model is no sum over the features of a record; use --no-{wanted}"
             )
 
     @staticmethod

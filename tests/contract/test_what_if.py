@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +13,14 @@ import pytest
 
 from protocols.records.chain import read_chain
 from protocols.session.saving import combined
+from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.data.party import Party, make_parties
+from secure_sccvfl.data.party_data import Schema, benchmark_schema, own_schema, pooled
 from secure_sccvfl.metrics.what_if import DRAWS, TOP
 from secure_sccvfl.models import table_generator
 from secure_sccvfl.models.certificate import CertificateError
-from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.models.encoders import plain_columns
 from secure_sccvfl.releases.catalogue import OTHER_GROUPS, PREDICTIONS, REASON_NAMES, REFUSED_RECORDS
 from secure_sccvfl.runs.answers import LACKS
 from secure_sccvfl.runs.model_files import load_model
@@ -25,6 +29,8 @@ from secure_sccvfl.runs.scoring import prediction_plan
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract.test_prediction_log import ALIGNED, ROOMY, Consortium, some, with_changed
+from tests.contract.test_secure_run import PARTIES, run_jobs
+from tests.support.aware_card import write_card
 from tests.support.two_parties import CARD, DESCRIPTION, People, opened, people, run_two, table, write_data
 
 NEAR = 0.005
@@ -71,63 +77,71 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Plain:
-    """The model with its weights put together, at somebody who has the columns of all parties."""
+    """A model with its weights put together, at somebody who has the columns of all parties and s."""
 
-    def __init__(self, home: Path) -> None:
-        self.schema = own_schema(home / "own.toml")
-        self.models = [load_model(home / f"run/party-{rank}/model", self.schema.layouts[rank]) for rank in range(2)]
-        self.roles = Roles(dict(self.models[0].roles), self.models[0].proxies)
+    def __init__(self, schema: Schema, run: Path, inputs: Sequence[np.ndarray], groups: np.ndarray) -> None:
+        self.schema, self.inputs, self.groups = schema, inputs, groups
+        layouts = schema.layouts
+        self.models = [load_model(run / f"party-{rank}" / "model", layouts[rank]) for rank in layouts]
         self.weight, self.bias = (combined([getattr(m, name) for m in self.models]) for name in ("weight", "bias"))
-        self.new = [
-            read_new_records(home / f"new-{rank}.csv", self.schema, rank, uses_s=False, what_if=True)
-            for rank in range(2)
+        parties = [Party(rank, "", layouts[rank], inputs[rank]) for rank in layouts]
+        name = schema.protected[0].name
+        self.generators = [model.generators(party)[name] for model, party in zip(self.models, parties, strict=True)]
+
+    @classmethod
+    def of_two(cls, home: Path) -> Plain:
+        """Of the records that a consortium of two was last asked for."""
+        schema = own_schema(home / "own.toml")
+        new = [
+            read_new_records(home / f"new-{rank}.csv", schema, rank, uses_s=False, what_if=True) for rank in range(2)
         ]
-        self.ids, self.groups = self.new[0].ids, self.new[1].groups
+        assert new[1].groups is not None
+        return cls(schema, home / "run", [one.party.inputs for one in new], new[1].groups)
 
-    def logits(self, inputs: list[np.ndarray]) -> np.ndarray:
-        encoded = [model.encoder(one) for model, one in zip(self.models, inputs, strict=True)]
-        values: np.ndarray = (np.hstack(encoded) @ self.weight + self.bias)[:, 0]
-        return values
+    def logit(self, inputs: Sequence[np.ndarray], group: int) -> float:
+        """Of one record of a group, which models that use s need."""
+        layouts, parts = self.schema.layouts, []
+        for rank, (model, one) in enumerate(zip(self.models, inputs, strict=True)):
+            aware = model.aware is not None
+            parts.append(
+                model.aware_encoders(layouts[rank])[rank](one, group) if aware else np.asarray(model.encoder(one))
+            )
+        encoded = np.hstack(parts)
+        if self.models[0].module is None:
+            return float((encoded @ self.weight + self.bias)[0, 0])
+        layers = {name: combined([m.layers[name] for m in self.models]) for name in self.models[0].layers}
+        hidden = np.maximum(encoded @ layers["0.weight"].T + layers["0.bias"], 0)
+        return float((hidden @ layers["2.weight"].T + layers["2.bias"])[0, 0])
 
-    def others(self) -> tuple[np.ndarray, np.ndarray]:
-        """Decisions in every group, by name (records x groups), and whether no copy is near the border."""
-        plain, count = [one.party.inputs for one in self.new], len(self.schema.protected[0].groups)
-        decisions, clear = np.zeros((len(self.ids), count), int), np.ones(len(self.ids), bool)
-        for row, own in enumerate(self.groups):
-            one = [inputs[[row]] for inputs in plain]
-            for target in range(count):
-                votes = []
-                for draw in range(DRAWS):
-                    moved = [
-                        model.generators(new.party)["s"](cells, int(own), np.array([target]), draw)
-                        for model, new, cells in zip(self.models, self.new, one, strict=True)
-                    ]
-                    votes.append(self.logits(one if target == own else moved)[0])
-                clear[row] &= np.abs(votes).min() > NEAR
-                decisions[row, target] = int((np.array(votes) > 0).sum() > DRAWS / 2)
+    def decisions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Decisions in every group (records x groups), and which records have no copy near the border."""
+        count = len(self.schema.protected[0].groups)
+        decisions, clear = np.zeros((len(self.groups), count), int), np.ones(len(self.groups), bool)
+        for row, target in product(range(len(self.groups)), range(count)):
+            own, votes = int(self.groups[row]), []
+            for draw in range(DRAWS):
+                cells = [inputs[[row]] for inputs in self.inputs]
+                if target != own:
+                    to = np.array([target])
+                    cells = [g(one, own, to, draw) for g, one in zip(self.generators, cells, strict=True)]
+                votes.append(self.logit(cells, target))
+            clear[row] &= np.abs(votes).min() > NEAR
+            decisions[row, target] = int((np.array(votes) > 0).sum() > DRAWS / 2)
         return decisions, clear
 
     def reasons(self) -> tuple[list[set[str]], list[set[str]], np.ndarray]:
         """The columns that raise a logit most, those that lower it most, and where no other set is near."""
-        parts, at = [], 0
-        for model, new in zip(self.models, self.new, strict=True):
-            encoded = model.encoder(new.party.inputs)
-            for name in new.party.layout.names:
-                alone = np.zeros(len(model.encoder.mean), bool)
-                changed = new.party.inputs.copy()
-                block = next(b for b in new.party.layout.blocks if b.feature.name == name)
-                changed[:, block.columns] = (changed[:, block.columns] + 0.37) % 1.1
-                alone = (model.encoder(changed) != encoded).any(axis=0)
-                parts.append((encoded * alone) @ self.weight[at : at + encoded.shape[1], 0])
-            at += encoded.shape[1]
-        values, names = np.column_stack(parts), [n for new in self.new for n in new.party.layout.names]
-        found: list[list[set[str]]] = []
-        clear = (np.abs(values) > NEAR).all(axis=1)
-        clear &= np.diff(np.sort(values, axis=1), axis=1).min(axis=1) > NEAR
+        encoded = np.hstack([model.encoder(one) for model, one in zip(self.models, self.inputs, strict=True)])
+        blocks = [block for layout in self.schema.layouts.values() for block in layout.blocks]
+        ends = np.cumsum([plain_columns(block) for block in blocks])
+        parts = np.split(encoded * self.weight[:, 0], ends[:-1], axis=1)
+        values, names = np.column_stack([part.sum(axis=1) for part in parts]), [b.feature.name for b in blocks]
+        clear = (np.abs(values) > NEAR).all(axis=1) & (np.diff(np.sort(values, axis=1), axis=1).min(axis=1) > NEAR)
+        sides = []
         for sign in (1, -1):
             order = np.argsort(-sign * values, axis=1)[:, :TOP]
-            found.append([{names[c] for c in row if sign * v[c] > 0} for row, v in zip(order, values, strict=True)])
-        return found[0], found[1], clear
+            sides.append([{names[c] for c in row if sign * v[c] > 0} for row, v in zip(order, values, strict=True)])
+        return sides[0], sides[1], clear
 
 
 def by_name(text: str) -> set[str]:
@@ -141,33 +155,63 @@ def test_answers_are_those_of_a_plain_recomputation_with_the_same_draws(
     """Three groups, missing numbers. The holder of s receives, so groups are named; the control never moves."""
     one, new = Consortium(three, tmp_path, align), of_three_groups(60, 1, "n")
     one.ask(new, new, receiver=1, **ALL)
-    plain, rows = Plain(tmp_path), table(one.out / "party-1" / "predictions.csv")
-    decisions, clear = plain.others()
-    assert clear.mean() > 0.8 and (rows.keys() == set(plain.ids.tolist()))
-    for at, name in enumerate(plain.ids):
-        shown = [int(rows[name][f"decision as {group}"]) for group in range(3)]
-        assert shown[plain.groups[at]] == int(rows[name]["decision"])
-        assert not clear[at] or shown == decisions[at].tolist(), name
-    moved = decisions != decisions[np.arange(60), plain.groups][:, None]
-    assert moved[clear].any(axis=1).mean() > 0.1, "for some people the decision is another one"
+    plain, rows = Plain.of_two(tmp_path), list(table(one.out / "party-1" / "predictions.csv").values())
+    check_decisions(plain, rows, 0.1)
     raises, lowers, clear = plain.reasons()
-    assert clear.mean() > 0.5
+    assert len(rows) == 60 and clear.mean() > 0.5
     for at in np.flatnonzero(clear):
-        row = rows[plain.ids[at]]
-        sides = by_name(row["weighs most for it"]), by_name(row["weighs most against it"])
-        assert sides == ((raises[at], lowers[at]) if row["decision"] == "1" else (lowers[at], raises[at]))
-        assert "change through" in row["certificate"], "the certificate comes with it"
+        sides = by_name(rows[at]["weighs most for it"]), by_name(rows[at]["weighs most against it"])
+        assert sides == ((raises[at], lowers[at]) if rows[at]["decision"] == "1" else (lowers[at], raises[at]))
+    assert all("change through" in row["certificate"] for row in rows), "the certificate comes with it"
+
+
+def check_decisions(plain: Plain, rows: Sequence[Mapping[str, str]], moved: float) -> None:
+    """All decisions of clear records are those of the plain model; at least the share `moved` have several."""
+    decisions, clear = plain.decisions()
+    groups, classes = plain.schema.protected[0].groups, plain.schema.classes
+    shown = np.array([[classes.index(row[f"decision as {group}"]) for group in groups] for row in rows])
+    first = np.array([classes.index(row["decision"]) for row in rows])
+    assert (shown[np.arange(len(rows)), plain.groups] == first).all(), "in the own group it is the decision"
+    assert clear.mean() > 0.8 and np.array_equal(shown[clear], decisions[clear])
+    assert (shown[clear] != first[clear, None]).any(axis=1).mean() >= moved, "for some people it is another one"
+
+
+GERMAN: dict[str, dict[str, Any]] = {
+    "sealed": {"take_lambda": 0.0, "lambdas": [0.0]},
+    "aware": {"mode": "aware"},
+    "mlp": {"private_model": False, "head": "mlp", "hidden": 6, "steps": 60, "take_lambda": 0.0},
+}
+
+
+@pytest.mark.parametrize("kind", GERMAN)
+def test_so_are_answers_of_three_parties_and_of_models_that_use_s_or_are_networks(tmp_path: Path, kind: str) -> None:
+    data, model, rows = pooled("german", PARTIES), tmp_path / "model", np.arange(200)
+    card = {"card": str(write_card(tmp_path / "card.toml"))}
+    run_jobs(TrainJob, model, {"seed": 0, "refreshes": 0, **card, **GERMAN[kind]})
+    write_records(data, rows, tmp_path / "new.csv")
+    schema, inputs = benchmark_schema(data), [party.inputs[rows] for party in make_parties(data)]
+    (holder,) = schema.group_holders
+    asked = {"model": str(model), "records": str(tmp_path / "new.csv"), "what_if": True, "receiver": holder}
+    if kind != "sealed":
+        with pytest.raises(CertificateError, match=r"^no certificate: .*; use --no-certificate$"):
+            run_jobs(PredictJob, tmp_path / "asked", asked)
+        asked["certified"] = False
+    run_jobs(PredictJob, tmp_path / "asked", asked)
+    answers = table(tmp_path / "asked" / f"party-{holder}" / "predictions.csv")
+    plain = Plain(schema, model, inputs, data.protected[0].codes[rows])
+    check_decisions(plain, [answers[name] for name in data.ids[rows]], 1 / 200)
 
 
 def test_without_s_the_receiver_reads_no_group(three: Path, tmp_path: Path) -> None:
     """The columns count from the person's own group, which the bank does not know."""
     one, new = Consortium(three, tmp_path, "exact"), of_three_groups(40, 2, "n")
     one.ask(new, new, what_if=True)
-    plain, titles = Plain(tmp_path), [f"decision in another group ({step} of 2)" for step in (1, 2)]
-    decisions, clear = plain.others()
+    plain, titles = Plain.of_two(tmp_path), [f"decision in another group ({step} of 2)" for step in (1, 2)]
+    decisions, clear = plain.decisions()
     assert "decision as" not in (one.out / "party-0" / "predictions.csv").read_text()
+    rows = list(one.predictions.values())
     for at in np.flatnonzero(clear):
-        shown = [int(one.predictions[plain.ids[at]][title]) for title in titles]
+        shown = [int(rows[at][title]) for title in titles]
         assert shown == [decisions[at, (plain.groups[at] + step) % 3] for step in (1, 2)]
     assert not (one.out / "party-1" / "predictions.csv").exists()
 

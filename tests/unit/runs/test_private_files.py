@@ -79,10 +79,11 @@ def test_gradients_that_were_shown(tmp_path, modes):
 @pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
 def test_predictions(tmp_path, task):
     job = SimpleNamespace(
-        schema=SimpleNamespace(task=task, classes=("a", "b")),
+        schema=SimpleNamespace(task=task, classes=("a", "b"), outputs=1),
         new=SimpleNamespace(ids=np.array(["1", "2", "3"])),
         options=RunOptions(),
         aware=None,
+        _in_words=lambda opened, decided: {},
         named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )
     decided, held = np.array([True, False, True]), np.array([True, True, False])
