@@ -16,6 +16,8 @@ from secure_sccvfl.metrics.rates import certified_words
 
 CERTIFICATE, WHAT_IF, REASONS = PARTS = ("certificate", "what-if", "reasons")
 """What an answer may have besides the decision, in the order in which it has them."""
+OTHERS, WEIGHS = "decision ", "weighs most "
+"""How the titles of columns with decisions in other groups, and with reasons, begin."""
 ONCE = "a person is answered once"
 NO_SCORES = f"was decided before without scores: {ONCE}"
 LACKS = {
@@ -81,12 +83,12 @@ def other_groups(
     """
     steps = others.shape[1]
     if own is None:
-        titles = [f"decision in another group ({step + 1} of {steps})" for step in range(steps)]
+        titles = [f"{OTHERS}in another group ({step + 1} of {steps})" for step in range(steps)]
         if steps == 1:
-            titles = ["decision in the other group"]
+            titles = [f"{OTHERS}in the other group"]
         return {title: [classes[c] for c in column] for title, column in zip(titles, others.T, strict=True)}
     by_step, rows = np.column_stack([codes, others]), np.arange(len(codes))
-    named = {f"decision as {name}": by_step[rows, (at - own) % len(groups)] for at, name in enumerate(groups)}
+    named = {f"{OTHERS}as {name}": by_step[rows, (at - own) % len(groups)] for at, name in enumerate(groups)}
     return {title: [classes[c] for c in column] for title, column in named.items()}
 
 
@@ -97,6 +99,6 @@ def reasons(codes: np.ndarray, marks: np.ndarray, names: Sequence[str]) -> dict[
     """
     towards = np.where(codes[:, None] > 0, marks, -marks)
     return {
-        f"weighs most {side} it": [", ".join(np.array(names)[row * sign > 0.5]) for row in towards]
+        f"{WEIGHS}{side} it": [", ".join(np.array(names)[row * sign > 0.5]) for row in towards]
         for side, sign in (("for", 1), ("against", -1))
     }

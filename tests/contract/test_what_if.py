@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 
 from protocols.records.chain import read_chain
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
 from protocols.session.saving import combined
 from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import Schema, benchmark_schema, own_schema, pooled
-from secure_sccvfl.metrics.what_if import DRAWS, TOP
+from secure_sccvfl.metrics import what_if
+from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.what_if import DRAWS, TOP, majorities, strongest
 from secure_sccvfl.models import table_generator
 from secure_sccvfl.models.certificate import CertificateError
 from secure_sccvfl.models.encoders import plain_columns
@@ -31,6 +35,7 @@ from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract.test_prediction_log import ALIGNED, ROOMY, Consortium, some, with_changed
 from tests.contract.test_secure_run import PARTIES, run_jobs
 from tests.support.aware_card import write_card
+from tests.support.sessions import results, run_session
 from tests.support.two_parties import CARD, DESCRIPTION, People, opened, people, run_two, table, write_data
 
 NEAR = 0.005
@@ -312,3 +317,47 @@ def test_what_has_no_such_answer_is_refused_in_one_line() -> None:
         prediction_plan(RunOptions.of({"dataset": "german", "reasons": True}), schema)
     assert RunOptions.of({"dataset": "german", "what_if": True}).session.certificate
     assert not RunOptions.of({"dataset": "german", "what_if": True, "mode": "aware"}).session.certificate
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_majority_of_draws_decides_and_of_equal_votes_the_first_class(outputs: int) -> None:
+    rows, steps = 50, 2
+    drawn = np.random.default_rng(0).integers(0, max(outputs, 2), (steps, DRAWS, rows))
+    bits = drawn[..., None] if outputs == 1 else np.eye(outputs)[drawn]
+    votes = bits.sum(axis=1)
+    if outputs == 1:
+        expected = (votes[..., 0] > DRAWS / 2)[..., None].astype(float)
+    else:
+        expected = np.eye(outputs)[votes.argmax(axis=2)]
+        assert (np.sort(votes, axis=2)[..., -1] == np.sort(votes, axis=2)[..., -2]).any(), "some votes are equal"
+
+    def job(session: Session) -> Any:
+        shared = session.share(bits.reshape(-1, outputs), owner=0, shape=(bits.size // outputs, outputs), bits=0)
+        evaluation = SecureEvaluation(session, "binary" if outputs == 1 else "multiclass", 0, 0)
+        return np.asarray(session.open(majorities(evaluation, shared, rows), session.declared("result 2")))
+
+    opened_bits = run_session(job, 2, ReleasePlan(results(2).values()))[0]
+    assert np.array_equal(opened_bits, np.concatenate(expected, axis=1))
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8])
+def test_the_strongest_columns_are_those_in_plaintext_ties_and_zeros_included(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(what_if, "_COMPARED", 300)  # several slices
+    values = np.random.default_rng(columns).integers(-4, 5, (60, columns)) * 2.0**-16
+    expected = np.zeros(values.shape)
+    for row, one in enumerate(values):
+        for at in range(columns):
+            more = sum(one[other] > one[at] or (one[other] == one[at] and other < at) for other in range(columns))
+            less = columns - 1 - more
+            expected[row, at] = (one[at] > 0 and more < TOP) * 1.0 - (one[at] < 0 and less < TOP) * 1.0
+
+    def job(session: Session) -> Any:
+        shared = session.share(values, owner=1, shape=values.shape)
+        return np.asarray(session.open(strongest(session, shared), session.declared("result 2")))
+
+    assert np.array_equal(run_session(job, 2, ReleasePlan(results(2).values()))[0], expected)
+    assert {-1, 0, 1} <= set(expected.ravel().tolist()) and np.abs(expected).sum(axis=1).max() == min(
+        columns, 2 * TOP
+    )
