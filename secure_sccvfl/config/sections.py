@@ -219,6 +219,7 @@ class Session:
         "predict: also open the names of the three columns that weigh most for a decision, and against it, whoever "
         "holds them",
     )
+    port: int = option(8490, "serve: port of the receiver's endpoint on its own host; 0: any", flag="")
     receiver: int = option(-1, "predict: rank that receives the predictions", inferred="the label holder")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pandas as pd
 
 from protocols.alignment.hidden_intersection import unveiled
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.matching import Aligned
 from protocols.dealing.randomness import fresh_key
 from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
@@ -92,6 +93,11 @@ class NewRecords:
     def readable(self) -> np.ndarray:
         """Which records have no cell that this party cannot read."""
         return ~_refused(self.problems, len(self.ids))
+
+    def take(self, rows: np.ndarray) -> NewRecords:
+        groups = None if self.groups is None else self.groups[rows]
+        problems = tuple(replace(one, bad=one.bad[rows]) for one in self.problems)
+        return replace(self, ids=self.ids[rows], party=self.party.take(rows), groups=groups, problems=problems)
 
     def data(self, schema: Schema) -> PartyData:
         """In the form that an alignment takes."""
@@ -233,6 +239,20 @@ def _same(recorded: str | None, digest: str) -> bool:
     return recorded is not None and all(a == b for a, b in zip(recorded.split(), digest.split(), strict=False))
 
 
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is scored: own new records, as the log knows them, and the rows that all score.
+
+    table: the rows of own records. at: which of the new records these are.
+    """
+
+    new: NewRecords
+    requests: Asked
+    part: Part
+    table: Aligned
+    at: np.ndarray
+
+
 @dataclass
 class Answers:
     """At the receiver: the answer for each of its new records.
@@ -282,8 +302,7 @@ def classes_of(values: np.ndarray, task: str) -> np.ndarray:
 UNDECIDED = "undecided: not all parties hold this record"
 
 
-def write_decisions(
-    path: Path,
+def decision_lines(
     schema: Schema,
     ids: Sequence[str],
     opened: np.ndarray,
@@ -291,28 +310,25 @@ def write_decisions(
     said: Mapping[str, str],
     scores: bool,
     parts: Mapping[str, Sequence[str]],
-) -> None:
-    """id, decision (as the description names the classes) and, if asked for, the score of each class.
+) -> list[list[str]]:
+    """Titles, then id, decision (as the description names the classes) and, if asked for, the score of each class.
 
     held: whether all parties hold a record. Of the others nothing was told, and the decision says so. said: what
     each line says besides. parts: further columns, in words.
     """
     title, note = list(said), list(said.values())
-    with open(path, "w", newline="", opener=private) as file:
-        writer = csv.writer(file)
-        if schema.task == "regression":
-            writer.writerow(["id", "prediction", *title])
-            texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
-            writer.writerows([name, value, *note] for name, value in zip(ids, texts, strict=True))
-            return
-        opened = opened[:, : schema.outputs]
-        codes = classes_of(opened, schema.task)
-        logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-        writer.writerow(["id", "decision", *(logits if scores else []), *parts, *title])
-        for number, (name, code, row, here) in enumerate(zip(ids, codes, opened, held, strict=True)):
-            texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
-            texts += [words[number] if here else "" for words in parts.values()]
-            writer.writerow([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
+    if schema.task == "regression":
+        texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
+        return [["id", "prediction", *title], *([name, text, *note] for name, text in zip(ids, texts, strict=True))]
+    opened = opened[:, : schema.outputs]
+    codes = classes_of(opened, schema.task)
+    logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
+    lines = [["id", "decision", *(logits if scores else []), *parts, *title]]
+    for number, (name, code, row, here) in enumerate(zip(ids, codes, opened, held, strict=True)):
+        texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
+        texts += [words[number] if here else "" for words in parts.values()]
+        lines.append([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
+    return lines
 
 
 class PredictJob(ModelJob):
@@ -353,6 +369,12 @@ class PredictJob(ModelJob):
         widths = {CERTIFICATE: 1, WHAT_IF: (groups - 1) * schema.outputs, REASONS: len(self._weighed)}
         scores = given.scores or schema.task == "regression"
         return Contents(scores, schema.outputs, widths, [part for part in PARTS if wanted[part]])
+
+    @property
+    def kind(self) -> str:
+        """Of answers, on data that may be pooled: each kind has one of its own."""
+        kinds = [*(["scores"] if self.options.session.scores else []), *self.contents.asked]
+        return " ".join(kinds) if self.model.held_out.pooled else ""
 
     @property
     def _roles(self) -> Roles:
@@ -425,8 +447,7 @@ class PredictJob(ModelJob):
         Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
         """
         new, options = self.new, self.options
-        kinds = [*(["scores"] if options.session.scores else []), *self.contents.asked]
-        requests = Asked.of(log, new, " ".join(kinds) if self.model.held_out.pooled else "")
+        requests = Asked.of(log, new, self.kind)
         requested = requests.readable & requests.fresh
         if options.data.align != "revealed":  # all own records are asked for
             log.agree(session, int(requested.sum()), self.allowed)
@@ -435,9 +456,30 @@ class PredictJob(ModelJob):
         at = new.rows_of(data.ids)
         if options.data.align == "revealed":
             log.agree(session, int(requested[at].sum()), self.allowed)
-        engine, head = self.engine(session, self.model, self.schema)
+        scoring = self.engine(session, self.model, self.schema)
         progress("scoring", 1, 2)
-        result = self._result(session, engine, head, part)
+        answers = self.opened(session, log, scoring, Question(new, requests, part, table, at))
+        if session.folder is not None:
+            if session.rank == self.receiver:
+                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
+                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
+            new.write(session.folder, answers.why)
+        return part.rows, int((~new.readable | np.any(list(answers.why.values()), axis=0)).sum())
+
+    def opened(
+        self,
+        session: Session,
+        log: PredictionLog,
+        scoring: tuple[SecureEngine, SharedHead | SharedModule],
+        question: Question,
+    ) -> Answers:
+        """Run by all parties together: score records, put people on record, open results and settle the answers.
+
+        Elsewhere than at the receiver there is no answer, and the reasons are those of this party alone.
+        """
+        new, requests, part, table, at = (getattr(question, f.name) for f in fields(Question))
+        requested = requests.readable & requests.fresh
+        result = self._result(session, *scoring, part)
         readable, fresh = np.ones((2, part.rows), np.bool_)
         readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
@@ -449,28 +491,23 @@ class PredictJob(ModelJob):
         log.record(session, requests.people(at[requested[at]]))
         openings = [*self._releases(session, values, *held_by_all), (marks, session.declared(REFUSED_RECORDS.name))]
         *pieces, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
-        why = {CHANGED: requests.changed}
-        if marks_opened is not None:
-            known, real = [piece for piece in pieces if piece is not None], np.ones(part.rows, np.bool_)
-            if part.membership is not None:
-                known[0], mark = known[0][:, :-1], known[0][:, -1]
-                marks_opened, real = unveiled(marks_opened, mark)
-            opened = np.where(real[:, None], np.concatenate(known, axis=1), 0.0)
-            values_of_own = np.zeros((len(new.ids), opened.shape[1]))
-            values_of_own[at] = opened[table.rows]
-            mark = np.full(len(new.ids), SHOWN)
-            mark[at] = marks_opened[table.rows]
-            held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-            held[at] = real[table.rows]
-            answers = Answers(values_of_own, held)
-            answers.settle(log, requests, requested, mark, self.contents)
-            why |= answers.why
-            if session.folder is not None:
-                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
-                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
-        if session.folder is not None:
-            new.write(session.folder, why)
-        return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
+        held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
+        if marks_opened is None:
+            return Answers(np.zeros((len(new.ids), 0)), held, {CHANGED: requests.changed})
+        known, real = [piece for piece in pieces if piece is not None], np.ones(part.rows, np.bool_)
+        if part.membership is not None:
+            known[0], mark = known[0][:, :-1], known[0][:, -1]
+            marks_opened, real = unveiled(marks_opened, mark)
+        opened = np.where(real[:, None], np.concatenate(known, axis=1), 0.0)
+        values_of_own = np.zeros((len(new.ids), opened.shape[1]))
+        values_of_own[at] = opened[table.rows]
+        mark = np.full(len(new.ids), SHOWN)
+        mark[at] = marks_opened[table.rows]
+        held[at] = real[table.rows]
+        answers = Answers(values_of_own, held)
+        answers.settle(log, requests, requested, mark, self.contents)
+        answers.why = {CHANGED: requests.changed, **answers.why}
+        return answers
 
     def _releases(self, session: Session, values: Shared, *more: Shared) -> list[tuple[Shared, Release]]:
         """The columns of answers, in their order, with the releases that open them. more: opened with decisions."""
@@ -538,17 +575,22 @@ class PredictJob(ModelJob):
         shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
         return logits[np.tile(np.arange(part.rows), copies)] + shift
 
-    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """Refused records have no line. Each line names the card's version, the mask and the date of approval.
+    def lines(self, new: NewRecords, opened: np.ndarray, held: np.ndarray) -> list[list[str]]:
+        """Titles and answers about these records. Each names the card's version, the mask and the date of approval.
 
         A model that uses s says so in each.
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
-        ids, opened = self.new.ids[decided], opened[decided]
-        scores, parts = self.options.session.scores, self._in_words(opened, decided)
-        write_decisions(path, self.schema, ids, opened, held[decided], notes, scores, parts)
+        scores, parts = self.options.session.scores, self._in_words(new, opened)
+        return decision_lines(self.schema, new.ids.tolist(), opened, held, notes, scores, parts)
 
-    def _in_words(self, opened: np.ndarray, decided: np.ndarray) -> dict[str, list[str]]:
+    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
+        """Refused records have no line."""
+        rows = np.flatnonzero(decided)
+        with open(path, "w", newline="", opener=private) as file:
+            csv.writer(file).writerows(self.lines(self.new.take(rows), opened[rows], held[rows]))
+
+    def _in_words(self, new: NewRecords, opened: np.ndarray) -> dict[str, list[str]]:
         """The parts of answers as columns of words."""
         at, schema, words = self.contents.slices(self.contents.asked), self.schema, dict[str, list[str]]()
         codes = classes_of(opened[:, : schema.outputs], schema.task)
@@ -558,8 +600,7 @@ class PredictJob(ModelJob):
         if WHAT_IF in at:
             steps = np.split(opened[:, at[WHAT_IF]], schema.group_counts[0] - 1, axis=1)
             others = np.column_stack([classes_of(step, schema.task) for step in steps])
-            own = self.new.groups[decided] if self.new.groups is not None else None
-            words |= other_groups(codes, others, schema.classes, schema.protected[0].groups, own)
+            words |= other_groups(codes, others, schema.classes, schema.protected[0].groups, new.groups)
         if REASONS in at:
             words |= reasons(codes, opened[:, at[REASONS]], self._weighed)
         return words

@@ -109,8 +109,8 @@ def evaluation_plan(options: RunOptions, schema: Schema, models: Sequence[str], 
     return ReleasePlan([*common_releases(options, parties), opened, *sliced])
 
 
-def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> ReleasePlan:
-    """What a prediction for this many records opens, and to whom."""
+def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY, times: int = 1) -> ReleasePlan:
+    """What a prediction for this many records opens, and to whom. times: how often, where it goes on."""
     receiver = schema.label_holder if options.session.receiver < 0 else options.session.receiver
     if not 0 <= receiver < len(schema.parties):
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
@@ -125,12 +125,12 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> 
         detail += ", and whether no values of the mediators change the decision"
     if options.data.align == "hidden":
         detail += ", where all parties hold the record, and whether they do"
-    sizes = {"records": records if options.data.align == "exact" else ANY, "weighed": ANY}
+    sizes = {"records": records if options.data.align == "exact" or times > 1 else ANY, "weighed": ANY}
     sizes["other groups"] = (schema.group_counts[0] - 1) * schema.outputs
     facts = plan_facts(options, len(schema.parties), **sizes).with_settings(asked)
-    opened = PREDICTIONS.releases(facts, receiver=receiver, detail=detail)
+    opened = PREDICTIONS.releases(facts, receiver=receiver, detail=detail, times=times)
     for kind in (OTHER_GROUPS, REASON_NAMES, REFUSED_RECORDS):
-        opened += kind.releases(facts, receiver=receiver)
+        opened += kind.releases(facts, receiver=receiver, times=times * kind.times(facts))
     return ReleasePlan([*common_releases(options, len(schema.parties)), *opened])
 
 
