@@ -9,20 +9,23 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protocols.config import ConfigError, SessionConfig
 from protocols.session.runtime import Session
 from secure_sccvfl.runs import endpoint
 from secure_sccvfl.runs.endpoint import ENDPOINT
+from secure_sccvfl.runs.jobs import agreed_plan
 from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST
 from secure_sccvfl.runs.serve import FULL, HERE, ServeJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.contract.test_prediction_log import ROOMY, Consortium, some, with_changed
 from tests.support.sessions import LONG
-from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_two, write, write_two
+from tests.support.two_parties import ADDRESSES, BANK, CLINIC, People, opened, people, run_two, write, write_two
 
 MOST = 12
 
@@ -236,3 +239,18 @@ def test_the_dealer_is_kept_while_nobody_asks(one: Consortium, monkeypatch: pyte
             time.sleep(0.01)
         assert served.decision("n0")[0] == 200
     assert served.error == ""
+
+
+def test_an_approved_plan_covers_what_a_session_opens_and_no_more_people(one: Consortium) -> None:
+    new = people(1, 10, "n")
+    records = write(one.home / "new.csv", new, BANK)
+    options = {"dataset": str(one.home / "own.toml"), "predictions": MOST}
+    pins = {node: "0" * 64 for node in ("party-0", "party-1", "dealer")}
+    approved = SessionConfig(parties=ADDRESSES, job="serve", options=options, certificates=pins, connect=600.0)
+    here = {**options, "model": str(one.home / "run"), "records": str(records)}
+    plan = agreed_plan(approved, ServeJob(replace(approved, options=here), 0))
+    assert plan.releases["predictions"].shape[0] == 1 and plan.releases["predictions"].times == MOST
+    with pytest.raises(ConfigError, match="would open 'predictions' otherwise than the approved plan says"):
+        agreed_plan(approved, ServeJob(replace(approved, options={**here, "predictions": MOST + 1}), 0))
+    with pytest.raises(ConfigError, match="otherwise than the approved plan says"):
+        agreed_plan(approved, ServeJob(replace(approved, options={**here, "what_if": True}), 0))
