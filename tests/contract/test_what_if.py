@@ -157,7 +157,7 @@ def by_name(text: str) -> set[str]:
 def test_answers_are_those_of_a_plain_recomputation_with_the_same_draws(
     three: Path, tmp_path: Path, align: str
 ) -> None:
-    """Three groups, missing numbers. The holder of s receives, so groups are named; the control never moves."""
+    """Three groups, missing numbers. The holder of s receives, so groups are named. Some decisions change."""
     one, new = Consortium(three, tmp_path, align), of_three_groups(60, 1, "n")
     one.ask(new, new, receiver=1, **ALL)
     plain, rows = Plain.of_two(tmp_path), list(table(one.out / "party-1" / "predictions.csv").values())
