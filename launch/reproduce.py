@@ -3,7 +3,9 @@
     python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
+    python launch/reproduce.py tables --dataset acs-income:PATH.csv.gz --out results
     python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
+    python launch/reproduce.py check --dataset acs-income:PATH.csv.gz --seeds 2 --out results
     python launch/reproduce.py epsilon --dataset german --first-seed 1100 --seeds 20 --out results/epsilon-german
     python launch/reproduce.py roles --dataset german --first-seed 600 --seeds 20 --out results
     python launch/reproduce.py letter-roles --dataset german --first-seed 950 --seeds 5 --out results/paper
@@ -13,8 +15,9 @@
 
 Experiments run on the plaintext engine; `secure` and `runtime-secret` run under MPC. Finished seeds are kept in OUT,
 so a stopped run continues where it was. OUT gets results.json (data), results.md (tables with 95 % intervals, the
-paper's figures next to ours) and plots. `paper` makes every table of the paper, a folder for each; it needs the file
-of ACS Income for the two tables about it.
+paper's figures next to ours) and plots. `tables` makes every table of our method and `paper` every table of the
+paper, a folder for each; both need the file of ACS Income for the tables about it. `check` runs the first seeds of
+every table below OUT again and compares each figure with its row in results.json; it writes nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,33 +42,59 @@ from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.research.experiments import EXPERIMENTS
 from secure_sccvfl.research.results import origin, provenance, write_results
-from secure_sccvfl.research.tables import Part, command_line, plan, reproduce, run_plan
-from secure_sccvfl.runs.console import OK, guarded, say
+from secure_sccvfl.research.tables import (
+    Part,
+    command_line,
+    differences,
+    index,
+    own_plan,
+    plan,
+    reproduce,
+    run_plan,
+)
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, say
 
 SEEDS = 10
+CHECKED = 2
+"""Seeds of each table that `check` runs again."""
+SHOWN = 5
+"""Differing figures of a table that it prints."""
+PLANS = {
+    "tables": (own_plan, "Tables of our method", "tables.md"),
+    "paper": (plan, "The paper's tables", "README.md"),
+}
+"""Experiments that make many tables: their plan, and title and file of the index of folders."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    options = arguments_of(arguments)
+    run = OTHERS.get(options.experiment, run_experiment)
+    return guarded("reproduce", lambda: run(options), debug=options.debug)
+
+
+def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument(
         "experiment",
         choices=(*EXPERIMENTS, *OTHERS),
-        help="which table; paper: all of the paper's; secure: whole runs under MPC; qualitative: one seed",
+        help="which table; tables, paper: all of ours, of the paper's; check: compare with committed rows; secure: "
+        "whole runs under MPC; qualitative: one seed",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
     parser.add_argument(
         "--card", default="", help='policy card that fixes roles: a file, "shipped", or a shipped name'
     )
-    parser.add_argument("--seeds", type=int, help=f"how many (default {SEEDS}; paper: 30, 5 on census records)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0; paper: 700)")
+    parser.add_argument(
+        "--seeds", type=int, help=f"how many (default {SEEDS}; tables, paper: as planned; check: {CHECKED})"
+    )
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--jobs", type=int, default=max(os.cpu_count() or 1, 1), help="processes (default: cores)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; finished seeds in it are kept")
     options = parser.parse_args(arguments)
     if (options.seeds is not None and options.seeds < 1) or options.jobs < 1 or options.first_seed < 0:
         parser.error("--seeds and --jobs must be at least 1, --first-seed at least 0")
-    run = OTHERS.get(options.experiment, run_experiment)
-    return guarded("reproduce", lambda: run(options), debug=options.debug)
+    return options
 
 
 def seeds_of(options: argparse.Namespace) -> range:
@@ -122,24 +152,67 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def run_paper(options: argparse.Namespace) -> int:
-    """Every table of the paper, a folder for each. --seeds: at most this many, for a first look."""
-    given = options.dataset or []
-    if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
+def income_of(options: argparse.Namespace) -> str:
+    """The records of ACS Income ("" if not given) of experiments that have their own splits, cards and seeds."""
+    name, given = options.experiment, options.dataset or []
+    if len(given) > 1 or not all(one.startswith(("acs-income:", "acs-income@")) for one in given):
         raise ConfigError(
-            "paper takes one --dataset, the records of ACS Income: acs-income:PATH or acs-income@CA-2018"
+            f"{name} takes one --dataset, the records of ACS Income: acs-income:PATH or acs-income@CA-2018"
         )
     if options.split or options.card or options.first_seed:
-        raise ConfigError("paper has its own splits, cards and seeds: leave out --split, --card and --first-seed")
+        raise ConfigError(f"{name} has its own splits, cards and seeds: leave out --split, --card and --first-seed")
     if not given:
-        say("without --dataset acs-income:PATH the two tables of ACS Income are left out", error=True)
-    parts = plan(given[0] if given else "", most=options.seeds)
+        say("without --dataset acs-income:PATH the tables of ACS Income are left out", error=True)
+    return str(given[0]) if given else ""
+
+
+def run_plans(options: argparse.Namespace) -> int:
+    """Every table of our method or of the paper. --seeds: at most this many of each, for a first look."""
+    planned, title, file = PLANS[options.experiment]
+    parts = planned(income_of(options), options.seeds)
     for part in parts:
         check_data(part.datasets, part.card)
     with shown_progress() as tell:
         run_plan(parts, options.out, options.jobs, tell)
-    print((options.out / "README.md").read_text("utf-8"))
+    made = f"python launch/reproduce.py {options.experiment} --dataset acs-income:PATH --out {parts[0].root}"
+    text = index(parts, f"# {title}\n\nMade by `{made}`.")
+    (options.out / file).write_text(text, encoding="utf-8")
+    print(text)
     return OK
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """The first seeds of every table below OUT again; CHECK_FAILED if a figure differs from the committed rows."""
+    income, differ = income_of(options), False
+    for path in sorted(options.out.glob("**/results.json")):
+        facts = json.loads(path.read_text("utf-8"))
+        where = path.parent.relative_to(options.out).as_posix()
+        if facts.get("experiment") not in EXPERIMENTS or "per_seed" not in facts:
+            say(f"{where}: no rows by seed", error=True)
+            continue
+        part = part_of(facts["command"], income, options.seeds or CHECKED)
+        if part is None:
+            say(f"{where}: not compared, needs --dataset acs-income:PATH", error=True)
+            continue
+        compared, differing = differences(path.parent, part, options.jobs)
+        differ = differ or bool(differing)
+        say(f"{where}: {compared} figures of {len(part.runs)} runs, {len(differing)} differ")
+        for line in differing[:SHOWN]:
+            say(f"  {line}")
+    return CHECK_FAILED if differ else OK
+
+
+def part_of(command: str, income: str, seeds: int) -> Part | None:
+    """The first seeds of the table that a command makes; None if it needs records of ACS Income, not given."""
+    made = arguments_of([*shlex.split(command)[2:], "--out", "."])
+    datasets = []
+    for name in made.dataset:
+        kind, mark, _ = name.partition(":")
+        if mark and not income:
+            return None
+        datasets.append(f"{kind}:{income.partition(':')[2]}" if mark else name)
+    first = range(made.first_seed, made.first_seed + min(seeds, made.seeds or SEEDS))
+    return Part("", made.experiment, tuple(datasets), "", tuple(made.split or ["iid"]), first, made.card)
 
 
 def write_page(path: Path, command: str, result: dict[str, Any], parts: Sequence[object]) -> int:
@@ -197,7 +270,9 @@ def run_secure(options: argparse.Namespace) -> int:
 
 
 OTHERS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "paper": run_paper,
+    "tables": run_plans,
+    "paper": run_plans,
+    "check": run_check,
     "roles": run_roles,
     "letter-roles": run_letter_roles,
     "secure": run_secure,

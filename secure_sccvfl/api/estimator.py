@@ -157,6 +157,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         rows = self._held_out(label, groups)
         self._task: Task = "binary" if len(self.classes_) == 2 else "multiclass"
         parts = [_part(parties, label, groups, part) for part in rows]
+        config = config.with_ridge(parts[0].rows)
         with one_thread():
             if groups is None:
                 warnings.warn("fit without `sensitive`: a plain classifier is trained", NoGroupsWarning, stacklevel=2)

@@ -161,7 +161,7 @@ class Training:
     warmup: int = option(60, "mode split: steps before consistency")
     steps: int = option(60, "first-order steps at each lambda (head mlp, mode split)")
     newton_steps: int = option(9, "second-order steps of all lambdas at once", wire="grid_steps")
-    ridge: float = option(5e-3, "L2 penalty of a head that is not private; 0: 2.8 / training records")
+    ridge: float = option(0.0, "L2 penalty of a head that is not private; 0: 2.8 / training records, at least 3e-4")
     dp_steps: int = option(10, "mode dp: noisy steps of the encoders")
     dp_sampling: float = option(1.0, "mode dp: probability that a record is in a step, a multiple of 2^-16")
 

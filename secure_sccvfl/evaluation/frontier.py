@@ -2,8 +2,9 @@
 
 One run under MPC has one split, so its figures have no interval. On public benchmark data the plaintext engine runs
 the same method, card, settings and budget on further seeds. Points are every lambda, the lambda that the rule takes
-in each seed, some weights kappa of the range penalty at that lambda, and for comparison plain training, dropping the
-mediators and the paper-faithful method. Each point has flip rates and the share of certified decisions.
+in each seed, at that lambda some weights kappa of the range penalty and (of a private model) some total budgets, and
+for comparison plain training, dropping the mediators and the paper-faithful method. Each point has flip rates and the
+share of certified decisions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.certified import certificate_scores
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS
-from secure_sccvfl.evaluation.methods import METHODS, Fitted, Prepared, fitted_model, prepare, with_kappa
+from secure_sccvfl.evaluation.methods import (
+    METHODS,
+    Fitted,
+    Prepared,
+    fitted_model,
+    prepare,
+    with_epsilon,
+    with_kappa,
+)
 from secure_sccvfl.evaluation.scoring import (
     RATES,
     Scored,
@@ -46,6 +55,8 @@ RULE = "scc"
 """Our method at the lambda that the rule takes in each seed."""
 KAPPAS = (0.03, 0.1, 0.3)
 """Weights of the range penalty at that lambda."""
+BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Total epsilon of tables and head at that lambda, of a private model."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,8 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     training = (ready.inputs[split.train], data.protected[0].codes[split.train])
     quality = scoring.quality(training, ready.columns(ready.roles.named("M")), others[PLAIN].predict)
     ranges = {f"kappa={kappa:g}": with_kappa(ready, kappa) for kappa in KAPPAS}
-    every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}, **ranges}
+    budgets = {f"epsilon={at:g}": with_epsilon(ready, at) for at in BUDGETS if ready.config.private}
+    every = {**others, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}, **ranges, **budgets}
     scores = {
         name: flat([*scoring.score(fitted.predict), *certificate_scores(ready, fitted), *pgd_scores(ready, fitted)])
         for name, fitted in every.items()

@@ -254,9 +254,18 @@ def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> 
 
 def with_kappa(ready: Prepared, kappa: float) -> Fitted:
     """The prepared run with this range penalty: the same roles, tables and noise."""
+    return _again(ready, replace(ready.config, kappa=kappa), ready.budget)
+
+
+def with_epsilon(ready: Prepared, epsilon: float) -> Fitted:
+    """The prepared run with this total budget: the same roles, with other noise in tables and head."""
+    return _again(ready, ready.config, replace(ready.budget, epsilon=epsilon))
+
+
+def _again(ready: Prepared, config: TrainConfig, budget: SpendingPlan) -> Fitted:
     lam = _known_lambda(ready.model)
-    config = replace(ready.config.only(lam), take_lambda=lam, alternatives=False, kappa=kappa)
-    given = (ready.data, ready.split, ready.parties, config, ready.budget, ready.seed)
+    config = replace(config.only(lam), take_lambda=lam, alternatives=False)
+    given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
     return fitted_model(train_plainly(*given, roles=ready.roles, tabled=ready.tabled)[0], ready)
 
 

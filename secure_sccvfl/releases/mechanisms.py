@@ -95,8 +95,7 @@ LARGEST_CURVATURE = 9.0
 """Mean over columns of the curvature that they are scaled by, at which this holds: rows have 16 bits in columns that
 are divided by its root, and rows that s selects are rounded twice: 2^-17 + 3 x 2^-16 is at most 2^-14."""
 MEAN_RIDGE = 5e-3
-"""The least ridge over the number of records, as without a private head. It keeps the noise small that covers finite
-precision."""
+"""The least ridge over the number of records. It keeps the noise small that covers finite precision."""
 SHARE, CARD_SHARE = 0.6, 0.75
 """The head's share of the budget, in squared inverse noise; the rest is for the tables. The second where a card
 decides every column: fewer tables are released, and no role rests on them."""

@@ -87,7 +87,8 @@ def command_line(
 class Part:
     """One folder of results: an experiment on data sets and splits over seeds.
 
-    shows: the tables of the paper that it answers. note: for the reader of its page.
+    shows: the tables of the paper that it answers, or what it is about. note: for the reader of its page. root: the
+    folder of its plan.
     """
 
     folder: str
@@ -98,6 +99,7 @@ class Part:
     seeds: range = SEEDS
     card: str = ""
     note: str = ""
+    root: str = "results/paper"
 
     @property
     def runs(self) -> list[SeedRun]:
@@ -110,9 +112,10 @@ class Part:
 
     @property
     def command(self) -> str:
-        """The command that makes this part of the paper's plan alone."""
-        out = f"results/paper/{self.folder}"
-        return command_line(self.experiment, self.datasets, self.splits, self.card, self.seeds, out)
+        """The command that makes this part of its plan alone."""
+        splits = () if self.splits == ("iid",) else self.splits
+        out = f"{self.root}/{self.folder}"
+        return command_line(self.experiment, self.datasets, splits, self.card, self.seeds, out)
 
 
 def reproduce(
@@ -145,16 +148,65 @@ def reproduce(
 
 
 def per_seed(finished: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Data set and seed -> method -> figure."""
+    """Data set, split if it is not iid, and seed -> method -> figure."""
     table: dict[str, dict[str, dict[str, float]]] = {}
     for seed in finished:
         job = seed["job"]
-        methods = table.setdefault(f"{short_name(job['dataset'])} {job['seed']}", {})
+        split = "" if job["split"] == "iid" else f"{job['split']} "
+        methods = table.setdefault(f"{short_name(job['dataset'])} {split}{job['seed']}", {})
         for score in seed["scores"]:
             name = score["metric"] if score["judge"] is None else f"{score['metric']}_{score['judge']}"
             if name in PER_SEED and score["method"] != "(edits)":
                 methods.setdefault(score["method"], {})[name] = round(score["value"], 5)
     return table
+
+
+def differences(folder: Path, part: Part, workers: int = 1) -> tuple[int, list[str]]:
+    """Run the seeds of `part` again: how many figures were compared with the committed rows, and which differ."""
+    committed = json.loads((folder / "results.json").read_text("utf-8"))["per_seed"]
+    again, compared, differing = per_seed([result for _, result in run_seeds(part.runs, workers)]), 0, []
+    for seed, methods in again.items():
+        for method, figures in methods.items():
+            kept = committed.get(seed, {}).get(method, {})
+            for name in sorted({*figures, *kept}):
+                compared += 1
+                if kept.get(name) != figures.get(name):
+                    differing.append(f"{seed}, {method}, {name}: {kept.get(name)} committed, {figures.get(name)} now")
+        gone = set(committed.get(seed, {})) - set(methods)
+        differing += [f"{seed}, {method}: committed, and not compared by the experiment now" for method in gone]
+    return compared, differing
+
+
+def own_plan(income: str = "", most: int | None = None) -> tuple[Part, ...]:
+    """The tables of this project's method. income: ACS Income, by race; its records serve the tables by sex too."""
+    recent, earlier, fresh, sixty = range(1100, 1120), range(600, 620), range(900, 920), range(920, 980)
+    german, gender, card = ("german",), ("acs12-gender",), "shipped"
+    parts = [
+        Part("main-german", "main", german, "all methods, five counterfactual models, the frontier", seeds=earlier),
+        Part("main-heart", "main", ("heart",), "the same", seeds=earlier),
+        Part("main-acs12-gender", "main", gender, "the same under the shipped card", seeds=earlier, card=card),
+        Part("main-acs12-race", "main", ("acs12",), "the same under the shipped card", seeds=earlier, card=card),
+        Part("main-compas", "folktables", ("compas",), "fewer methods, two models", seeds=earlier[:5], card=card),
+        Part("main-mobility", "folktables", ("mobility",), "the same", seeds=earlier[:5], card=card),
+        Part("range-german", "range", german, "weights of the range penalty", seeds=recent),
+        Part("range-acs12-gender", "range", gender, "the same", seeds=recent, card=card),
+        Part("epsilon-german", "epsilon", german, "total budgets; roles of discovery at epsilon 8", seeds=recent),
+        Part("epsilon-german-full", "epsilon", german, "total budgets", seeds=recent, card="german-full"),
+        Part("epsilon-acs12-gender", "epsilon", gender, "total budgets", seeds=recent, card=card),
+        Part("private-german", "private", german, "price of a private model", seeds=fresh, card="german-full"),
+        Part("private-acs12-gender", "private", gender, "the same", seeds=fresh, card=card),
+        Part("private-acs12-gender-60", "private", gender, "the same on sixty seeds", seeds=sixty, card=card),
+        Part("sensitivity-german", "sensitivity", german, "one setting changed at a time", seeds=earlier),
+    ]
+    if income:
+        race, sex = (income,), (income.replace("acs-income", "acs-income-sex", 1),)
+        parts += [
+            Part("main-acs-sex", "folktables", sex, "fewer methods, two models", seeds=earlier[:5], card=card),
+            Part("main-acs-race", "folktables", race, "the same", seeds=earlier[:5], card=card),
+            Part("epsilon-acs-sex", "epsilon", sex, "total budgets", seeds=recent[:3], card=card),
+            Part("private-acs-sex", "private", sex, "price of a private model", seeds=range(905, 910), card=card),
+        ]
+    return tuple(replace(part, seeds=part.seeds[:most], root="results") for part in parts)
 
 
 def plan(income: str = "", most: int | None = None) -> tuple[Part, ...]:
@@ -197,11 +249,10 @@ def run_plan(
 
         reproduce(part, out / part.folder, workers, progress=progress)
         before += len(part.runs)
-    (out / "README.md").write_text(index(parts), encoding="utf-8")
 
 
-def index(parts: Sequence[Part]) -> str:
-    """Which folder answers which table of the paper."""
+def index(parts: Sequence[Part], head: str) -> str:
+    """Which folder has which table. head: title and first paragraph."""
     columns = (
         Column("folder", lambda part: MarkdownText(f"[{part['folder']}]({part['folder']}/results.md)")),
         Column("answers", "shows"),
@@ -209,9 +260,8 @@ def index(parts: Sequence[Part]) -> str:
         Column("seeds", lambda part: f"{part['seeds'].start}-{part['seeds'][-1]}"),
     )
     return page(
-        "# The paper's tables",
-        "Made by `python launch/reproduce.py paper --dataset acs-income:PATH --out results/paper`. Each folder is\n"
-        "one command, too: the first line of its page has it, with the date.",
+        head,
+        "Each folder is one command, too: the first line of its page has it, with the date.",
         Table.of([vars(part) for part in parts], columns),
         "\n".join(dict.fromkeys(part.note for part in parts if part.note)) or None,
     )

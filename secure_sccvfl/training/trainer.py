@@ -62,13 +62,13 @@ from secure_sccvfl.releases.mechanisms import (
     released_root,
 )
 from secure_sccvfl.training.config import (
-    PRIVATE_LEAST,
     PRIVATE_RATE,
     TEMPERATURES,
     WARM_RATE,
     WARM_STEPS,
     Segment,
     TrainConfig,
+    least_curvature,
     private_schedule,
     second_order_schedule,
 )
@@ -621,10 +621,10 @@ class Trainer:
         config = self.config
         if not self.state.taken:
             self.update(head=self._start(grid))
-        if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
+        if self.state.taken < config.newton_steps:  # a resumed run may have taken them all
             optimizer = self.engine.second_order(self.batch, penalty, grid, bounds)
             schedule = second_order_schedule(config, self.task, self.state.taken)
-            self._optimize(self.state.head, optimizer, schedule, config.grid_steps)
+            self._optimize(self.state.head, optimizer, schedule, config.newton_steps)
         return self.engine.apart(self.state.head, self.outputs)
 
     def train_private(self, counterfactuals: Counterfactuals, grid: Grid) -> tuple[Any, ...]:
@@ -638,8 +638,8 @@ class Trainer:
         if self.privacy is None:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(count)
-        # A large range penalty scales columns down, and their curvature outside of its range with them.
-        least = min(PRIVATE_LEAST, noise.ridge / count / grid.curvature / 2) / max(1.0, 4 * config.kappa)
+        groups = max(len(attribute.groups) for attribute in self.train.protected)
+        least = least_curvature(noise.ridge / count / grid.curvature, config.kappa, groups)
         grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, separate=True, least=least)
         loss = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
         flat = counterfactuals.with_ranges(loss)

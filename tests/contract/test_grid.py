@@ -13,7 +13,7 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.training.config import TrainConfig, second_order_schedule
+from secure_sccvfl.training.config import SMALLEST_RIDGE, TrainConfig, second_order_schedule
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.grid import LEFT, Bounds, Grid, inverses
 from secure_sccvfl.training.plain import PlainEngine
@@ -392,12 +392,15 @@ class _Catching(Trainer):
         raise _Caught(self.encodings, self.batch, penalty, bounds, self.guarded)
 
 
-@pytest.mark.parametrize("dataset", ["german", "acs12"])
-def test_a_run_in_secret_is_near_the_optimum(dataset):
-    data, config = pooled(dataset, 3), TrainConfig()
+@pytest.mark.parametrize(("dataset", "weak"), [("german", None), ("german", SMALLEST_RIDGE), ("acs12", None)])
+def test_a_run_in_secret_is_near_the_optimum(dataset, weak):
+    """weak: the smallest ridge that the rule gives, which is that of large data."""
+    data, ridge = pooled(dataset, 3), 0.0 if weak is None else weak
+    split = make_split(data, "iid", 0)
+    config = TrainConfig(ridge=ridge).with_ridge(len(split.train))
     noise = GaussianNoise(SpendingPlan(releases=config.charged), 0)
     with pytest.raises(_Caught) as caught:
-        train(PlainEngine(), PlainStatistics(noise), data, make_split(data, "iid", 0), config, 0, driver=_Catching)
+        train(PlainEngine(), PlainStatistics(noise), data, split, config, 0, driver=_Catching)
     encodings, batch, penalty, bounds, guards = caught.value.args
     grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), 0.25, sharpens=True)
     penalties = [

@@ -93,7 +93,7 @@ def _mediators(data: Dataset, effect: float, rng: np.random.Generator) -> tuple[
 
 def _head(layout: Layout, inputs: np.ndarray, label: np.ndarray) -> Predictor:
     """A linear head over the parties' encoding, with the ridge of the default."""
-    ridge = TrainConfig().ridge * len(label)
+    ridge = TrainConfig().with_ridge(len(label)).ridge * len(label)
     model = LogisticRegression(C=1 / ridge, max_iter=1000).fit(plain_encoding(layout, inputs), label)
     return lambda rows: model.decision_function(plain_encoding(layout, rows))[:, None]
 

@@ -26,7 +26,19 @@ from secure_sccvfl.research.experiments import (
 )
 from secure_sccvfl.research.paper.roles import Masks
 from secure_sccvfl.research.paper.settings import settings_of
-from secure_sccvfl.research.tables import FIVE, SEEDS, THREE, TWO, Part, index, plan, reproduce, run_plan, summarise
+from secure_sccvfl.research.tables import (
+    FIVE,
+    SEEDS,
+    THREE,
+    TWO,
+    Part,
+    index,
+    own_plan,
+    plan,
+    reproduce,
+    run_plan,
+    summarise,
+)
 
 DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
@@ -214,18 +226,42 @@ def test_the_main_table_has_every_method_and_figure_of_the_papers():
             assert part.experiment == "tabular" and paper_figure("tabular", data, "iid", "paper", "acc") is not None
 
 
-@pytest.mark.parametrize("part", plan(INCOME), ids=lambda part: part.folder)
-def test_each_part_is_one_command(part, monkeypatch):
+def test_each_part_is_one_command(monkeypatch):
     """The program makes of it what the plan makes; the folder of a file is of one machine and left out."""
-    assert "some/folder" not in part.command
     asked = {}
     monkeypatch.setattr(program, "check_data", lambda datasets, card: None)
     monkeypatch.setattr(program, "reproduce", lambda *given: asked.update(given=given) or [])
     monkeypatch.setattr(program.Path, "read_text", lambda self, encoding=None: "")
-    assert program.main(shlex.split(part.command)[2:]) == 0
-    parsed, out, *_ = asked["given"]
-    assert replace(parsed, datasets=part.datasets) == replace(part, shows="", note="")
-    assert out.as_posix() == f"results/paper/{part.folder}" and len(parsed.datasets) == len(part.datasets)
+    for part in (*plan(INCOME), *own_plan(INCOME)):
+        assert "some/folder" not in part.command
+        assert program.main(shlex.split(part.command)[2:]) == 0
+        parsed, out, *_ = asked["given"]
+        assert replace(parsed, datasets=part.datasets, root=part.root) == replace(part, shows="", note="")
+        assert out.as_posix() == f"{part.root}/{part.folder}" and len(parsed.datasets) == len(part.datasets)
+        again = program.part_of(part.command, INCOME, len(part.seeds))
+        assert again == replace(part, folder="", shows="", note="", root="results/paper")
+        assert (program.part_of(part.command, "", 1) is None) == (part.datasets[0].startswith("acs-"))
+
+
+def test_committed_rows_are_compared_with_a_new_run(fast, tmp_path, capsys):
+    """Every figure of the first seeds; a changed, a missing and a surplus row are reported; nothing is written."""
+    part = Part("", "main", ("heart",), splits=("iid", "shift"), seeds=range(2), card="shipped")
+    command = "python launch/reproduce.py main --dataset heart --split iid --split shift --card shipped --seeds 2"
+    reproduce(part, tmp_path / "table", command=command)
+    check = f"check --out {tmp_path} --seeds 1 --jobs 1".split()
+    assert main(check) == 0 and "of 2 runs, 0 differ" in capsys.readouterr().out
+    file = tmp_path / "table" / "results.json"
+    committed = json.loads(file.read_text())
+    assert set(committed["per_seed"]) == {"heart 0", "heart 1", "heart shift 0", "heart shift 1"}
+    committed["per_seed"]["heart shift 0"]["erm"]["acc"] += 0.001
+    del committed["per_seed"]["heart 0"]["scc"]["acc"]
+    committed["per_seed"]["heart 0"]["gone"] = {"acc": 0.5}
+    file.write_text(json.dumps(committed))
+    before = {path: path.read_bytes() for path in tmp_path.glob("**/*") if path.is_file()}
+    assert main(check) == 3
+    said = capsys.readouterr().out
+    assert "3 differ" in said and "heart shift 0, erm, acc" in said and "heart 0, scc, acc: None committed" in said
+    assert before == {path: path.read_bytes() for path in tmp_path.glob("**/*") if path.is_file()}
 
 
 def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkeypatch):
@@ -240,7 +276,6 @@ def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkey
         and "folktables" in results["command"]
     )
     assert "One seed." in (tmp_path / "two" / "results.md").read_text()
-    assert "[one](one/results.md)" in (tmp_path / "README.md").read_text()
     (next((tmp_path / "two" / "seeds").glob("*-shift-*"))).unlink()
     again = []
     run_plan(TINY, tmp_path, 1, lambda *at: again.append(at))
@@ -248,7 +283,7 @@ def test_a_stopped_plan_continues_and_tells_how_far_it_is(fast, tmp_path, monkey
 
 
 def test_the_page_of_the_plan_names_data_and_seeds():
-    text = index(plan(INCOME))
+    text = index(plan(INCOME), "# Tables")
     assert "| [main-german](main-german/results.md) | tab:vfl_tabular_results, German Credit |" in text
     assert "Colorado 2018 (the paper: California 2018)" in text and "| 700-729 |" in text and "| 700-704 |" in text
     assert "some/folder" not in text

@@ -17,7 +17,7 @@ from secure_sccvfl.policy.card import Decision, PolicyCard, shipped_card
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
-from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.config import SMALLEST_RIDGE, WEAK_STEPS, TrainConfig, second_order_schedule
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, Trainer, train
@@ -234,11 +234,22 @@ def test_a_bad_configuration_is_refused(bad):
 
 
 def test_the_ridge_may_follow_from_the_public_number_of_training_records():
-    assert TrainConfig(ridge=0).with_ridge(560).ridge == pytest.approx(2.8 / 560)
-    assert TrainConfig().with_ridge(10**6).ridge == TrainConfig().ridge
+    assert TrainConfig().with_ridge(560).ridge == pytest.approx(2.8 / 560)
+    assert (
+        TrainConfig().with_ridge(10**6).ridge == SMALLEST_RIDGE
+        and TrainConfig(ridge=1e-3).with_ridge(9).ridge == 1e-3
+    )
     rows = len(make_split(GERMAN, "iid", 0).train)
     by_rule, given = (fit(GERMAN, config=TrainConfig(ridge=ridge))[0] for ridge in (0, 2.8 / rows))
     assert np.array_equal(by_rule.head.weight, given.head.weight)
+
+
+def test_a_small_ridge_takes_more_steps_of_heads_that_are_not_private():
+    usual, weak = TrainConfig(ridge=5e-3), TrainConfig(ridge=SMALLEST_RIDGE)
+    assert weak.total_steps == usual.total_steps + WEAK_STEPS == replace(weak, private=True).total_steps + WEAK_STEPS
+    assert sum(one.steps for one in second_order_schedule(weak, "binary")) == weak.total_steps
+    model, _ = fit(GERMAN, config=weak)
+    assert {trial.steps for trial in model.trials} == {weak.total_steps}
 
 
 class _Bounded(Trainer):
