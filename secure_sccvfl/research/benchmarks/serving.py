@@ -106,12 +106,7 @@ ABOUT = (
     "and its idle turns. `together`: seconds of one `predict` of all these people, with the start of processes."
 )
 COLUMNS = (
-    *(
-        Column("answers"),
-        Column("round trip ms", "round_trip_ms"),
-        Column("people"),
-        Column("on record", "on_record"),
-    ),
+    *(Column("answers"), Column("round trip ms", "round_trip_ms"), Column("people")),
     *(Column("median s", "median", ".3f"), Column("95 % s", "p95", ".3f"), Column("largest s", "largest", ".3f")),
     *(Column("per second", "per_second", ".2f"), Column("rounds", form=".1f")),
     *(Column("kB to peers", "bytes", ".1f", 1e3), Column("kB dealer", "dealer_bytes", ".1f", 1e3)),
