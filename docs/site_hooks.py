@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "SECURITY.md", "docs/*.md", "results/**/*.md")
-LINKED = ("docs/*.svg", "docs/*.png", "docs/*.toml", "results/**/*.svg", "results/**/*.png")
+LINKED = ("docs/*.svg", "docs/*.png", "docs/*.toml", "docs/notebooks/*.ipynb", "results/**/*.svg", "results/**/*.png")
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:

@@ -8,6 +8,7 @@ Parties hold different columns about the same people; one holds the label, one a
     model = scc.train(data, epsilon=8, seed=0)  # plaintext engine, in this process
     model.roles                                 # per column: mediator (M), proxy (P) or held fixed (N)
     model.evaluate()                            # accuracy, flip rates, gaps, with intervals; the majority's accuracy
+    model.frontier()                            # the same figures for every lambda; by_group: any metric by group
     model.predict(data.frame)
     scc.discover(data, epsilon=4).scores        # which columns depend on s, by noisy statistics
 
@@ -58,13 +59,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from secure_sccvfl.api.estimator import SCCClassifier
+    from secure_sccvfl.api.estimator import SCCClassifier, certified_scorer, flip_scorer
+    from secure_sccvfl.api.figures import by_group
     from secure_sccvfl.api.functions import discover, evaluate, load, train
     from secure_sccvfl.api.runs import Run, run_local
 
     __version__: str
 
-__all__ = ["Run", "SCCClassifier", "__version__", "discover", "evaluate", "load", "run_local", "train"]
+__all__ = [
+    "Run",
+    "SCCClassifier",
+    "__version__",
+    "by_group",
+    "certified_scorer",
+    "discover",
+    "evaluate",
+    "flip_scorer",
+    "load",
+    "run_local",
+    "train",
+]
 
 _PLACES = {
     "discover": "api.functions",
@@ -74,6 +88,9 @@ _PLACES = {
     "Run": "api.runs",
     "run_local": "api.runs",
     "SCCClassifier": "api.estimator",
+    "flip_scorer": "api.estimator",
+    "certified_scorer": "api.estimator",
+    "by_group": "api.figures",
 }
 
 

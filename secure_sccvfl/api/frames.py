@@ -17,7 +17,7 @@ from protocols.alignment.ids import IdRule
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.drafts import FEW_VALUES, MOST_CATEGORIES, in_order
-from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
+from secure_sccvfl.data.features import GAPS, CellProblem, DataError, Feature, refuse
 from secure_sccvfl.data.files import (
     Reader,
     Tables,
@@ -33,6 +33,11 @@ Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
 """Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
 
+KEYS = {
+    "classes": {"party", "column", "classes", "low", "high", "meaning"},
+    "groups": {"party", "column", "groups", "ordered", "cells", "cross", "meaning"},
+}
+"""The entries of a label and of a protected attribute."""
 MOST_CLASSES = 20
 SOURCE = "frames"
 """The name of a description made here, in messages."""
@@ -48,6 +53,15 @@ def read_frames(
     name: str = "frames",
 ) -> tuple[Dataset, tuple[str, ...]]:
     """One table per party, aligned by id, as a data set; and the columns whose values were read off."""
+    if not isinstance(frames, Mapping):
+        raise DataError(f"frames must name the party of each table, {{'bank': df, ...}}, and be no {_kind(frames)}")
+    if features is not None and not (
+        isinstance(features, Mapping) and all(isinstance(e, Mapping) for e in features.values())
+    ):
+        raise DataError(
+            "features must have an entry for each column, such as {'age': {'kind': 'number', 'low': 0, ...}}"
+        )
+    frames = {str(k): as_frame(v, f"the table of {k!r}") for k, v in frames.items()}
     tables = Tables(Path(), IdRule((id,)))
     for party, frame in frames.items():
         text = as_text(frame, id)
@@ -55,10 +69,16 @@ def read_frames(
         tables.tables[party] = text.set_index(id).sort_index()
     read_off: list[str] = []
     target = _label_entry(tables, label, task, read_off)
-    attributes = [protected] if isinstance(protected, Mapping) or isinstance(protected[0], str) else list(protected)
-    groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]  # type: ignore[arg-type]
+    listed = isinstance(protected, (list, tuple)) and all(
+        isinstance(one, (list, tuple, Mapping)) for one in protected
+    )
+    attributes: Sequence[Any] = list(protected) if listed else [protected]
+    if not attributes:
+        raise DataError("protected names no attribute: give (party, column)")
+    groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]
     taken = {target["column"], *(factor.column for entry in groups for factor in factors_of(entry, SOURCE))}
     if features is not None:
+        features = {str(name): entry for name, entry in features.items()}
         _check_known(frames, features)
     parties = {
         party: {"file": party, "features": _dictionary(frame, features, {id, *taken}, read_off)}
@@ -67,7 +87,28 @@ def read_frames(
     kind = task or _task_of(target)
     spec = {"name": name, "task": kind, "id": id, "label": target, "protected": groups, "parties": parties}
     check_description(spec, SOURCE)
-    return read_whole(Reader(spec, tables), SOURCE), tuple(read_off)
+    data = read_whole(Reader(spec, tables), SOURCE)
+    for attribute in data.protected:
+        pairs = {*zip(attribute.codes.tolist(), data.label.values.tolist(), strict=True)}
+        if len(pairs) == len(attribute.groups) == len(data.label.classes):
+            raise DataError(
+                f"protected attribute {attribute.name!r} is the label in other words: it cannot be protected"
+            )
+    return data, tuple(read_off)
+
+
+def as_frame(value: Any, what: str) -> pd.DataFrame:
+    """A DataFrame with one column of each name, which are texts; DataError for anything else."""
+    if not isinstance(value, pd.DataFrame):
+        raise DataError(f"{what} must be a DataFrame with named columns, not {_kind(value)}: pd.DataFrame makes one")
+    table = value.rename(columns=str)
+    if not table.columns.is_unique:
+        raise DataError(f"{what} has two columns {table.columns[table.columns.duplicated()][0]!r}: rename one")
+    return table
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
 
 
 def as_text(frame: pd.DataFrame, id: str) -> pd.DataFrame:
@@ -89,14 +130,13 @@ def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
     >>> infer_feature("age", pd.Series(range(20, 71)))["edges"]
     [20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
     """
-    present = column.dropna()
+    present = column[~column.isna() & ~column.isin(GAPS)]
     gaps = {"missing": True} if len(present) < len(column) else {}
     numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if numeric and not np.isfinite(present.to_numpy(dtype=float)).all():
+        raise DataError(f"{name}: a value is infinite; put it right, or leave the record out")
     if numeric and present.nunique() > FEW_VALUES:
-        values = present.to_numpy(dtype=float)
-        if not np.isfinite(values).all():
-            raise DataError(f"{name}: a value is infinite")
-        edges = np.unique(np.quantile(values, np.linspace(0, 1, 6)))
+        edges = np.unique(np.quantile(present.to_numpy(dtype=float), np.linspace(0, 1, 6)))
         return {"name": name, "kind": "number", "edges": [float(v) for v in edges], **gaps}
     categories = values_of(present)
     if len(categories) > MOST_CATEGORIES:
@@ -111,11 +151,19 @@ def values_of(column: pd.Series) -> list[str]:
 
 def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:
     """Party, column and values of the label or of s; without given values, those that occur."""
-    if not isinstance(holder, Mapping) and len(holder) not in (2, 3):
+    if isinstance(holder, Mapping):
+        entry = dict(holder)
+        if missing := {"party", "column"} - set(entry):
+            raise DataError(f"the entry {entry} names no {min(missing)}")
+        if unknown := set(entry) - KEYS[values]:
+            raise DataError(f"the entry of {entry['column']!r} has unknown keys {sorted(unknown)}")
+    elif isinstance(holder, (list, tuple)) and len(holder) in (2, 3):
+        entry = dict(zip(("party", "column", values), holder, strict=False))
+    else:
         raise DataError(f"name the holder as (party, column) or (party, column, values), not {holder!r}")
-    entry = (
-        dict(holder) if isinstance(holder, Mapping) else dict(zip(("party", "column", values), holder, strict=False))
-    )
+    entry |= {key: str(entry[key]) for key in ("party", "column")}
+    if values in entry and not isinstance(entry[values], (list, tuple, np.ndarray)):
+        raise DataError(f"the values of {entry['column']!r} must be a list, not {entry[values]!r}")
     if values in entry:
         entry[values] = [str(value) for value in entry[values]]
     elif not {"low", "cells", "cross"} & set(entry):
@@ -162,15 +210,20 @@ def _dictionary(
     frame: pd.DataFrame, features: Mapping[str, Entry] | None, taken: set[str], read_off: list[str]
 ) -> list[dict[str, Any]]:
     """Entries of one party: as declared, or for all its columns from the values that occur."""
-    columns = [str(column) for column in frame.columns if str(column) not in taken]
+    columns = [column for column in frame.columns if column not in taken]
     if features is not None:
         return [{"name": name, **features[name]} for name in columns if name in features]
     read_off += columns
-    return [infer_feature(name, frame[name]) for name in columns]
+    entries = [infer_feature(name, frame[name]) for name in columns]
+    for entry in entries:
+        if entry["kind"] == "category" and len(entry["categories"]) + entry.get("missing", False) < 2:
+            raise DataError(f"column {entry['name']!r} has one value only, so it carries nothing: leave it out")
+    return entries
 
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
+    frame = as_frame(frame, "the table of new records")
     problems: list[CellProblem] = []
     tables = []
     for features in parties:

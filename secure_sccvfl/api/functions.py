@@ -30,7 +30,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
-from secure_sccvfl.releases.mechanisms import default_epsilon
+from secure_sccvfl.releases.default_budget import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes import gradient_mode
 from secure_sccvfl.training.modes.options import DISCOVERY_OPTIONS, RunOptions
@@ -132,6 +132,8 @@ def load(
     if frames is None:
         if name is None or any(given is not None for given in (label, protected, features, task)):
             raise DataError("name a data set, or give frames with label and protected")
+        if not isinstance(name, (str, Path)):
+            raise DataError(f"load takes a name or a path, not {type(name).__name__}: give tables as frames={{...}}")
         return _load_named(str(name))
     if label is None or protected is None:
         raise DataError("frames need label=(party, column) and protected=(party, column)")
@@ -153,6 +155,8 @@ def as_data(data: Data | Dataset | str | Path) -> Data:
     """The data of any argument that the functions of this package accept as data."""
     if isinstance(data, Data):
         return data
+    if not isinstance(data, (Dataset, str, Path)):
+        raise DataError(f"data must be a name, a path or the result of load(frames=...), not {type(data).__name__}")
     return Data(data, None) if isinstance(data, Dataset) else load(data)
 
 
@@ -206,7 +210,11 @@ def train(
 
 def evaluate(model: TrainedModel | Run) -> pd.DataFrame:
     """Figures of the test part with intervals, and those of the majority: see `TrainedModel.evaluate`."""
-    return model.evaluate() if isinstance(model, TrainedModel) else model.metrics
+    if isinstance(model, TrainedModel):
+        return model.evaluate()
+    if not hasattr(model, "metrics"):
+        raise TypeError(f"evaluate takes a model of train or a Run, not {type(model).__name__}")
+    return model.metrics
 
 
 def discover(

@@ -20,8 +20,9 @@ import pandas as pd
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.records.private import private
+from secure_sccvfl.api.figures import SHOWN
+from secure_sccvfl.api.frames import as_frame
 from secure_sccvfl.api.functions import Data, as_data
-from secure_sccvfl.api.trained import SHOWN
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
@@ -152,6 +153,7 @@ class Run:
         return pd.DataFrame(probabilities(logits, data.task), predicted.index, data.label.classes)
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
+        frame = as_frame(frame, "the table of new records")
         folder = RunFolder.of(self.folder)
         folder.must_hold_all("every host decides together, with run_party.py predict")
         session = folder.session()
@@ -211,6 +213,8 @@ def run_local(
     their records have spent is kept in `sccvfl-ledgers` next to both, or in `ledger`. Use the same folder for every
     run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
+    if parties is not None and not isinstance(parties, int):
+        raise ConfigError(f"parties must be a whole number, not {parties!r}")
     path = new_folder() if folder is None else Path(folder)
     if path.exists() and any(path.iterdir()):
         raise ConfigError(f"{path} is not empty; choose a new folder for the run")

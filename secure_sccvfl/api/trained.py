@@ -7,21 +7,31 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 
+from secure_sccvfl.api.figures import (
+    Interval,
+    Metric,
+    along_lambda,
+    as_table,
+    by_group,
+    certified_figures,
+    with_intervals,
+)
 from secure_sccvfl.api.frames import read_records
 from secure_sccvfl.data.features import DataError, refuse
 from secure_sccvfl.data.groups import read_codes
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.evaluation.certified import certified_records, model_contributions
-from secure_sccvfl.evaluation.counterfactual_models import OWN, RUN_MODELS, Counterfactuals
+from secure_sccvfl.evaluation.counterfactual_models import OWN, Counterfactuals
 from secure_sccvfl.evaluation.coupling_bounds import coupling_scores
 from secure_sccvfl.evaluation.methods import (
     Prepared,
@@ -32,17 +42,11 @@ from secure_sccvfl.evaluation.methods import (
     why_not_additive,
 )
 from secure_sccvfl.evaluation.pooled import run_counterfactuals
-from secure_sccvfl.evaluation.scoring import Predictor, ScoringSet, flat, group_table, logits_of
-from secure_sccvfl.metrics.rates import DENOMINATORS, MIN_GROUP, Z95, wilson
+from secure_sccvfl.evaluation.scoring import ScoringSet, flat, logits_of
 from secure_sccvfl.models.certificate import at_first_level, shifts
 from secure_sccvfl.policy.card import USES_S
-from secure_sccvfl.training.model import probabilities
-from secure_sccvfl.training.plain import decisions, log_loss
-
-FLIPS = tuple(f"{figure}_{model}" for model in (*RUN_MODELS, OWN) for figure in ("fr", "fr_null"))
-SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
-GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
-"""The rates of groups whose widest difference is the gap."""
+from secure_sccvfl.training.model import Model, probabilities
+from secure_sccvfl.training.plain import decisions
 
 
 @contextlib.contextmanager
@@ -160,15 +164,15 @@ class TrainedModel:
         True
         """
         with one_thread():
-            certificate = self._certificate(self._parties(frame))
+            certificate = self._certificate(self.ready.model, self._parties(frame))
         index = self._index(frame)
         if isinstance(certificate, tuple):
             return pd.DataFrame(dict(zip(("shift_down", "shift_up"), certificate, strict=True)), index)
         return pd.Series(certificate, index, name="certified")
 
-    def _certificate(self, parties: Sequence[Party]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    def _certificate(self, model: Model, parties: Sequence[Party]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """One bit for each of these records, or of a regression the largest shifts down and up."""
-        model, task, edited = self.ready.model, self.ready.data.task, self.ready.roles.edited
+        task, edited = self.ready.data.task, self.ready.roles.edited
         contributions = model_contributions(model, self.ready.parties, edited)
         base = model.logits(
             [replace(party, inputs=at_first_level(party.layout, party.inputs, edited)) for party in parties]
@@ -196,47 +200,64 @@ class TrainedModel:
         """
         return self._figures.copy()
 
+    def frontier(self, *, intervals: bool = False) -> pd.DataFrame:
+        """The figures of `evaluate` for every lambda that was trained, without training again; a row per lambda.
+
+        `intervals`: three columns for each figure, its value and 95 % interval.
+
+        Without `lambdas`, `train` makes every row of a private model with the noise that a model has which is trained
+        alone, for the whole epsilon. It shows what each lambda would give: `epsilon` covers one of these models, not
+        a choice among them by their figures. With `lambdas=(1, 3, 8)` all of them are charged and share epsilon, so
+        each has more noise; with one lambda the frontier has one row. Of a model that is not private, all rows follow
+        from the same tables, and its head is not protected.
+        """
+        model = self.ready.model
+        points = {lam: replace(model, head=head, lam=lam, temperature=1.0) for lam, head in model.frontier}
+        with one_thread():
+            return along_lambda({lam: self._table(point) for lam, point in points.items()}, intervals)
+
+    def by_group(self, metric: str | Metric = "positive_rate", **settings: Any) -> pd.DataFrame:
+        """Any metric of the decisions about the test part for each group of s, as `secure_sccvfl.by_group`."""
+        data, test = self.ready.data, self.ready.split.test
+        attribute, parties = data.protected[0], [party.take(test) for party in self.ready.parties]
+        logits = self.ready.model.logits(parties, attribute.codes[test] if self.ready.model.aware else None)
+        groups, label = np.array(attribute.groups)[attribute.codes[test]], data.label.values[test]
+        if not data.label.classes:
+            return by_group(metric, label, logits[:, 0], sensitive_features=groups, **settings)
+        classes = np.array(data.label.classes)
+        if data.task == "binary":
+            settings.setdefault("positive", classes[1])
+        shown = classes[decisions(logits, data.task).astype(int)]
+        return by_group(metric, classes[label], shown, sensitive_features=groups, **settings)
+
     @cached_property
     def _figures(self) -> pd.DataFrame:
+        """The figures of the model, with those of the most frequent answer, which cannot be changed."""
         with one_thread():
-            scoring, own_edits = self._scoring, self._own_edits
-            predictor = predictor_of(self.ready.model, self.ready.parties)
-            figures = flat(scoring.score(predictor, own_edits))
-            simple = flat(scoring.score(majority(self.ready).predict, own_edits))
-            intervals = self._intervals(predictor, figures)
-        rows = {
-            name: (figures[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
-        }
-        rows |= self._certified_shares()
-        return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
+            simple = flat(self._scoring.score(majority(self.ready).predict, self._own_edits))
+            table = self._table(self.ready.model)
+        constant = {"fr_bound": 0.0, "max_shift_down": 0.0, "max_shift_up": 0.0}
+        others = {name: 1.0 if name.startswith("certified") else constant.get(name, math.nan) for name in table.index}
+        return table.assign(majority=pd.Series(others | {k: v for k, v in simple.items() if k in others})).round(4)
 
-    def _certified_shares(self) -> dict[str, tuple[float, float, float, float]]:
-        """Lines of `evaluate` about the certificate: value, interval, and the value of the most frequent answer.
-
-        A group of fewer than `MIN_GROUP` test records has no line.
-        """
-        if why_not_additive(self.ready.model):
-            return {}
-        test, attribute = self.ready.split.test, self.ready.data.protected[0]
-        with one_thread():
-            certificate = self._certificate([party.take(test) for party in self.ready.parties])
-        if isinstance(certificate, tuple):
-            largest = zip(("max_shift_down", "max_shift_up"), certificate, strict=True)
-            return {name: (float(shift.max()), math.nan, math.nan, 0.0) for name, shift in largest}
-        parts = {"certified": certificate}
-        for code, group in enumerate(attribute.groups):
-            members = certificate[attribute.codes[test] == code]
-            if len(members) >= MIN_GROUP:
-                parts[f"certified[{group}]"] = members
-        with one_thread():
-            bounds = flat(coupling_scores(self.ready, fitted_model(self.ready.model, self.ready)))
-        lines = {
-            name: (float(bits.mean()), *wilson(float(bits.mean()), len(bits)), 1.0) for name, bits in parts.items()
-        }
+    def _table(self, model: Model) -> pd.DataFrame:
+        """Figures of this model, or of the same one at another lambda, with intervals."""
+        ready, test, attribute = self.ready, self.ready.split.test, self.ready.data.protected[0]
+        scoring, predict, codes = self._scoring, predictor_of(model, self.ready.parties), attribute.codes[test]
+        edited = {f"fr_{name}": of for name, of in {**scoring.counterfactuals, **self._own_edits}.items()}
+        edited |= {f"fr_null_{name}": of for name, of in scoring.nulls.items()}
+        figures = flat(scoring.score(predict, self._own_edits))
+        logits = logits_of(predict, ready.inputs[test], codes)
+        table = with_intervals(figures, logits, ready.data.label.values[test], codes, ready.data.task, edited)
+        if why_not_additive(model):
+            return table
+        certificate = self._certificate(model, [party.take(test) for party in ready.parties])
+        bounds = flat(coupling_scores(ready, fitted_model(model, ready)))
+        tables = {}
         if bounds:
-            lines["certified_tables"] = (bounds["certified_tables"], bounds["certified_tables_95"], 1.0, 1.0)
-            lines["fr_bound"] = (bounds["fr_bound"], 0.0, bounds["fr_bound_95"], 0.0)
-        return lines
+            tables["certified_tables"] = Interval(bounds["certified_tables"], bounds["certified_tables_95"], 1.0)
+            tables["fr_bound"] = Interval(bounds["fr_bound"], 0.0, bounds["fr_bound_95"])
+        return pd.concat([table, certified_figures(certificate, codes, attribute.groups), as_table(tables)])
 
     @cached_property
     def _scoring(self) -> ScoringSet:
@@ -249,47 +270,3 @@ class TrainedModel:
             return {}
         inputs, target = own_rows(self.ready)
         return {OWN: Counterfactuals(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
-
-    def _intervals(self, predict: Predictor, figures: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-        task, test = self.ready.data.task, self.ready.split.test
-        label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
-        logits = logits_of(predict, self.ready.inputs[test], codes)
-        losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(test))])
-        if task == "regression":
-            return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
-        out = {name: wilson(figures[name], len(test)) for name in ("acc", "positive_rate") if name in figures}
-        out["logloss"] = mean_interval(losses)
-        scoring = self._scoring
-        for end, models in (("", scoring.counterfactuals), ("_null", scoring.nulls), ("", self._own_edits)):
-            for name, edited in models.items():
-                metric = f"fr{end}_{name}"
-                out[metric] = wilson(figures[metric], len(np.unique(edited.source)))
-        if task == "binary":
-            groups = group_table(logits, label, codes, task)
-            out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in figures}
-        return out
-
-
-def mean_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval of a mean that cannot be negative.
-
-    >>> mean_interval(np.array([1.0, 1.0, 1.0]))
-    (1.0, 1.0)
-    """
-    mean, half = float(values.mean()), Z95 * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return max(mean - half, 0.0), mean + half
-
-
-def gap_interval(groups: list[dict[str, float]], rates: tuple[str, ...]) -> tuple[float, float]:
-    """Newcombe's 95 % interval of the difference between the two groups that differ most."""
-    widest = (-1.0, 0.0, 0.0)
-    for rate in rates:
-        rates_of_groups = [
-            (row[rate], int(row[DENOMINATORS[rate]])) for row in groups if row[DENOMINATORS[rate]] >= MIN_GROUP
-        ]
-        if len(rates_of_groups) > 1:
-            (low, few), (high, many) = min(rates_of_groups), max(rates_of_groups)
-            (a, b), (c, d) = wilson(low, few), wilson(high, many)
-            gap = high - low
-            widest = max(widest, (gap, gap - math.hypot(high - c, b - low), gap + math.hypot(d - high, low - a)))
-    return max(widest[1], 0.0), min(widest[2], 1.0)

@@ -173,6 +173,10 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
             training.kappa > 0 and (module or mode != "sealed"),
             "kappa is for the linear head of mode sealed, the only one with a certificate: leave it out",
         ),
+        (
+            bool(training.net) and (module or mode != "sealed" or training.consistency_from != "tables"),
+            "net = zero is for the linear head of mode sealed with consistency_from = tables: leave it out",
+        ),
         (module and mode != "sealed", f"head {config.model.head} is for mode sealed, not {mode}: use head linear"),
         (
             evaluation.certificate and bool(no_certificate(mode, config.model.head)),

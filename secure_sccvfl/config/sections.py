@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 
 from protocols.config import ConfigError, unknown_name
 from secure_sccvfl.config.fields import Option, option, options_of
+from secure_sccvfl.releases.default_budget import EPSILON_RULE
 
 CACHED = "kept"
 """As `cached_tables`: the last DP releases next to the ledger that fit."""
@@ -50,7 +51,12 @@ class Data:
 class Privacy:
     """The differential-privacy budget of training records, and what it is spent on."""
 
-    epsilon: float = option(8.0, "total privacy budget", shown=True, inferred="8; benchmark data: by their size")
+    epsilon: float = option(
+        8.0,
+        "total privacy budget of a training record",
+        shown=True,
+        inferred=EPSILON_RULE,
+    )
     delta: float = option(1e-5, "delta of the budget; must be below 1 / records")
     private_model: bool = option(
         True,
@@ -154,6 +160,10 @@ class Training:
     proxy_penalty: float = option(0.1, "penalty on the direction in which proxies predict s", wire="guard")
     kappa: float = option(
         0.0, "range penalty: narrows what mediators can do to a logit, for more certified decisions; uses no s"
+    )
+    net: Literal["", "zero"] = option(
+        "",
+        "zero: hold expected shifts of the logit between groups near zero, against net flips; from released tables",
     )
     weight_identity: float = option(0.0, "mode split: weight of the identity term of the paper's objective")
     weight_support: float = option(0.0, "mode split: weight of its support term")

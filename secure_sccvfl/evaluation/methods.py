@@ -27,9 +27,9 @@ from secure_sccvfl.models.encoders import Encoder, PlainEncoder
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.mechanisms import default_epsilon
+from secure_sccvfl.releases.default_budget import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise, SimulatedCharge, SpendingPlan
-from secure_sccvfl.training.config import TrainConfig, head_plan
+from secure_sccvfl.training.config import Net, TrainConfig, head_plan
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
@@ -257,13 +257,18 @@ def with_kappa(ready: Prepared, kappa: float) -> Fitted:
     return _again(ready, replace(ready.config, kappa=kappa), ready.budget)
 
 
+def with_net(ready: Prepared, lam: float, net: Net) -> Fitted:
+    """The prepared run at this lambda, with or without the penalty on net flips: the same roles, tables and noise."""
+    return _again(ready, replace(ready.config, net=net), ready.budget, lam)
+
+
 def with_epsilon(ready: Prepared, epsilon: float) -> Fitted:
     """The prepared run with this total budget: the same roles, with other noise in tables and head."""
     return _again(ready, ready.config, replace(ready.budget, epsilon=epsilon))
 
 
-def _again(ready: Prepared, config: TrainConfig, budget: SpendingPlan) -> Fitted:
-    lam = _known_lambda(ready.model)
+def _again(ready: Prepared, config: TrainConfig, budget: SpendingPlan, lam: float | None = None) -> Fitted:
+    lam = _known_lambda(ready.model) if lam is None else lam
     config = replace(config.only(lam), take_lambda=lam, alternatives=False)
     given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
     return fitted_model(train_plainly(*given, roles=ready.roles, tabled=ready.tabled)[0], ready)

@@ -99,9 +99,6 @@ MEAN_RIDGE = 5e-3
 SHARE, CARD_SHARE = 0.6, 0.75
 """The head's share of the budget, in squared inverse noise; the rest is for the tables. The second where a card
 decides every column: fewer tables are released, and no role rests on them."""
-FEW, MANY = 5_000, 15_000
-"""Training records from which on epsilon 4, and 2, keep the loss small (docs/privacy-accounting.md)."""
-EPSILON_RULE = f"8 below {FEW:,} training records or where their number is not public, 4 from there, 2 from {MANY:,}"
 SLOPES: dict[Task, tuple[Mechanism, float, float]] = {
     "binary": ("objective", CAP, CAP * CAP_STEEPNESS),
     "multiclass": ("objective", CAP, CAP * CAP_STEEPNESS),
@@ -259,11 +256,6 @@ class HeadNoise:
     kind: NoiseKind = "dealer"
     seed: int = 0
     tolerance: float = TOLERANCE
-
-
-def default_epsilon(records: int | None) -> float:
-    """The epsilon of a run that names none, by the public number of its training records; None: not public."""
-    return 8.0 if records is None or records < FEW else 4.0 if records < MANY else 2.0
 
 
 class HeadCharge(Protocol):

@@ -17,6 +17,7 @@ from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.metrics.rates import CERTIFIED
 from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
+from secure_sccvfl.releases.default_budget import default_words
 from secure_sccvfl.reports.figures import (
     MODELS,
     certificate_words,
@@ -89,7 +90,8 @@ def headline(report: Report) -> dict[str, Any]:
     if data.task != "regression":
         _add_flips(report, story, figures)
         _add_certified(report, story, figures)
-    cap = f"of at most {privacy.cap:g}; smaller is more private"
+    why = default_words(privacy.cap, rows["train"] + rows["validation"] if report.pooled else None)
+    cap = f"of at most {privacy.cap:g}{', ' * bool(why)}{why}; smaller is more private"
     figures.append(("privacy cost", f"ε {privacy.epsilon_rdp:.2f}", cap, "privacy"))
     traffic = f"{size(total.bytes)} sent by {names[0]}, {total.rounds} rounds"
     figures.append(("secure computation", f"{total.seconds:.1f} s", traffic, "cost"))

@@ -63,6 +63,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "private": _PRIVATE,
     "epsilon": _PRIVATE,
     "range": _PRIVATE,
+    "net": (*_PRIVATE, *((model, "net") for model in RUN_MODELS)),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
 """Columns of a counterfactual model that are marked where it fails a check."""

@@ -49,6 +49,7 @@ from secure_sccvfl.evaluation.methods import (
     train_plainly,
     with_inputs,
     with_kappa,
+    with_net,
     without_noise,
 )
 from secure_sccvfl.evaluation.scoring import (
@@ -67,7 +68,7 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.research.paper.methods import PAPER_ABLATIONS, SWEEPS, SWITCHES, paper_with
 from secure_sccvfl.research.results import short_name
-from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.config import Net, TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.plain import Penalty, PlainEngine
@@ -103,7 +104,7 @@ NOISED = ("scc", "drop_m_guard")
 CONTROL = "scc_not_private"
 """Our method without that noise."""
 KAPPA_OF = ("scc", CONTROL)
-"""The methods whose range penalty is varied."""
+"""The methods whose range penalty or net penalty is varied."""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
 """Symbols of the paper's sweeps for settings that have another name here."""
 SWEPT_FROM: Mapping[str, Any] = {"rho_m": 0.33, "partition": "score"}
@@ -189,6 +190,18 @@ def _ranges() -> Methods:
     return {"erm": erm, "drop_m": drop_m, "scc": scc, **runs}
 
 
+def _net() -> Methods:
+    """Two lambdas with and without the penalty on net flips, with and without the noise of a private model."""
+    nets: tuple[tuple[str, Net], ...] = (("", ""), (", net zero", "zero"))
+    runs = {
+        f"{name}, lambda {lam:g}{words}": partial(with_net, lam=lam, net=net)
+        for name in KAPPA_OF
+        for lam in (0.25, 3.0)
+        for words, net in nets
+    }
+    return {"erm": erm, **runs}
+
+
 def _epsilon() -> Methods:
     """Total budgets from .5 to 8, each for a private model with its tables, and for tables and a model without noise.
 
@@ -222,6 +235,7 @@ BUILT: Mapping[str, Callable[[], Methods]] = {
     "epsilon": _epsilon,
     "heads": _heads,
     "range": _ranges,
+    "net": _net,
 }
 """Experiments that compare methods with changed settings, or all methods of the registry."""
 EXPERIMENTS = (*BUILT, *NAMED)
@@ -262,14 +276,14 @@ class SeedRun:
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{_code()}-{self.seed}"
 
     def settings(self, data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
-        """Settings and budget of `scc`: those of a default run in `range` and in the experiments of `OF_DEFAULT`.
+        """Settings and budget of `scc`: those of a default run in `range`, `net` and the experiments of `OF_DEFAULT`.
 
-        In the latter every lambda of the grid is trained with the noise of a run that trains it alone.
+        In the last every lambda of the grid is trained with the noise of a run that trains it alone.
         """
         if self.experiment in OF_DEFAULT:
             config, budget = default_run(data)
             return config.as_alternatives(), budget
-        if self.experiment == "range":
+        if self.experiment in ("range", "net"):
             return default_run(data)
         config = TrainConfig()
         return config, SpendingPlan(releases=config.charged)

@@ -404,11 +404,13 @@ class PredictJob(ModelJob):
     def _named(self) -> dict[str, str]:
         """What the record of every decision names: the card's version, the mask, and the date of approval.
 
-        They are those of the training, or of a card with the same roles that was approved since.
+        They are those of the training, or of a card with the same roles that was approved since. A card need not
+        decide every column.
         """
         mask, version = self._roles.digest(), self.model.policy
         if self.card is not None:
-            if self.card.roles.digest() != mask:
+            decided = self.card.roles
+            if Roles({**self.model.roles, **decided.of}, decided.proxies).digest() != mask:
                 raise ConfigError("the card has other roles than the model: give the card of its run")
             version = {"version": self.card.version, "approved": self.card.approved_on}
         return {"card": version.get("version") or "none", "mask": mask, "approved": version.get("approved") or "no"}

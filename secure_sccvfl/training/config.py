@@ -44,6 +44,11 @@ Controls = Literal["none", "standard", "full"]
 """What noisy figures are compared with; models of earlier versions say "full" for standard."""
 ConsistencySource = Literal["tables", "records"]
 """Where the consistency penalty comes from."""
+NET_WEIGHT = 30.0
+"""Of expected shifts next to their usual weight of 1. Chosen among 10, 30, 100 and 300 on ACS Income by sex at lambda
+.25 (seeds 800 and 801): beyond 30 net flips and the gap hardly fall, and curvature is harder to invert."""
+Net = Literal["", "zero"]
+"""Whether the expected shift of the logit from each group to each other is held near zero, so that flips balance."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class TrainConfig:
 
     `guard`: weight of the proxy penalty. `ridge`: of a head that is not private; 0 stands for the rule of private
     heads, `LEAST_RIDGE` over the number of training records, and for `SMALLEST_RIDGE` from 9,334 records on. `kappa`:
-    of the range penalty (`models.certificate.range_gram`), at every lambda.
+    of the range penalty (`models.certificate.range_gram`), at every lambda. `net`: "zero" holds the expected shift of
+    the logit from each group to each other near zero (`models.table_gram.TableGram.with_net`).
     """
 
     head: str = LINEAR
@@ -83,6 +89,7 @@ class TrainConfig:
     take_lambda: float = 3.0
     guard: float = 0.1
     kappa: float = 0.0
+    net: Net = ""
     ridge: float = 0.0
     refreshes: int = 0
     late_refreshes: int = 1
@@ -99,7 +106,8 @@ class TrainConfig:
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
     def __post_init__(self) -> None:
-        if not self.lambdas or list(self.lambdas) != sorted(self.lambdas) or self.lambdas[0] < 0:
+        rising = list(self.lambdas) == sorted(self.lambdas) and all(map(math.isfinite, self.lambdas))
+        if not self.lambdas or not rising or self.lambdas[0] < 0:
             raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
         if self.lambdas[-1] * max(1.0, self.guard) > LARGEST_WEIGHT:
             raise ValueError(
@@ -119,6 +127,10 @@ class TrainConfig:
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
         if self.consistency_from not in get_args(ConsistencySource):
             raise ValueError(f"consistency_from must be tables or records, got {self.consistency_from!r}")
+        if self.net not in get_args(Net):
+            raise ValueError(f'net must be zero, or "" for no such penalty, got {self.net!r}')
+        if self.net and self.consistency_from != "tables":
+            raise ValueError("net = zero follows from released tables: leave out consistency_from")
         if self.module is not None:
             self._check_module()
         if self.private:
@@ -179,6 +191,11 @@ class TrainConfig:
     @property
     def second_order(self) -> bool:
         return self.head == LINEAR
+
+    @property
+    def net_weight(self) -> float:
+        """Further weight of expected shifts in the consistency penalty."""
+        return NET_WEIGHT if self.net else 0.0
 
     @property
     def newton_steps(self) -> int:
@@ -291,13 +308,14 @@ def private_schedule(
     return [*_segments(last, PRIVATE_TURN, last), Segment(FINE_STEPS, fine=True)]
 
 
-def least_curvature(ridge: float, kappa: float, groups: int) -> float:
+def least_curvature(ridge: float, kappa: float, groups: int, net: float) -> float:
     """Smallest curvature in scaled columns that the inverse of a private head covers. ridge: over that of the loss.
 
-    A large penalty scales columns down, and with them their curvature outside of its range: the range penalty, or the
-    consistency penalty of more groups than two, of which small ones have large displacements.
+    A large penalty scales columns down, and with them their curvature outside of its range: the range penalty, that
+    on net flips (`net`), or the consistency penalty of more groups than two, of which small ones have large
+    displacements.
     """
-    return min(PRIVATE_LEAST, ridge / 2) / max(1.0, 4 * kappa, groups - 1)
+    return min(PRIVATE_LEAST, ridge / 2) / max(1.0, 4 * kappa, (groups - 1) * max(1.0, net))
 
 
 def head_plan(

@@ -150,18 +150,23 @@ def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
     return logits[:, 0] > 0 if task == "binary" else logits.argmax(axis=1)
 
 
-def log_loss(logits: np.ndarray, label: np.ndarray, task: Task) -> float:
-    """Mean cross-entropy, or mean squared error for regression.
+def losses(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
+    """The cross-entropy of each record, or its squared error for regression.
 
     Of several classes: of each class against the rest, summed over classes.
     """
     if task == "binary":
         sign = 2.0 * label - 1.0
-        return float(np.logaddexp(0.0, -sign * logits[:, 0]).mean())
+        return np.asarray(np.logaddexp(0.0, -sign * logits[:, 0]))
     if task == "multiclass":
         signs = 2.0 * one_hot(label, logits.shape[1]) - 1.0
-        return float(np.logaddexp(0.0, -signs * logits).sum(axis=1).mean())
-    return float(((logits[:, 0] - label) ** 2).mean())
+        return np.asarray(np.logaddexp(0.0, -signs * logits).sum(axis=1))
+    return np.asarray((logits[:, 0] - label) ** 2)
+
+
+def log_loss(logits: np.ndarray, label: np.ndarray, task: Task) -> float:
+    """The mean of `losses`."""
+    return float(losses(logits, label, task).mean())
 
 
 def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = False) -> np.ndarray:

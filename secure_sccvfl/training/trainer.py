@@ -362,14 +362,13 @@ class Trainer:
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of training and validation records, and each owner's curvature bound of it.
 
-        From tables no record enters, and both are the same.
+        From tables no record enters, and both are the same but for the net penalty, which is not measured.
         A noisy Gram matrix of records' counterfactuals is released for the last tables alone; the steps before a
         release take the penalty from tables.
         """
         config = self.config
         if config.consistency_from == "tables" or (config.releases_gram and not last):
-            penalty, bound = self._penalty_of_tables(assignment, generators)
-            return penalty, penalty, bound
+            return self._penalties_of_tables(assignment, generators)
         if config.releases_gram:
             penalty, bound = self._penalty_of_released_gram(assignment, generators)
             return penalty, penalty, bound
@@ -377,8 +376,8 @@ class Trainer:
         penalty, check, bound = self._penalties_of_records(assignment, generators, parts)
         return penalty, check, bound
 
-    def _penalty_of_tables(self, assignment: RoleAssignment, generators: Generators) -> tuple[Any, Blocks]:
-        """The penalty under the released tables, and the diagonal of each owner's part."""
+    def _penalties_of_tables(self, assignment: RoleAssignment, generators: Generators) -> tuple[Any, Any, Blocks]:
+        """The penalty under the released tables, with and without that on net flips; the diagonal of each part."""
         self.hooks.progress("counterfactuals", 0, 1)
         names = set(assignment.roles.edited) - set(assignment.roles.dropped)
         grams = [
@@ -388,8 +387,11 @@ class Trainer:
             }
             for attribute in self.train.protected
         ]
-        energy = {p.rank: np.max([gram[p.rank].energy for gram in grams], axis=0) for p in self.train.parties}
-        return self.engine.table_penalty(grams, self.proxy_directions(assignment.roles)), energy
+        directions, weight = self.proxy_directions(assignment.roles), self.config.net_weight
+        held = [{rank: gram.with_net(weight) for rank, gram in by_rank.items()} for by_rank in grams]
+        energy = {p.rank: np.max([gram[p.rank].energy for gram in held], axis=0) for p in self.train.parties}
+        penalty = self.engine.table_penalty(held, directions)
+        return penalty, self.engine.table_penalty(grams, directions) if weight else penalty, energy
 
     def gram_of(self, party: Party, generator: Generator, names: Collection[str], groups: int) -> TableGram:
         """Party step, local: its part of the expected Gram matrix of counterfactual changes of these features."""
@@ -639,7 +641,7 @@ class Trainer:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(count)
         groups = max(len(attribute.groups) for attribute in self.train.protected)
-        least = least_curvature(noise.ridge / count / grid.curvature, config.kappa, groups)
+        least = least_curvature(noise.ridge / count / grid.curvature, config.kappa, groups, config.net_weight)
         grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, separate=True, least=least)
         loss = {k: grid.curvature * most**2 + noise.ridge / count for k, most in self.largest_entries().items()}
         flat = counterfactuals.with_ranges(loss)

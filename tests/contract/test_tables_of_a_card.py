@@ -14,7 +14,8 @@ from secure_sccvfl.discovery.cached_releases import load_releases
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.mechanisms import CARD_SHARE, EPSILON_RULE, SHARE, default_epsilon
+from secure_sccvfl.releases.default_budget import EPSILON_RULE, default_epsilon, default_words
+from secure_sccvfl.releases.mechanisms import CARD_SHARE, SHARE
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import mode_plan, spread_of
@@ -135,3 +136,9 @@ def test_default_epsilon_follows_the_public_number_of_records_alone():
     assert [default_epsilon(n) for n in (None, 0, 4999, 5000, 14999, 15000, 10**6)] == [8, 8, 8, 4, 4, 2, 2]
     assert all(number in EPSILON_RULE for number in ("5,000", "15,000"))
     assert RunOptions().privacy.epsilon == default_epsilon(None)
+
+
+def test_an_epsilon_that_follows_from_the_number_of_records_says_so():
+    assert default_words(4.0, 6000) == "the default for 6,000 training records"
+    assert "not public" in default_words(8.0, None) and "5,000" in default_words(8.0, None)
+    assert default_words(8.0, 6000) == default_words(4.0, None) == "", "named"

@@ -126,10 +126,31 @@ def test_attacks_are_made_once_and_say_why_they_fail(frames_run: scc.Run, tmp_pa
     assert run.attack() == {"ok": True}
 
 
-def test_a_script_is_not_run_again_by_the_processes_that_it_starts(tmp_path: Path) -> None:
-    """Without a guard (`if __name__ == "__main__"`), as people write them."""
-    lines = ["import secure_sccvfl as scc", "print('once')", "scc.run_local('heart', 2, 'a', harness=False, **SHORT)"]
-    (tmp_path / "script.py").write_text("\n".join([lines[0], f"SHORT = {SHORT}", *lines[1:]]))
-    ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
+def printed_by(code: str, folder: Path, *, stdin: bool) -> str:
+    """What Python prints for code that has no guard (`if __name__ == "__main__"`), as people write it."""
+    (folder / "script.py").write_text(code)
+    command, given = [sys.executable, "-" if stdin else "script.py"], code if stdin else None
+    ran = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=LONG)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout == "once\n" and (tmp_path / "a" / "report.html").exists()
+    return ran.stdout
+
+
+def test_a_script_is_not_run_again_by_the_processes_that_it_starts(tmp_path: Path) -> None:
+    """The whole of a run on public data, with a card that does not decide every column."""
+    lines = ["import secure_sccvfl as scc", "print('once')"]
+    lines += [f"scc.run_local('heart', 2, 'a', card='shipped', **{SHORT})"]
+    assert printed_by("\n".join(lines), tmp_path, stdin=False) == "once\n"
+    assert (tmp_path / "a" / "report.html").exists()
+    assert scc.Run.open(tmp_path / "a").report.frontier is not None, "further seeds ran in their own processes"
+
+
+def test_further_seeds_run_where_the_code_comes_from_no_file(tmp_path: Path) -> None:
+    code = """
+from secure_sccvfl.runs.local.whole_run import plaintext_seeds
+from secure_sccvfl.training.modes.options import RunOptions
+
+print("once")
+with plaintext_seeds(RunOptions.of({"dataset": "heart", "pooled": True}), 3, range(1)) as waiting:
+    print(waiting[0].result()["seed"])
+"""
+    assert printed_by(code, tmp_path, stdin=True) == "once\n0\n"

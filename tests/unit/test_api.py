@@ -14,19 +14,21 @@ import pytest
 
 import secure_sccvfl as scc
 from protocols.config import ConfigError
-from secure_sccvfl.api.trained import gap_interval, one_thread
+from secure_sccvfl.api.figures import Interval, gap_interval, quotient
+from secure_sccvfl.api.trained import one_thread
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.discovery import Study
 from tests.unit.test_frames import make_data
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "pandas", "numpy", "sklearn", "scipy", "crypten")
-MODULES = ("functions", "estimator", "frames", "trained")
+MODULES = ("functions", "estimator", "figures", "frames", "trained")
 
 
 def test_importing_the_package_imports_no_library():
@@ -94,10 +96,79 @@ def test_figures_are_those_of_the_test_part(heart):
     )
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"private_model": False}, {"lambdas": (1.0, 3.0)}, {"lambdas": (3.0,)}], ids=str
+)
+def test_the_frontier_has_the_figures_of_every_lambda(heart, settings):
+    """Of the model's own lambda those of `evaluate`; of another those of a model that takes it."""
+    model = scc.train("heart", seed=3, **settings)
+    frontier, figures = model.frontier(), model.evaluate()
+    wanted = settings.get("lambdas", TrainConfig().lambdas)
+    assert tuple(frontier.index) == wanted and set(frontier) == set(figures.index) - {"logloss"}
+    assert {"acc", "fr_kr_all", "fr_null_kr_all", "dp_gap", "eo_gap", "certified"} <= set(frontier)
+    assert frontier.loc[3.0].to_dict() == figures.value[list(frontier)].to_dict()
+    other = scc.train("heart", seed=3, **settings, take_lambda=wanted[0])
+    assert frontier.loc[wanted[0]].to_dict() == other.evaluate().value[list(frontier)].to_dict()
+    ends = model.frontier(intervals=True)
+    assert ends[("fr_kr_all", "high")].to_dict()[3.0] == figures.high["fr_kr_all"]
+    assert model.epsilon <= 8
+
+
+def test_heads_that_are_trained_together_are_all_charged():
+    """Without `lambdas` each row is a model that is trained alone."""
+    for settings, charged, rows in (({"lambdas": (3.0,)}, 1, 1), ({"lambdas": (1.0, 3.0)}, 2, 2), ({}, 1, 9)):
+        model = scc.train("heart", seed=3, **settings)
+        assert model.ready.budget.head.heads == charged and len(model.frontier()) == rows
+
+
+def test_figures_by_group_are_those_of_evaluate(heart):
+    table, figures = heart.by_group(), heart.evaluate()
+    assert table.value["difference"] == pytest.approx(figures.value["dp_gap"], abs=1e-4)
+    assert [max(table.low["difference"], 0), table.high["difference"]] == pytest.approx(
+        [figures.low["dp_gap"], figures.high["dp_gap"]], abs=1e-4
+    )
+    assert table.value["overall"] == pytest.approx(figures.value["positive_rate"], abs=1e-4)
+    rates = table.loc[list(heart.ready.data.protected[0].groups)]
+    assert table.value["ratio"] == pytest.approx(rates.value.min() / rates.value.max())
+    assert table.loc["overall", "rows"] == rates["rows"].sum() == len(heart.ready.split.test)
+    assert heart.by_group("acc").value["overall"] == pytest.approx(figures.value["acc"], abs=1e-4)
+
+
+def test_any_metric_has_a_bootstrap_interval_by_group():
+    rng = np.random.default_rng(0)
+    s, y = rng.integers(0, 3, 900), rng.integers(0, 2, 900)
+    shown = np.where(rng.random(900) < np.array([0.9, 0.7, 0.8])[s], y, 1 - y)
+    exact = scc.by_group("acc", y, shown, sensitive_features=s)
+    drawn = scc.by_group(lambda true, seen: (true == seen).mean(), y, shown, sensitive_features=s)
+    assert np.allclose(exact["value"], drawn["value"]) and list(exact.index) == [
+        0,
+        1,
+        2,
+        "overall",
+        "difference",
+        "ratio",
+    ]
+    # The bootstrap's error is that of 1000 draws: a quarter of the interval's width is far above it.
+    assert np.allclose(exact[["low", "high"]], drawn[["low", "high"]], atol=0.03)
+    few = scc.by_group("acc", [0, 1] * 20, [0, 1] * 20, sensitive_features=["a"] * 38 + ["b"] * 2)
+    assert np.isnan(few.value["b"]) and "difference" not in few.index
+
+
+def test_the_interval_of_a_ratio_is_fiellers_where_errors_are_normal():
+    """Which the method of Donner and Zou gives for symmetric intervals."""
+    (a, b), (c, d), z = (0.3, 0.02), (0.5, 0.03), 1.96
+    root = np.sqrt((a * c) ** 2 - (a**2 - (z * b) ** 2) * (c**2 - (z * d) ** 2))
+    wanted = [(a * c + sign * root) / (c**2 - (z * d) ** 2) for sign in (-1, 1)]
+    seen = quotient(Interval(a, a - z * b, a + z * b), Interval(c, c - z * d, c + z * d))
+    assert seen == pytest.approx((a / c, *wanted))
+    assert quotient(Interval(0.0, 0.0, 0.1), Interval(0.5, 0.4, 0.6)).low == 0.0
+    assert np.isinf(quotient(Interval(0.1, 0.0, 0.2), Interval(0.2, 0.0, 0.4)).high)
+
+
 def test_the_interval_of_a_gap_is_newcombes():
     """The example of his paper: 56 of 70 against 48 of 80, 0.0524 to 0.3339."""
     groups = [{"positive_rate": 56 / 70, "rows": 70}, {"positive_rate": 48 / 80, "rows": 80}]
-    assert gap_interval(groups, ("positive_rate",)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    assert gap_interval(groups, ("positive_rate",))[1:] == pytest.approx((0.0524, 0.3339), abs=1e-4)
 
 
 def test_discovery_is_that_of_the_library():
@@ -145,6 +216,99 @@ def test_settings_are_checked_by_name_and_value():
         scc.train("heart", generator="big")
     with pytest.raises(DataError, match="no data set 'nobody'"):
         scc.load("nobody")
+
+
+TABLE = pd.DataFrame({"id": range(60), "amount": range(60), "late": [0, 1, 1] * 20})
+OTHER = pd.DataFrame({"id": range(60), "job": ["a", "b", "c"] * 20, "old": [0, 1] * 30})
+BOTH = {"bank": TABLE, "firm": OTHER}
+HELD = {"label": ("bank", "late"), "protected": ("firm", "old")}
+RECORDS = scc.load("heart").frame
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (lambda model: scc.load(frames=[TABLE, OTHER], **HELD), DataError, "be no list"),
+        (lambda model: scc.load(frames=TABLE, **HELD), DataError, "be no DataFrame"),
+        (
+            lambda model: scc.load(frames={**BOTH, "bank": TABLE.to_numpy()}, **HELD),
+            DataError,
+            "'bank' must be a DataF",
+        ),
+        (
+            lambda model: scc.load(frames={**BOTH, "bank": TABLE[["id", "id", "late"]]}, **HELD),
+            DataError,
+            "columns 'id'",
+        ),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "protected": "old"}), DataError, r"\(party, column\).*'old'"),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "label": "late"}), DataError, r"\(party, column\).*'late'"),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "protected": []}), DataError, "names no attribute"),
+        (lambda model: scc.load(frames=BOTH, **HELD, features=["amount"]), DataError, "an entry for each column"),
+        (
+            lambda model: scc.load(frames=BOTH, **HELD, features={"job": "category"}),
+            DataError,
+            "an entry for each col",
+        ),
+        (
+            lambda model: scc.load(frames={**BOTH, "firm": OTHER.assign(old=1 - TABLE.late)}, **HELD),
+            DataError,
+            "'old' is the label",
+        ),
+        (
+            lambda model: scc.load(frames={**BOTH, "bank": TABLE.assign(amount=np.inf)}, **HELD),
+            DataError,
+            "is infinite",
+        ),
+        (
+            lambda model: scc.load(frames={**BOTH, "bank": TABLE.assign(amount=1)}, **HELD),
+            DataError,
+            "has one value only",
+        ),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "label": {"column": "late"}}), DataError, "names no party"),
+        (
+            lambda model: scc.load(
+                frames=BOTH, **{**HELD, "label": {"party": "bank", "column": "late", "clases": []}}
+            ),
+            DataError,
+            "unknown keys",
+        ),
+        (
+            lambda model: scc.load(frames=BOTH, **{**HELD, "label": ("bank", "late", "01")}),
+            DataError,
+            "must be a list",
+        ),
+        (lambda model: scc.load(frames=BOTH, **{**HELD, "protected": 3}), DataError, "not 3"),
+        (lambda model: scc.train("heart", lambdas=(float("nan"),)), ConfigError, "lambdas must rise"),
+        (lambda model: scc.load(TABLE), DataError, "give tables as frames="),
+        (lambda model: scc.train(TABLE), DataError, "not DataFrame"),
+        (lambda model: scc.evaluate("heart"), TypeError, "not str"),
+        (lambda model: scc.run_local("heart", parties="3"), ConfigError, "whole number"),
+        (lambda model: model.predict(RECORDS.to_numpy()), DataError, "not ndarray"),
+        (lambda model: model.predict(RECORDS.iloc[0]), DataError, "not Series"),
+        (lambda model: model.predict_proba([[1, 2]]), DataError, "not list"),
+        (lambda model: model.certificate(None), DataError, "not NoneType"),
+        (
+            lambda model: model.predict(pd.concat([RECORDS, RECORDS[["thal"]]], axis=1)),
+            DataError,
+            "two columns 'thal'",
+        ),
+        (lambda model: model.by_group("accuracy"), ValueError, "available: acc"),
+        (lambda model: model.by_group("tpr", positive="2"), ValueError, "is no label"),
+        (lambda model: scc.by_group("tpr", [0, 1, 2], [0, 1, 2], sensitive_features=[0, 1, 0]), ValueError, "3 diff"),
+        (
+            lambda model: scc.by_group("acc", [0, 1], [0, 1, 1], sensitive_features=[0, 1]),
+            ValueError,
+            "3 values for 2",
+        ),
+        (lambda model: scc.by_group("acc", [0, 1], ["0", "1"], sensitive_features=[0, 1]), ValueError, "has texts"),
+        (lambda model: scc.by_group("acc", [0, 1], [0, 1], sensitive_features=[0, None]), ValueError, "1 missing"),
+        (lambda model: scc.by_group("acc", [0, 1], [0, 1], sensitive_features=[[0, 1]] * 2), ValueError, "the shape"),
+    ],
+)
+def test_a_mistake_is_refused_in_one_line(heart, wrong, error, message):
+    with pytest.raises(error, match=message) as refusal:
+        wrong(heart)
+    assert len(str(refusal.value).splitlines()) == 1 and not isinstance(refusal.value, (AttributeError, LookupError))
 
 
 def test_a_policy_card_fixes_roles():

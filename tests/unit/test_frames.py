@@ -60,6 +60,13 @@ def test_rows_are_aligned_by_id_and_not_by_row_number():
     same(load(frames=frames, label=LABEL, protected=PROTECTED, features=FEATURES), make_data())
 
 
+def test_names_may_be_numbers():
+    frames = {1: pd.DataFrame(BANK).rename(columns={"amount": 7}), 2: pd.DataFrame(FIRM)}
+    features = {7: FEATURES["amount"], "job": FEATURES["job"]}
+    data = load(frames=frames, label=(1, *LABEL[1:]), protected=(2, *PROTECTED[1:]), features=features)
+    assert data.dataset.owners == {"7": "1", "job": "2"}
+
+
 def test_an_index_named_as_the_id_serves():
     frames = {"bank": pd.DataFrame(BANK).set_index("id"), "firm": pd.DataFrame(FIRM)}
     same(load(frames=frames, label=LABEL, protected=PROTECTED, features=FEATURES), make_data())

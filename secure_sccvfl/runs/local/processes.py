@@ -320,7 +320,7 @@ class ForkedProcess:
         self.output: IO[str] | None = reader.makefile() if reader is not None else None
         given = (work, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer)
         self._process = context.Process(target=_run, args=given)
-        with _without_the_script():
+        with without_the_script():
             self._process.start()
         for end in (reader, writer):
             if end is not None:
@@ -363,8 +363,8 @@ def same_imports() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _without_the_script() -> Iterator[None]:
-    """Keep Python from running our start script again in the new process, which would start another session."""
+def without_the_script() -> Iterator[None]:
+    """Keep processes that start here from running our start script again, which would start another session."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

@@ -21,7 +21,7 @@ from typing import Any
 from protocols.config import SessionConfig
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import Report
-from secure_sccvfl.runs.local.processes import Ending, Event, run_job
+from secure_sccvfl.runs.local.processes import Ending, Event, run_job, without_the_script
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -176,7 +176,7 @@ def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.splits import expected_training_records
-    from secure_sccvfl.releases.mechanisms import default_epsilon
+    from secure_sccvfl.releases.default_budget import default_epsilon
 
     dataset = options["dataset"]
     if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).privacy.private_model:
@@ -207,7 +207,8 @@ def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator
     jobs = [FrontierSeed(data.dataset, parties, data.split, seed, config, budget, card) for seed in seeds]
     workers = min(len(seeds), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = [pool.submit(run_frontier_seed, job) for job in jobs]
+        with without_the_script():  # the pool starts its processes here
+            waiting = [pool.submit(run_frontier_seed, job) for job in jobs]
         try:
             yield waiting
         except BaseException:

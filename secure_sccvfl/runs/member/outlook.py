@@ -21,10 +21,12 @@ from accounting.ledger import LedgerError
 from protocols.config import CONNECT_BY_HAND, SessionConfig
 from protocols.net.certificates import SHOWN
 from secure_sccvfl.config.sections import OPTIONS
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.splits import expected_training_records
+from secure_sccvfl.releases.default_budget import EPSILON_RULE, default_words
 from secure_sccvfl.releases.ledgers import fresh_beside_used, lasting_folder
-from secure_sccvfl.releases.mechanisms import EPSILON_RULE
 from secure_sccvfl.runs.member.plan import Plan, Spending, jobs_of
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -242,7 +244,9 @@ def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
             f"{budget['delta']:g} ({budget['ledger']})"
         )
         if job == "train" and plan.options is not None and plan.options.privacy.private_model:
-            yield f"  epsilon where none is named: {EPSILON_RULE}"
+            data, cap = plan.options.data, budget["cap"]
+            records = expected_training_records(load(data.dataset).n) if data.pooled else None
+            yield f"  epsilon {cap:g} is {default_words(cap, records) or f'named; the default is {EPSILON_RULE}'}"
         yield "  alone: " + ", ".join(f"{p['part']} {p['alone']:.2f} ({p['times']})" for p in budget["parts"])
         ledger = here["ledgers"].get(job)
         if ledger is None:

@@ -202,7 +202,7 @@ def test_the_plan_answers_every_table_of_the_paper_with_figures():
     assert {f["where"] for f in paper_figures()} - qualitative == {
         f["where"] for f in paper_figures() if f["where"] in shown
     }
-    ours = {"main", "sensitivity", "letter", "private", "epsilon", "heads", "range"}
+    ours = {"main", "sensitivity", "letter", "private", "epsilon", "heads", "range", "net"}
     assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - ours
     assert len({part.folder for part in plan(INCOME)}) == len(plan(INCOME))
     assert {p.folder for p in plan(INCOME)} - {p.folder for p in plan()} == {"folktables-income"}

@@ -164,6 +164,28 @@ def test_exact_is_the_default_for_public_data_alone():
     assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"net": "one"}, "net"),
+        ({"net": "zero", "mode": "aware"}, "net = zero is for the linear head"),
+        ({"net": "zero", "mode": "dp"}, "net = zero is for the linear head"),
+        (
+            {"net": "zero", "mode": "split", "private_model": False},
+            "net = zero is for the linear head",
+        ),
+        ({"net": "zero", "head": "mlp", "private_model": False}, "net = zero is for the linear head"),
+        ({"net": "zero", "consistency_from": "records"}, "with consistency_from = tables"),
+    ],
+    ids=str,
+)
+def test_net_has_one_line_for_what_it_cannot_do(given, message):
+    assert RunOptions.of({"net": "zero"}).train_config().net_weight > RunOptions.of({}).train_config().net_weight == 0
+    with pytest.raises(ConfigError, match=message) as caught:
+        RunOptions.of(given)
+    assert "\n" not in str(caught.value)
+
+
 def test_kappa_has_one_line_for_what_it_cannot_do(tmp_path):
     assert RunOptions.of({"kappa": 0.1}).train_config().kappa == 0.1
     for given, message in (
