@@ -6,8 +6,9 @@ import argparse
 import difflib
 import inspect
 import json
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol
 
 from protocols.config import ConfigError
@@ -15,6 +16,12 @@ from secure_sccvfl.config.fields import parsed_setting
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
 from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
 from secure_sccvfl.runs.status import LOOPBACK, Watching
+
+
+def did_you_mean(word: str, possible: Iterable[str]) -> str:
+    """The end of a message about a word that may be misspelt; empty if none is close."""
+    close = difflib.get_close_matches(word, list(possible), 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,11 +43,12 @@ class Parser(argparse.ArgumentParser):
         for word in sys.argv[1:] if args is None else args:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in self._option_string_actions:
-                close = difflib.get_close_matches(name, self._option_string_actions, 1)
-                self.error(f"no option {name}" + (f"; did you mean {close[0]}?" if close else ""))
+                self.error(f"no option {name}{did_you_mean(name, self._option_string_actions)}")
         return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
+        if wrong := re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message):
+            message += did_you_mean(wrong[1], re.findall(r"[\w.-]+", wrong[2]))
         self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")
 
 

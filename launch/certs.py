@@ -23,13 +23,14 @@ import getpass
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import Main, answer, argument, program
-from protocols.config import ConfigError
-from secure_sccvfl.runs.console import OK, say
+from launch.arguments import Main, answer, argument, did_you_mean, program
+from protocols.config import ConfigError, node_folder
+from secure_sccvfl.runs.console import CHECK_FAILED, OK, WRONG_USE, say
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Authority
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
+        if given and len(given) > 1 and (meant := did_you_mean(given[0], COMMANDS)):
+            say(f"certs: no command {given[0]!r}{meant}", error=True)
+            return WRONG_USE
         return whole_set(given)
     words = [re.sub(r"^--place(?==|$)", "--member", word) for word in given[1:]]  # its name until November 2026
     return COMMANDS[given[0]](words)
@@ -65,14 +69,14 @@ def whole_set(options: argparse.Namespace) -> int:
 )
 def _request(options: argparse.Namespace) -> int:
     """Make this host's key, which stays here, and a request for its certificate."""
-    from protocols.net.certificates import make_request
+    from protocols.net.certificates import make_request, spoken
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
         options,
         {"request": str(path), "key": key},
         f"made {path}: send it to the authority",
-        f"its key is {key}: tell the authority by voice",
+        f"its key is {spoken(key)}: read this to the authority by voice",
     )
 
 
@@ -85,7 +89,7 @@ def _request(options: argparse.Namespace) -> int:
 )
 def _authority(options: argparse.Namespace) -> int:
     """Make the consortium's authority, on one host."""
-    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem
+    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem, spoken
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -96,7 +100,7 @@ def _authority(options: argparse.Namespace) -> int:
     return answer(
         options,
         {"authority": str(options.folder / AUTHORITY), "fingerprint": print_, "encrypted": authority.is_encrypted},
-        f"made {options.folder / AUTHORITY}: {print_}",
+        f"made {options.folder / AUTHORITY}: {spoken(print_)}",
         f"its key stays in {options.folder}, {protection}",
     )
 
@@ -110,8 +114,8 @@ def _authority(options: argparse.Namespace) -> int:
     argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
 )
 def _sign(options: argparse.Namespace) -> int:
-    """Sign requests. Compare the key's fingerprint with its holder by voice."""
-    from protocols.net.certificates import Authority
+    """Sign requests. Compare the key's fingerprint with its holder by voice: five groups of four characters."""
+    from protocols.net.certificates import Authority, spoken
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -121,8 +125,8 @@ def _sign(options: argparse.Namespace) -> int:
         for m, path in signed
         for line in (
             f"signed {path}: {m.node}, {m.name}, until {m.end:%F}",
-            f"  certificate {m.fingerprint}",
-            f"  key {m.key}",
+            f"  certificate {spoken(m.fingerprint)}",
+            f"  key {spoken(m.key)}: is it what its holder reads out?",
         )
     ]
     return answer(options, [{**m.as_record(), "file": str(path)} for m, path in signed], *lines)
@@ -136,13 +140,13 @@ def _sign(options: argparse.Namespace) -> int:
 )
 def _install(options: argparse.Namespace) -> int:
     """Put a signed certificate next to its key, if they fit."""
-    from protocols.net.certificates import install
+    from protocols.net.certificates import install, spoken
 
     member = install(options.certificate, options.authority, options.folder)
     return answer(
         options,
         member.as_record(),
-        f"installed in {options.folder / member.node}, until {member.end:%F}: {member.fingerprint}",
+        f"installed in {options.folder / member.node}, until {member.end:%F}: {spoken(member.fingerprint)}",
     )
 
 
@@ -151,11 +155,11 @@ def _install(options: argparse.Namespace) -> int:
     argument("folder", type=Path, help="a folder of certificates, of an authority, or one certificate"),
 )
 def _show(options: argparse.Namespace) -> int:
-    """Members, validity and fingerprints."""
-    from protocols.net.certificates import members
+    """Members, validity and fingerprints: as they are read out; whole with --json."""
+    from protocols.net.certificates import members, spoken
 
     listed = members(options.folder)
-    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {m.fingerprint}" for m in listed]
+    lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {spoken(m.fingerprint)}" for m in listed]
     return answer(options, [m.as_record() for m in listed], *lines)
 
 
@@ -168,7 +172,7 @@ def _show(options: argparse.Namespace) -> int:
 )
 def _pin(options: argparse.Namespace) -> int:
     """Write the certificates that a session accepts into its file."""
-    from protocols.net.certificates import members, pinned
+    from protocols.net.certificates import members, pinned, spoken
     from secure_sccvfl.config.session_file import load_session
 
     add = [member for path in options.certificates for member in members(path)]
@@ -179,7 +183,14 @@ def _pin(options: argparse.Namespace) -> int:
         raise ConfigError(f"the certificate of {ended[0].node} is not valid now, but until {ended[0].end:%F}")
     if not add and not options.drop:
         raise ConfigError("name the certificates to pin, or --drop a member")
-    text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)
+    text = options.session.read_text(encoding="utf-8-sig")
+    nodes = _members_of(text, options.session)
+    if strangers := [member.node for member in add if member.node not in nodes]:
+        raise ConfigError(
+            f"{options.session} has no {strangers[0]}, but {', '.join(nodes)}: first add its address to parties and "
+            "its name to names; nothing was written"
+        )
+    text = pinned(text, add, options.drop)
     if not options.print:
         part = options.session.with_name(options.session.name + ".part")
         part.write_text(text, encoding="utf-8")
@@ -190,12 +201,24 @@ def _pin(options: argparse.Namespace) -> int:
         print(text)
         return OK
     for m in add:
-        say(f"pinned {m.node}  {m.name}  {m.fingerprint}")
+        say(f"pinned {m.node}  {m.name}  {spoken(m.fingerprint)}")
     try:
         load_session(options.session)
     except ConfigError as error:
-        say(f"certs pin: not complete yet: {error}", error=True)
+        say(f"certs pin: {options.session} is not complete yet: {error}", error=True)
+        return CHECK_FAILED
     return OK
+
+
+def _members_of(text: str, session: Path) -> list[str]:
+    """The members of a session file whose pins may not be complete yet."""
+    try:
+        parties = tomllib.loads(text).get("parties", ())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{session} is not valid TOML: {error}") from None
+    if not isinstance(parties, list) or not parties:
+        raise ConfigError(f"{session} is no session file: it needs parties, a list of host:port; nothing was written")
+    return [node_folder(node, len(parties)) for node in range(len(parties) + 1)]
 
 
 @program(
@@ -205,7 +228,7 @@ def _pin(options: argparse.Namespace) -> int:
 )
 def _revoke(options: argparse.Namespace) -> int:
     """Note that a certificate is revoked; its key is never signed again."""
-    from protocols.net.certificates import Authority, members
+    from protocols.net.certificates import Authority, members, spoken
 
     authority = Authority(options.authority)
     certificate = options.certificate
@@ -217,7 +240,7 @@ def _revoke(options: argparse.Namespace) -> int:
         text
         for line in revoked
         for text in (
-            f"revoked {line['place']} ({line['name']}) {line['fingerprint']}",
+            f"revoked {line['place']} ({line['name']}) {spoken(line['fingerprint'])}",
             "  what counts is that every session file loses it: "
             f"`sccvfl certs pin session.toml --drop {line['place']}`, or pin its new one",
         )

@@ -14,6 +14,7 @@ sccvfl check loans.toml --party bank                  everything that is wrong w
 sccvfl certs request certs --member party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
+sccvfl preflight session.toml --certs certs --rank 0  meet all members once, before the session
 sccvfl raise-cap show cap.toml
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
@@ -25,7 +26,7 @@ import json
 import sys
 from importlib import import_module
 
-from launch.arguments import argument, program
+from launch.arguments import argument, did_you_mean, program
 from secure_sccvfl.config.fields import json_schema, listing
 from secure_sccvfl.config.sections import OPTIONS, SECTIONS
 from secure_sccvfl.config.session_file import top_level_schema
@@ -37,6 +38,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, under MPC"),
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
     "options": ("cli:options", [], "every option of a run, with type, default and meaning; their JSON Schema"),
+    "runs": ("finished:runs", [], "list finished runs; compare some side by side"),
     "report": ("finished:report", [], "make report.html of a run again"),
     "explain": ("finished:explain", [], "walk one person through a run in six steps"),
     "audit": ("finished:audit", [], "verify that a run can be trusted; show its log"),
@@ -50,6 +52,8 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
     "align": ("own_data:align", [], "what an alignment of records would tell, before it is made"),
     "plan": ("consortium:plan", [], "what a session will open, to whom and at what price, before it starts"),
+    "kit": ("consortium:kit", [], "one archive for each member: session file, certificates, commands"),
+    "preflight": ("consortium:preflight", [], "meet all members once: routes, clocks, versions, files, plan"),
     "approve": ("consortium:approve", [], "sign the plan of a session as one of its parties"),
     "raise-cap": ("consortium:raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "party": ("run_party", [], "start one party, on any host"),
@@ -95,7 +99,8 @@ def _dispatched(given: list[str]) -> int:
         print(EXIT_CODES)
         return OK
     if given[0] not in COMMANDS:
-        say(f"sccvfl: no command {given[0]!r}; available: {', '.join(COMMANDS)}", error=True)
+        meant = did_you_mean(given[0], COMMANDS)
+        say(f"sccvfl: no command {given[0]!r}{meant or '; available: ' + ', '.join(COMMANDS)}", error=True)
         return WRONG_USE
     path, first, _ = COMMANDS[given[0]]
     module, _, function = path.partition(":")

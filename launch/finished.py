@@ -44,6 +44,48 @@ def report(options: argparse.Namespace) -> int:
 
 
 @program(
+    "runs",
+    argument("folders", nargs="*", type=Path, default=[Path("runs")], help="runs, or folders of runs (default runs)"),
+)
+def runs(options: argparse.Namespace) -> int:
+    """List finished runs, or compare some side by side.
+
+        sccvfl runs                                  every run in runs/, the newest first
+        sccvfl runs somewhere/else                   every run in another folder
+        sccvfl runs runs/2026-01-01 runs/2026-02-01  side by side: every figure and setting in which they differ
+        sccvfl runs --json                           all figures
+
+    Date, data, mode, epsilon, accuracy, flip rate (under the counterfactual model that claims rest on) and
+    the share of certified decisions. It reads report.json and the log of each run and writes no file;
+    `sccvfl audit verify RUN` checks them. Figures of two runs are comparable only on the same test records.
+    """
+    from rich.table import Column, Table
+
+    from secure_sccvfl.reports.history import LISTED, differing, listed, runs_in, shown
+    from secure_sccvfl.runs.console import screen
+
+    rows, lost = listed(runs_in(options.folders))
+    for line in lost:
+        say(f"runs: {line}", error=True)
+    if options.json:
+        print(json.dumps(rows))
+    elif len(rows) > 1 and len(rows) == len(options.folders):
+        side = Table("")
+        for row in rows:
+            side.add_column(row["run"], overflow="fold")
+        for name in differing(rows):
+            if name != "run":
+                side.add_row(name, *(shown(name, row[name]) for row in rows))
+        screen().print(side)
+    elif rows:
+        table = Table(Column("run", overflow="fold"), *LISTED)
+        for row in rows:
+            table.add_row(row["run"], *(shown(name, row[name]) for name in LISTED))
+        screen().print(table)
+    return CHECK_FAILED if lost else OK
+
+
+@program(
     "explain",
     argument("run", type=Path, help="the folder of a finished run, or one party's own folder"),
     argument("--record", required=True, help="the id of the record"),

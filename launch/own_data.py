@@ -9,6 +9,9 @@ from typing import get_args
 from launch.arguments import answer, argument, program
 from protocols.alignment.interface import AlignKind
 from protocols.config import ConfigError
+from secure_sccvfl.data.drafts import Keep
+from secure_sccvfl.data.features import DataError, counted
+from secure_sccvfl.data.id_shapes import AS_THEY_ARE, RULES
 from secure_sccvfl.runs.console import OK, WRONG_USE
 
 
@@ -19,8 +22,21 @@ from secure_sccvfl.runs.console import OK, WRONG_USE
     argument("--id", metavar="COLUMN", help="the column that names records (default: guessed)"),
     argument("--label", metavar="COLUMN", help="the column that is to be predicted, if this party has it"),
     argument("--protected", metavar="COLUMN", action="append", default=[], help="a protected column, or more"),
+    argument("--category", metavar="COLUMN", action="append", default=[], help="a category that is coded as numbers"),
+    argument(
+        "--duplicates",
+        choices=get_args(Keep),
+        help="write FILE-unique.csv, which keeps the first, the last or none of the records with one id, and use it",
+    ),
     argument("--merge", metavar="DRAFT", nargs="+", type=Path, help="drafts of all parties, in their order"),
     argument("--name", help="merge: name of the data set"),
+    argument(
+        "--ids",
+        choices=(*RULES, AS_THEY_ARE),
+        action="append",
+        default=[],
+        help="merge: which ways to write an id are equal, if the drafts' shapes of ids differ",
+    ),
     argument("--session", metavar="FILE", type=Path, help="merge: also write a session file for all hosts"),
     argument("--address", metavar="NAME=HOST:PORT", action="append", default=[], help="where a party listens"),
     argument("--out", type=Path, help="the new file (default draft-PARTY.toml, or NAME.toml)"),
@@ -39,25 +55,46 @@ def init(options: argparse.Namespace) -> int:
     listed. Still, ALL OF IT BECOMES PUBLIC among the parties: somebody at the party must read and approve
     it before it is sent to whoever merges. Nobody needs another's data for that. What only the party's own
     people should know is shown on the screen and not written. Then: sccvfl check loans.toml --party bank.
+
+        sccvfl init bank.csv --party bank --label late --duplicates first
+        sccvfl init --merge draft-*.toml --name loans --ids strip-zeros
+
+    A repeated id is refused with its rows; --duplicates also writes a copy without, bank-unique.csv, which
+    the draft names; bank.csv stays as it is. A draft has the shape of the ids (length, characters, zeros in
+    front), and --merge refuses shapes that would not match: with --ids, 0012 and 12 (strip-zeros), AB and ab
+    (ignore-case), or 12.0 and 12 (whole-numbers) are one person.
     """
     return merge(options) if options.merge else draft(options)
 
 
 def draft(options: argparse.Namespace) -> int:
-    from secure_sccvfl.data.drafts import draft_of
+    from secure_sccvfl.data.drafts import draft_of, without_duplicates
 
     if options.file is None:
         raise ConfigError("name your file, or the drafts to --merge")
-    if misplaced := [name for name in ("name", "session", "address") if getattr(options, name)]:
+    if misplaced := [name for name in ("name", "session", "address", "ids") if getattr(options, name)]:
         raise ConfigError(f"--{misplaced[0]} goes with --merge")
-    party = options.party or options.file.stem
-    new = draft_of(options.file, party, id_column=options.id, label=options.label, protected=options.protected)
+    party, file, repaired = options.party or options.file.stem, options.file, []
     out = options.out or Path(f"draft-{party}.toml")
+    if options.duplicates:
+        _is_new(out)
+        file, rows = without_duplicates(file, party, options.id, options.duplicates)
+        if rows:
+            left_out = f"{counted(len(rows), 'row')}: {', '.join(map(str, rows[:20]))}"
+            repaired.append(f"{file}: {options.file} without {left_out}{', ...' if len(rows) > 20 else ''}")
+    named = {"id_column": options.id, "label": options.label, "protected": options.protected}
+    try:
+        new = draft_of(file, party, **named, category=options.category)
+    except DataError:
+        if repaired:
+            file.unlink()
+        raise
     _write(out, new.text())
     return answer(
         options,
         {"draft": str(out), "id": new.id, "features": len(new.features), "notes": new.notes},
-        f"{out}: {len(new.features)} columns of {party}, id {new.id!r}",
+        *repaired,
+        f"{out}: {len(new.features)} columns of {party}, id {new.id!r}: {new.id_shape.words}",
         *(f"  {column}: {note}" for column, note in new.notes),
         f"  all of {out} becomes public among the parties: read it, fill in units and meanings, and approve it",
     )
@@ -71,7 +108,7 @@ def merge(options: argparse.Namespace) -> int:
         raise ConfigError("--merge needs --name, the name of the data set")
     if options.file is not None or (options.address and options.session is None):
         raise ConfigError("--merge takes drafts alone, and --address goes with --session")
-    spec = merged([read_draft(path) for path in _each(options.merge)], options.name)
+    spec = merged([read_draft(path) for path in _each(options.merge)], options.name, options.ids)
     out = options.out or Path(f"{options.name}.toml")
     addresses = dict(_address(text) for text in options.address)
     session = session_text(spec, out.name, addresses) if options.session is not None else None
@@ -100,10 +137,14 @@ def _address(text: str) -> tuple[str, str]:
     return name, address
 
 
-def _write(path: Path, text: str) -> None:
-    """A new file: what people have edited is not written over."""
+def _is_new(path: Path) -> None:
     if path.exists():
         raise ConfigError(f"{path} is there already; remove it, or name another file with --out")
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file: what people have edited is not written over."""
+    _is_new(path)
     path.write_text(text, encoding="utf-8")
 
 
@@ -127,7 +168,6 @@ def check(options: argparse.Namespace) -> int:
     label or of the protected column. Only your own files are read, and nothing is sent.
     """
     from secure_sccvfl.data.checks import check as read
-    from secure_sccvfl.data.features import counted
     from secure_sccvfl.policy.card import named_card
 
     card = named_card(options.card, str(options.description))

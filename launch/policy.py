@@ -12,6 +12,12 @@
     python launch/policy.py status runs/2026-01-01 --dataset german --party 0
     python launch/policy.py diff old/policy_card.json runs/2026-01-01
 
+    python launch/policy.py send out --certs certs --out card-party-0.json
+    python launch/policy.py receive out card-party-0.json
+
+On several hosts each has its own copy of the card. `send` signs this host's copy with the key of its
+certificate and writes a file for the others (--out, default card-MEMBER.json); `receive` takes appeals,
+reviews and approvals over from such a file, and refuses any other change.
 CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. docs/policy.md tells
 the life of a card. `verify` says whether its approvals hold. A review with --dataset runs discovery
 again on these records, under MPC, which is charged, and records what changed. It sets the next date,
@@ -37,7 +43,7 @@ from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 if TYPE_CHECKING:
     from secure_sccvfl.policy.card import PolicyCard
 
-COMMANDS = ("show", "check", "approve", "verify", "key", "appeal", "review", "status", "diff")
+COMMANDS = ("show", "check", "approve", "verify", "key", "appeal", "review", "status", "diff", "send", "receive")
 NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
 
 
@@ -45,7 +51,9 @@ NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
     "policy",
     argument("what", choices=COMMANDS),
     argument("card", nargs="?", help="a card: a file, the folder of a run, or a shipped name"),
-    argument("newer", nargs="?", help="diff: the other card"),
+    argument("newer", nargs="?", help="diff: the other card; receive: the file that another host sent"),
+    argument("--certs", type=Path, help="send: this host's folder of certificates"),
+    argument("--out", type=Path, help="send: the new file (default card-MEMBER.json)"),
     argument("--as", dest="owner", metavar="NAME", help="approve: the owner who approves"),
     argument("--key", type=Path, help="approve, key: file of the owner's private key (Ed25519, PEM)"),
     argument("--who", help="appeal, review: who says so"),
@@ -74,6 +82,8 @@ def main(options: argparse.Namespace) -> int:
         return _key(options)
     if options.card is None:
         raise ConfigError(f"{options.what} needs a card: a file, the folder of a run, or a shipped name")
+    if options.what in ("send", "receive"):
+        return {"send": _send, "receive": _receive}[options.what](options)
     card = find_card(options.card)
     if options.what in ("diff", "verify", "check", "status"):
         return {"diff": _diff, "verify": _verify, "check": _check, "status": _status}[options.what](options, card)
@@ -159,6 +169,34 @@ def _key(options: argparse.Namespace) -> int:
         {"public": public},
         f"{options.key} holds a private key: keep it, and show it to nobody",
         f'on the card, for its owner: key = "{public}"',
+    )
+
+
+def _send(options: argparse.Namespace) -> int:
+    from secure_sccvfl.runs.member.card_updates import member_of, send
+
+    if options.certs is None:
+        raise ConfigError("send needs --certs, this host's folder of certificates: its key signs")
+    out = options.out or Path(f"card-{member_of(Path(options.card))}.json")
+    send(Path(options.card), options.certs, out)
+    return answer(options, {"sent": str(out)}, f"wrote {out}: for the other parties, `policy receive RUN {out.name}`")
+
+
+def _receive(options: argparse.Namespace) -> int:
+    from secure_sccvfl.reports.policy_card import event_words
+    from secure_sccvfl.runs.member.card_updates import receive
+
+    if options.newer is None:
+        raise ConfigError("receive needs the folder of the run and the file that another host sent")
+    before, card, seal = receive(Path(options.card), Path(options.newer))
+    events = [event_words(event) for event in card.events[len(before.events) :]]
+    approvals = [f"approved by {a.who} on {a.date}" for a in card.approvals if a not in before.approvals]
+    if seal:
+        say(f"seal, to be kept by every party: {seal}", error=True)
+    return answer(
+        options,
+        {"events": events, "approvals": approvals, "version": card.version, "seal": seal or None},
+        *(events + approvals or ["nothing new"]),
     )
 
 

@@ -154,8 +154,10 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
 def _approved(options: argparse.Namespace, approvals: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
     config = load_session(options.config)
-    from secure_sccvfl.runs.member.plan import approvals_folder, check_approvals  # slow to import
+    from secure_sccvfl.runs.member.plan import approvals_folder, check_approvals, check_rank  # slow to import
 
+    if config.jobs:
+        check_rank(config, options.rank)
     approvals += check_approvals(config, approvals_folder(options.config), options.require_approval)
     return OK
 

@@ -124,6 +124,16 @@ class IdRule:
         check_distinct(ids, owner)
         return ids
 
+    def id_of(self, written: str) -> str | None:
+        """The id that a file writes like this; of several columns, as a list in JSON. None if it is none."""
+        if len(self.columns) == 1:
+            return self._text(written) or None
+        try:
+            ids = [self._text(part) for part in json.loads(written)]
+        except (ValueError, TypeError):
+            return None
+        return json.dumps(ids, ensure_ascii=False) if len(ids) == len(self.columns) and all(ids) else None
+
     def _texts(self, column: Iterable[object], where: str) -> list[str]:
         read = [self._text(value) for value in column]
         for what, odd in (

@@ -9,9 +9,9 @@ A certificate has one subject alternative name: a node of the session (`urn:sccv
 | `install` | the member | its key | nothing | whether the certificate is for this key |
 
 Keys never leave their host. What crosses is public and may travel by mail; people compare the fingerprint of the key
-by voice, so that no request is taken for another's. A renewal makes a new key next to the old one, which stays
-in use until the new certificate is installed. `make_certificates` makes a whole set on one machine, keys included;
-its authority's key lives in memory alone, so nobody can be added later.
+by voice (`spoken`), so that no request is taken for another's. A renewal makes a new key next to the old one, which
+stays in use until the new certificate is installed. `make_certificates` makes a whole set on one machine, keys
+included; its authority's key lives in memory alone, so nobody can be added later.
 
 The authority is trusted to assign each node to the right organisation when a session file is first written, and with
 nothing afterwards: a session file pins the fingerprint of every certificate, so one that the authority makes for
@@ -354,7 +354,23 @@ def _formatted(moment: datetime.datetime) -> str:
 
 NEXT_KEY = "next-key.pem"
 SHOWN = 8
-"""Digits of a fingerprint in messages; people compare all of them."""
+"""Digits of a fingerprint in messages that name one; what people compare is `spoken`."""
+SPOKEN_BITS = 100
+
+
+def spoken(digest: str) -> str:
+    """The first 100 bits of a digest (in hexadecimal) as five groups of four letters and digits, to be read out.
+
+    Files keep and signatures cover the whole digest. The alphabet is that of base32 (A to Z, 2 to 7): no digit can be
+    taken for a letter. To pass off another key or plan as one that somebody reads out takes a second preimage, about
+    2^100 hashes. Two documents of one's own with equal groups take 2^50, and gain nothing: both keys are then one's
+    own, and a session starts only if all parties have signed the same whole digest.
+
+    >>> spoken("00" * 32), spoken("ff" * 32)
+    ('AAAA-AAAA-AAAA-AAAA-AAAA', '7777-7777-7777-7777-7777')
+    """
+    text = base64.b32encode(bytes.fromhex(digest)).decode()[: SPOKEN_BITS // 5]
+    return "-".join(text[at : at + 4] for at in range(0, len(text), 4))
 
 
 @dataclass(frozen=True)
@@ -604,7 +620,11 @@ class Authority:
         return output
 
     def revoke(self, print_: str) -> dict[str, Any]:
-        """Note that a certificate is revoked: its key is never signed again, and its node is free for another."""
+        """Note that a certificate is revoked: its key is never signed again, and its node is free for another.
+
+        print_: its fingerprint, whole or as it is read out.
+        """
+        print_ = next((p for line in self.register if print_ == spoken(p := line["fingerprint"])), print_)
         signed = [line for line in self.register if line["kind"] == "signed" and line["fingerprint"] == print_]
         if not signed:
             raise ConfigError(f"this authority did not sign a certificate {print_[:SHOWN]}...")

@@ -45,7 +45,7 @@ from protocols.net.link import Activity, Link, why
 log = logging.getLogger(__name__)
 
 _HELLO = struct.Struct(">8sHH32s32s")
-_MAGIC = b"sccvfl01"
+_MAGIC, PREFLIGHT = b"sccvfl01", b"sccvflpf"
 _MAX_PENDING_CALLERS = 32
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0  # how often people receive for whom this process waits
@@ -78,6 +78,8 @@ def dial(address: str, seconds: float) -> socket.socket:
 class Rendezvous:
     """Dialling and being dialled, each connection in its own short-lived thread."""
 
+    magic = _MAGIC
+
     def __init__(
         self,
         config: SessionConfig,
@@ -87,7 +89,7 @@ class Rendezvous:
         activity: Activity | None = None,
     ) -> None:
         self.config, self.node, self.credentials = config, node, credentials
-        self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
+        self.hello = _HELLO.pack(self.magic, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
         check_own_clock(credentials)
@@ -107,6 +109,7 @@ class Rendezvous:
         self.handshakes: list[threading.Thread] = []
         self.found: queue.Queue[tuple[int, ssl.SSLSocket] | Exception] = queue.Queue()
         self.refused: list[str] = []
+        self.unreached: dict[int, str] = {}  # why the last attempt to dial a node failed
         self.pending = threading.BoundedSemaphore(_MAX_PENDING_CALLERS)
 
     def run(self) -> dict[int, Link]:
@@ -208,9 +211,16 @@ class Rendezvous:
         names = [name for peer, name in self.peers.items() if peer not in links]
         telling = [who for who in self.refused if "certificate" in who] or self.refused
         turned_away = f"; turned away: {telling[-1]}" if telling else ""
+        routes = "; ".join(self.route(peer) for peer in self.peers if peer not in links)
         return PeerError(
-            ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s{turned_away}"
+            ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s ({routes}){turned_away}"
         )
+
+    def route(self, peer: int) -> str:
+        """Who dials whom, for a peer that was not reached, and what came of it."""
+        if peer > self.node:
+            return f"{node_folder(peer, self.config.dealer)} did not reach {self.config.parties[self.node]}"
+        return f"dialled {self.config.parties[peer]}: {self.unreached.get(peer, 'no answer')}"
 
     def _left(self) -> float:
         return max(0.01, self.end - time.monotonic())
@@ -220,12 +230,14 @@ class Rendezvous:
         while not self.stop.is_set() and time.monotonic() < self.end:
             try:
                 raw = dial(address, self._left())
-            except OSError:
+            except OSError as error:
+                self.unreached[peer] = error.strerror or str(error) or type(error).__name__
                 self.stop.wait(0.05)
                 continue
             try:
                 sock = self._secure(raw, self.client, self._left(), server=False)
-            except (ConnectionError, ssl.SSLEOFError, TimeoutError):
+            except (ConnectionError, ssl.SSLEOFError, TimeoutError) as error:
+                self.unreached[peer] = f"connected, but no TLS handshake ({why(error)})"
                 raw.close()  # the peer is too busy or just starting: try again, while there is time
                 self.stop.wait(0.05)
                 continue
@@ -369,11 +381,17 @@ class Rendezvous:
                 raise PeerError(name, "connect", "closed the connection during the handshake")
             received += part
         magic, node, parties, configuration, code = _HELLO.unpack(received)
-        if magic != _MAGIC:
-            raise PeerError(name, "connect", "does not speak this protocol")
+        if magic != self.magic:
+            runs = {_MAGIC: "runs a session", PREFLIGHT: "runs `sccvfl preflight`"}.get(magic)
+            told = f"{runs}, and this process does not" if runs else "does not speak this protocol"
+            raise PeerError(name, "connect", told)
         if node != expected:
             claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
+        self._compare(sock, name, parties, configuration, code)
+
+    def _compare(self, sock: ssl.SSLSocket, name: str, parties: int, configuration: bytes, code: bytes) -> None:
+        """Refuse a peer that has another configuration or other code."""
         if parties != len(self.config.parties) or configuration != self.config.digest():
             local = settings_by_key(self.config)
             raise mismatch(name, "has another configuration", local, exchange_settings(sock, local))
@@ -424,13 +442,15 @@ def mismatch(
 ) -> ConfigurationMismatch:
     """The error about a peer that has another configuration or other code, with the keys that differ."""
     keys = [] if theirs is None else [key for key in {**local, **theirs} if local.get(key) != theirs.get(key)]
-    shown = [_difference(_clean(key), local.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
+    shown = [difference(key, local.get(key), (theirs or {}).get(key)) for key in keys[:_KEYS]]
     if len(keys) > _KEYS:
         shown.append(f"and {len(keys) - _KEYS} more")
     return ConfigurationMismatch(name, "connect", f"{what}: {'; '.join(shown)}" if shown else what)
 
 
-def _difference(key: str, here: str | None, there: str | None) -> str:
+def difference(key: str, here: str | None, there: str | None) -> str:
+    """What differs under a key, for people."""
+    key = _clean(key)
     if key.startswith(SOURCES):
         return f"other {key}"
     return f"{key} is {_ABSENT if there is None else _clean(there)} there and {here or _ABSENT} here"
@@ -442,20 +462,21 @@ def exchange_settings(sock: socket.socket, local: Mapping[str, str]) -> dict[str
         sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words
         text = json.dumps(dict(local)).encode()
         sock.sendall(_LENGTH.pack(len(text)) + text)
-        (size,) = _LENGTH.unpack(_received(sock, _LENGTH.size))
-        received = json.loads(_received(sock, size)) if size <= MOST_BYTES else None
+        (size,) = _LENGTH.unpack(received(sock, _LENGTH.size))
+        theirs = json.loads(received(sock, size)) if size <= MOST_BYTES else None
     except (OSError, ValueError, struct.error, RecursionError):
         return None
-    if not isinstance(received, dict) or not all(isinstance(value, str) for value in received.values()):
+    if not isinstance(theirs, dict) or not all(isinstance(value, str) for value in theirs.values()):
         return None
-    return received
+    return theirs
 
 
-def _received(sock: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size and (part := sock.recv(min(size - len(received), 1 << 16))):
-        received += part
-    return bytes(received)
+def received(sock: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer if the peer closes the connection."""
+    data = bytearray()
+    while len(data) < size and (part := sock.recv(min(size - len(data), 1 << 16))):
+        data += part
+    return bytes(data)
 
 
 def _clean(text: str) -> str:

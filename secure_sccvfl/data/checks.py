@@ -37,6 +37,7 @@ from secure_sccvfl.data.files import (
     id_problems,
     id_rule,
     identified,
+    ids_as_written,
     open_table,
     read_description,
     toml,
@@ -149,6 +150,7 @@ def check(description: Path, party: str, file: Path | None = None, following: Co
         lack = f"id column {cut(lost[0])}" if lost else "records"
         problem = Problem(rule.name, f"{path.name!r} has no {lack}", 0, (), (), f"it has {column_names(table)}")
         return Checked(party, path.name, len(table), 0, (problem,), ())
+    written = ids_as_written(table, rule)
     try:
         table = identified(table, rule, party)
     except DataError as error:
@@ -157,9 +159,9 @@ def check(description: Path, party: str, file: Path | None = None, following: Co
     ids = table[rule.name].fillna("")
     order = np.argsort(ids.to_numpy(object), kind="stable")
     reader.tables.tables[entry["file"]] = table.iloc[order].set_index(rule.name)
-    locations = _Locations(description, ids)
+    locations = _Locations(description, written)
     in_file_order = np.arange(len(table))
-    problems = [locations.problem(one, in_file_order) for one in id_problems(table[rule.name], path.name)]
+    problems = [locations.problem(one, in_file_order) for one in id_problems(table[rule.name], path.name, written)]
     held, cell_problems = reader.look(party)
     features = {feature.name: feature for feature in reader.features[party]}
     for one in cell_problems:
@@ -178,7 +180,7 @@ def check(description: Path, party: str, file: Path | None = None, following: Co
 class _Locations:
     """Where problems are: rows of the file, ids, and lines of the description."""
 
-    def __init__(self, description: Path, ids: pd.Series) -> None:
+    def __init__(self, description: Path, ids: pd.Index) -> None:
         self.name, self.ids = description.name, ids.to_numpy(object)
         self.text = description.read_text(encoding="utf-8-sig").splitlines()
 

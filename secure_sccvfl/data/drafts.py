@@ -15,17 +15,19 @@ months, years or decades. Zero stays zero where no value is negative: all such c
 from __future__ import annotations
 
 import datetime
+import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from protocols.config import SessionConfig
+from protocols.records.private import private
 from secure_sccvfl.data.features import (
     PLAIN,
     WRITING,
@@ -38,8 +40,9 @@ from secure_sccvfl.data.features import (
     dictionary,
     plain_number,
 )
-from secure_sccvfl.data.files import check_description, column_names, open_table, read_toml, toml
+from secure_sccvfl.data.files import check_description, check_table, column_names, open_table, read_toml, toml
 from secure_sccvfl.data.groups import columns_of
+from secure_sccvfl.data.id_shapes import IdShape, check_shapes, id_entry
 
 FLOOR = 5
 """A value in fewer records is not listed: a listed category publishes that it occurs."""
@@ -79,12 +82,14 @@ class Guess:
     cells: Cells = PLAIN
 
 
-def guess(name: str, column: pd.Series, default: Cells = PLAIN) -> Guess:
-    """What a column is. `default`: how this party writes numbers."""
+def guess(name: str, column: pd.Series, default: Cells = PLAIN, category: bool = False) -> Guess:
+    """What a column is. `default`: how this party writes numbers. category: its people say that it is one."""
     text = column.astype("string").str.strip()
     gap = PLAIN.gaps(text)
     if gap.all():
         return Guess(name, None, ("it is empty",))
+    if category:
+        return _categories(name, text, gap)
     return _dates(name, text, gap) or _numbers(name, text, gap, default) or _categories(name, text, gap)
 
 
@@ -164,6 +169,8 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     if whole and (zeros or _CODE.search(name)):
         entry = {"name": name, "kind": "code", "low": low, "high": high, "edges": code_edges(low, high)}
         return _with_gaps(name, entry, text, gap, cells, [*notes, "a code: cut it at edges that mean something"])
+    if whole and len(distinct) <= FEW_VALUES:
+        notes.append(f"only {len(distinct)} whole numbers: if they are codes of categories, add --category {name}")
     edges = public_edges(values, low, high)
     if edges and np.mean(values < edges[1]) > CROWDED:
         notes.append("nearly all values lie in its lowest bin: write edges that part them")
@@ -306,6 +313,7 @@ ABOUT = """\
 # EVERYTHING IN THIS FILE BECOMES PUBLIC among the parties. Somebody at {party} must read and approve it first.
 # - Ranges are rounded outward to a grid and are not the least and largest values. Still, they tell their size.
 # - A listed category, class or group tells that it occurs. Values in fewer than {floor} records are not listed.
+# - id_shape tells how ids are written (characters, lengths, zeros in front), for a comparison; it names none.
 # - Write units and meanings. Delete the line of a column that must not be used.
 """
 
@@ -317,6 +325,7 @@ class Draft:
     party: str
     file: str
     id: str
+    id_shape: IdShape
     features: tuple[dict[str, Any], ...]
     writing: dict[str, str]
     label: dict[str, Any] | None = None
@@ -325,7 +334,8 @@ class Draft:
     notes: tuple[tuple[str, str], ...] = ()
 
     def text(self) -> str:
-        head: dict[str, Any] = {"party": self.party, "id": self.id, "file": self.file, **self.writing}
+        head: dict[str, Any] = {"party": self.party, "id": self.id, "id_shape": self.id_shape.as_entry()}
+        head |= {"file": self.file, **self.writing}
         if self.label is not None:
             head |= {"task": self.task, "label": self.label}
         if self.protected:
@@ -338,18 +348,20 @@ class Draft:
 
 
 def draft_of(
-    path: Path, party: str, *, id_column: str | None = None, label: str | None = None, protected: Sequence[str] = ()
+    path: Path,
+    party: str,
+    *,
+    id_column: str | None = None,
+    label: str | None = None,
+    protected: Sequence[str] = (),
+    category: Sequence[str] = (),
 ) -> Draft:
-    """The draft of a party that holds this table."""
-    if not party or set(party) & set("/\\") or party.startswith("."):
-        raise DataError(f"--party {cut(party)} must be a plain name, which the draft's file is named after")
-    if not path.is_file():
-        raise DataError(f"{party}: no file {str(path)!r}")
-    table = open_table(path, party, id_column)
-    if table.empty:
-        raise DataError(f"{party}: {path.name!r} has no records, only a header")
-    key = id_column or _guessed_id(table, party, path.name)
-    for what, column in (("id", key), ("label", label), *(("protected", name) for name in protected)):
+    """The draft of a party that holds this table. category: columns that are categories although coded as numbers."""
+    table, key = _table(path, party, id_column)
+    ids = _ids(table, key)
+    check_table(table.assign(**{key: ids}), key, party, path.name, todo=REPAIR)
+    named = [("id", key), ("label", label), *(("protected", name) for name in protected)]
+    for what, column in (*named, *(("category", name) for name in category)):
         if column is not None and column not in table:
             raise DataError(
                 f"{party}: --{what}: {path.name!r} has no column {cut(column)}; it has {column_names(table)}"
@@ -359,27 +371,76 @@ def draft_of(
     taken = {key, label, *protected}
     columns = [str(name) for name in table if name not in taken]
     default = writing_of([table[name] for name in (*columns, *([label] if label else []))])
-    guesses = [guess(name, table[name], default) for name in columns]
+    guesses = [guess(name, table[name], default, name in category) for name in columns]
     notes = [(one.name, f"left out: {note}" if one.entry is None else note) for one in guesses for note in one.notes]
     entries = [_written(one.entry, one.cells, default) for one in guesses if one.entry is not None]
     if not entries:
         raise DataError(f"{party}: {path.name!r} has no column to train on besides id, label and protected columns")
     task, target = (None, None) if label is None else _label(table[label], default, notes)
     groups = tuple(_groups(table[name], "groups", notes) for name in protected)
-    return Draft(party, path.name, key, tuple(entries), _marks(default), target, task, groups, tuple(notes))
+    shape = IdShape.of_ids(ids)
+    return Draft(party, path.name, key, shape, tuple(entries), _marks(default), target, task, groups, tuple(notes))
+
+
+Keep = Literal["first", "last", "none"]
+REPAIR = "keep one record of each id (--duplicates first writes such a file), or name another id column with --id"
+
+
+def without_duplicates(path: Path, party: str, id_column: str | None, keep: Keep) -> tuple[Path, list[int]]:
+    """Write a copy of a table in which every record has an id and no id occurs twice, next to it.
+
+    keep: which of the records with one id stay. Returns the new file and the rows that were left out; if there is
+    nothing to leave out, the table itself.
+    """
+    table, key = _table(path, party, id_column)
+    ids = _ids(table, key)
+    left = ids.duplicated(keep=False if keep == "none" else keep).to_numpy(bool) | (ids == "").to_numpy(bool)
+    if not left.any():
+        return path, []
+    copy = path.with_name(f"{path.name.partition('.')[0]}-unique.csv")
+    if copy.exists():
+        raise DataError(f"{party}: {copy} is there already: use it (sccvfl init {copy}), or remove it")
+    with open(copy, "x", newline="", encoding="utf-8", opener=private) as file:
+        table[~left].to_csv(file, index=False)
+    return copy, [int(row) + 1 for row in np.flatnonzero(left)]
+
+
+def _ids(table: pd.DataFrame, key: str) -> pd.Series:
+    return table[key].fillna("").str.normalize("NFC").str.strip()
+
+
+def _table(path: Path, party: str, id_column: str | None) -> tuple[pd.DataFrame, str]:
+    """A party's table, and its id column: as given, or guessed."""
+    if not party or set(party) & set("/\\") or party.startswith("."):
+        raise DataError(f"--party {cut(party)} must be a plain name, which the draft's file is named after")
+    if not path.is_file():
+        raise DataError(f"{party}: no file {str(path)!r}")
+    table = open_table(path, party, id_column)
+    if table.empty:
+        raise DataError(f"{party}: {path.name!r} has no records, only a header")
+    if id_column is not None and id_column not in table:
+        close = difflib.get_close_matches(id_column, map(str, table), 1)
+        meant = f"did you mean {cut(close[0])}?" if close else f"it has {column_names(table)}"
+        raise DataError(f"{party}: --id: {path.name!r} has no column {cut(id_column)}; {meant}")
+    return table, id_column or _guessed_id(table, party, path.name)
 
 
 def _guessed_id(table: pd.DataFrame, party: str, name: str) -> str:
-    """The column that names records: each value once, by its name or else the first such."""
-    whole = [c for c in table if table[c].str.strip().ne("").all() and not table[c].duplicated().any()]
-    by_name = [c for c in whole if str(c).lower() == "id"]
-    by_name += [c for c in whole if str(c).lower().endswith(("id", "key", "nr", "no", "number"))]
-    candidates = [*by_name, *(c for c in whole if c == table.columns[0])]
+    """The column that names records: by its name, or the first one; its values differ, or nearly all do."""
+    ids = {str(c): table[c].fillna("").str.strip() for c in table}
+    nearly = [c for c, cells in ids.items() if cells[cells != ""].nunique() >= NEARLY_ALL * len(cells)]
+    whole = [c for c in nearly if ids[c].ne("").all() and not ids[c].duplicated().any()]
+    named = [c for c in (*whole, *nearly) if c.lower().endswith(("id", "key", "nr", "no", "number"))]
+    candidates = [
+        *(c for c in nearly if c.lower() == "id"),
+        *named,
+        *(c for c in nearly if c == str(table.columns[0])),
+    ]
     if not candidates:
         raise DataError(
             f"{party}: which column of {name!r} is the id? Name it with --id; it has {column_names(table)}"
         )
-    return str(candidates[0])
+    return candidates[0]
 
 
 def _label(column: pd.Series, default: Cells, notes: list[tuple[str, str]]) -> tuple[str, dict[str, Any]]:
@@ -425,7 +486,7 @@ def _marks(cells: Cells) -> dict[str, str]:
 JOBS = ("selftest", "train", "evaluate")
 PORT = 7100
 _WANTED: dict[str, Any] = {"party": str, "id": str, "file": str, "features": list}
-_OPTIONAL: dict[str, Any] = {"label": dict, "task": str, "protected": list, **WRITING}
+_OPTIONAL: dict[str, Any] = {"id_shape": dict, "label": dict, "task": str, "protected": list, **WRITING}
 
 
 def read_draft(path: Path) -> dict[str, Any]:
@@ -437,8 +498,8 @@ def read_draft(path: Path) -> dict[str, Any]:
     return draft
 
 
-def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """One description; DataError if the drafts do not fit together."""
+def merged(drafts: Sequence[Mapping[str, Any]], name: str, ids: Sequence[str] = ()) -> dict[str, Any]:
+    """One description; DataError if the drafts do not fit together. ids: rules of `data.id_shapes` for ids."""
     parties = [draft["party"] for draft in drafts]
     if len(set(parties)) < len(parties) or len(parties) < 2:
         raise DataError(f"a description needs drafts of two parties or more, each once, not of {', '.join(parties)}")
@@ -446,6 +507,8 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     if len(keys) > 1:
         names = ", ".join(f"{cut(key)} at {party}" for key, party in keys.items())
         raise DataError(f"the id column has different names ({names}): rename it in the files, and in the drafts")
+    shapes = {d["party"]: IdShape.of(d["id_shape"], f"draft of {d['party']}") for d in drafts if "id_shape" in d}
+    check_shapes(shapes, ids)
     holders = [draft for draft in drafts if "label" in draft]
     if len(holders) != 1:
         names = ", ".join(draft["party"] for draft in holders) or "none"
@@ -456,7 +519,7 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     spec = {
         "name": name,
         "task": holders[0].get("task", "binary"),
-        "id": drafts[0]["id"],
+        "id": id_entry(drafts[0]["id"], ids),
         "label": {"party": holders[0]["party"], **holders[0]["label"]},
         "protected": protected,
         "parties": {

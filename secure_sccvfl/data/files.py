@@ -128,10 +128,25 @@ def id_rule(entry: Any, file: str) -> IdRule:
 
 
 def read_table(path: Path, rule: IdRule, owner: str) -> pd.DataFrame:
-    """A table as text, one record per row, each with its own id: in column `rule.name`, written by the rule."""
-    table = identified(open_table(path, owner, rule.columns[0]), rule, owner)
-    check_table(table, rule.name, owner, path.name)
-    return table
+    """A table as text, one record per row, each with its own id: in column `rule.name`, written by the rule.
+
+    Its index has the ids as the file writes them; that is how people see them.
+    """
+    table = open_table(path, owner, rule.columns[0])
+    written = ids_as_written(table, rule)
+    table = identified(table, rule, owner)
+    check_table(table, rule.name, owner, path.name, written)
+    return table.set_axis(written, axis=0)
+
+
+def ids_as_written(table: pd.DataFrame, rule: IdRule) -> pd.Index:
+    """Every record's id as its file writes it, without spaces at the ends; of several columns, a list of texts."""
+    if not set(rule.columns) <= set(table):
+        return pd.Index(table.index.astype(str))
+    cells = [table[name].fillna("").str.normalize("NFC").str.strip() for name in rule.columns]
+    if len(cells) == 1:
+        return pd.Index(cells[0].to_numpy(object))
+    return pd.Index([json.dumps(texts, ensure_ascii=False) for texts in zip(*cells, strict=True)])
 
 
 def identified(table: pd.DataFrame, rule: IdRule, owner: str) -> pd.DataFrame:
@@ -151,30 +166,53 @@ def open_table(path: Path, owner: str, id_column: str | None = None) -> pd.DataF
     return _parquet(path, owner) if path.suffix == ".parquet" else _csv(path, owner, id_column)
 
 
-def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> None:
-    """Raise DataError unless every record of a text table has an id, and no id occurs twice."""
+def check_table(
+    table: pd.DataFrame,
+    id_column: str,
+    owner: str,
+    name: str,
+    written: pd.Index | None = None,
+    todo: str = "keep one record of each id",
+) -> None:
+    """Raise DataError unless every record of a text table has an id, and no id occurs twice.
+
+    For the message, written: the ids as the table writes them. todo: what to do about ids that occur twice.
+    """
     if id_column not in table:
         raise DataError(f"{owner}: {name!r} has no id column {cut(id_column)}; it has {column_names(table)}")
     if table.empty:
         raise DataError(f"{owner}: {name!r} has no records, only a header")
-    refuse(owner, id_problems(table[id_column], name), pd.RangeIndex(1, len(table) + 1))
+    refuse(owner, id_problems(table[id_column], name, written, todo), pd.RangeIndex(1, len(table) + 1))
 
 
-def id_problems(ids: pd.Series, name: str) -> list[CellProblem]:
+def id_problems(
+    ids: pd.Series, name: str, written: pd.Index | None = None, todo: str = "keep one record of each id"
+) -> list[CellProblem]:
     """Records without an id, too long ids, and ids that occur twice, in a table of this name."""
     empty = (ids.isna() | (ids.str.strip() == "")).to_numpy(bool)
     long = (ids.str.len() > LONGEST_ID).fillna(False).to_numpy(bool)
     twice = ids.duplicated().to_numpy(bool) & ~empty
-    seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
+    seen = repeated_ids(ids, twice, written)
     column, where = str(ids.name), f"in {name!r}"
     problems = (
         CellProblem(column, f"missing {where}", "give every record its own id", empty),
         CellProblem(
             str(ids.name), f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long
         ),
-        CellProblem(column, f"repeated {where}", "keep one record of each id", twice, seen),
+        CellProblem(column, f"repeated {where}", todo, twice, seen),
     )
     return [problem for problem in problems if problem.count]
+
+
+def repeated_ids(ids: pd.Series, twice: np.ndarray, written: pd.Index | None = None) -> str:
+    """The first ids that occur twice, as their table writes them, with their rows, counted from the first record."""
+    texts = []
+    for name in ids[twice].unique()[:SHOWN]:
+        rows = np.flatnonzero((ids == name).fillna(False).to_numpy(bool))
+        names = dict.fromkeys(cut(ids.iloc[row] if written is None else written[row]) for row in rows)
+        numbers = " and ".join(str(row + 1) for row in rows[:SHOWN]) + (" and others" if len(rows) > SHOWN else "")
+        texts.append(f"{' and '.join(list(names)[:SHOWN])} in rows {numbers}")
+    return "; ".join(texts) + ("; ..." if ids[twice].nunique() > SHOWN else "")
 
 
 def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
@@ -264,6 +302,8 @@ class Tables:
     def __init__(self, folder: Path, rule: IdRule) -> None:
         self.folder, self.rule = folder, rule
         self.tables: dict[str, pd.DataFrame] = {}
+        self.written: dict[str, pd.Index] = {}
+        """The ids of each table as its file writes them, in the same order."""
 
     def get(self, name: str, owner: str) -> pd.DataFrame:
         if name not in self.tables:
@@ -271,7 +311,8 @@ class Tables:
             if not path.is_file():
                 raise DataError(f"{owner}: no file {name!r} next to the description")
             table = read_table(path, self.rule, owner)
-            self.tables[name] = table.set_index(self.rule.name).sort_index()
+            table = table.iloc[np.argsort(table[self.rule.name].to_numpy(object), kind="stable")]
+            self.tables[name], self.written[name] = table.set_index(self.rule.name), table.index
         return self.tables[name]
 
 
@@ -291,6 +332,7 @@ class Reader:
         self.spec, self.tables = spec, tables
         self.features = dictionary(self.spec["parties"])
         self.ids: pd.Index | None = None
+        self.written: pd.Index | None = None
 
     @classmethod
     def of(cls, path: Path) -> Reader:
@@ -334,7 +376,7 @@ class Reader:
         return Held(table, label, protected), problems
 
     def _refuse(self, name: str, problems: list[CellProblem]) -> None:
-        refuse(name, problems, pd.Index([]) if self.ids is None else self.ids)
+        refuse(name, problems, pd.Index([]) if self.written is None else self.written)
 
     def _features(self, name: str, problems: list[CellProblem]) -> PartyTable:
         features, file = self.features[name], self.spec["parties"][name]["file"]
@@ -390,7 +432,7 @@ class Reader:
         """A table, whose ids must be those of the first table."""
         frame = self.tables.get(file, party)
         ids, other = frame.index if self.ids is None else self.ids, frame.index
-        self.ids = ids
+        self.ids, self.written = ids, self.tables.written.get(file, other)
         if len(ids) != len(other) or not bool((ids == other).all()):
             odd = list(ids.symmetric_difference(other))
             raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")

@@ -136,6 +136,7 @@ def concerns(card: PolicyCard, today: datetime.date) -> list[str]:
         *_owner_concerns(card),
         *(f"no evidence for the role of {name}" for name in card.without_evidence),
         *_approval_concerns(card),
+        *([] if card.contest else ["no contact and deadline for contesting a decision (contest) on the card"]),
     ]
 
 

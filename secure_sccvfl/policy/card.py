@@ -260,6 +260,27 @@ class AwareEntry:
         )
 
 
+@dataclass(frozen=True)
+class Contest:
+    """How a person contests a decision: whom to write to, and until how many days after it."""
+
+    contact: str
+    days: int
+
+    @classmethod
+    def of(cls, raw: Any) -> Contest:
+        wrong = not isinstance(raw, Mapping) or set(raw) != set(_names(cls))
+        if wrong or not isinstance(raw["contact"], str) or not raw["contact"].strip():
+            raise PolicyError(f'contest is {{ contact = "appeals@bank.example", days = 30 }}; got {raw!r}')
+        if not isinstance(raw["days"], int) or isinstance(raw["days"], bool) or raw["days"] < 1:
+            raise PolicyError(f"contest: days is a whole number, at least 1; got {raw['days']!r}")
+        return cls(**raw)
+
+    @property
+    def words(self) -> str:
+        return f"To contest a decision: {self.contact}, within {self.days} days of it"
+
+
 EventKind = Literal["appeal", "review", "decision"]
 Event = Mapping[str, Any]
 REVIEW_DAYS = 91
@@ -295,7 +316,8 @@ class PolicyCard:
 
     `proxies`: what becomes of the columns with role P. `aware`: the entry that declares a use of s at decisions, if
     there is one. `dictionary`: what people should know of each column. `date`: of this version. `follows`: of a run's
-    card, the version, digest and date of approval of the card that the run was given.
+    card, the version, digest and date of approval of the card that the run was given. `contest`: whom a person writes
+    to who contests a decision, and until when.
     """
 
     dataset: str
@@ -311,6 +333,7 @@ class PolicyCard:
     approvals: tuple[Approval, ...] = ()
     date: str = ""
     follows: Mapping[str, str] = field(default_factory=dict)
+    contest: Contest | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "owners", tuple(map(Owner.of, self.owners)))
@@ -344,6 +367,7 @@ class PolicyCard:
             },
             "dictionary": {k: dict(v) for k, v in self.dictionary.items()},
             "aware": None if self.aware is None else self.aware.as_record(),
+            **({} if self.contest is None else {"contest": asdict(self.contest)}),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -429,6 +453,7 @@ class PolicyCard:
             "dictionary": {k: dict(v) for k, v in self.dictionary.items()},
             "approvals": [a.to_json() for a in self.approvals],
             "follows": dict(self.follows),
+            "contest": None if self.contest is None else asdict(self.contest),
         }
         return {
             "dataset": self.dataset,
@@ -472,6 +497,7 @@ class PolicyCard:
             raw.get("proxies", "guard"),
             approvals=tuple(map(Approval.of, raw.get("approvals", ()))),
             date=str(raw.get("date", "")),
+            contest=Contest.of(raw["contest"]) if "contest" in raw else None,
             **more,
         )
 

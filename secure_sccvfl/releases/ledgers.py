@@ -281,7 +281,11 @@ def check_signatures(decision: CapDecision, parties: int, certificates: Mapping[
         if party not in decision.signed:
             raise ConfigError(f"{party} has not signed the decision on the cap; the cap stays")
         if not _signed(decision, party, certificates.get(party)):
-            raise ConfigError(f"the signature of {party} under the decision on the cap is not its own; the cap stays")
+            raise ConfigError(
+                f"the signature of {party} under the decision on the cap is not of its pinned certificate, which may "
+                "have been renewed: let it sign again (raise-cap sign), or drop the cap file if all ledgers have the "
+                "decision; the cap stays"
+            )
 
 
 def _signed(decision: CapDecision, party: str, pinned: str | None) -> bool:

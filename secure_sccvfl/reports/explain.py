@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from accounting.charts import percent, tidy
+from protocols.alignment.ids import IdRule
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session
+from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyData, pooled
@@ -54,7 +56,8 @@ def explain(run: Path, record: str) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         data = pooled(options.data.dataset, len(session.parties))
-    row = _row(data.ids, record, options.data.dataset)
+    spelled = loader_of(options.data.dataset).words(options.data.dataset).get("id", "id")
+    row = _row(data.ids, record, options.data.dataset, IdRule.of(spelled))
     split = make_split(data, options.data.split, options.data.seed)
     config = replace(options.train_config(), evaluation="exact")
     budget, card = options.simulated_budget(len(session.parties)), _card(run)
@@ -92,7 +95,7 @@ def explain_to_party(
         warnings.simplefilter("ignore", DataWarning)
         records = options.load(party, parties)
     name = records.schema.parties[party]
-    row = _row(records.ids, record, f"the records of {name}")
+    row = _row(records.ids, record, f"the records of {name}", records.schema.id_rule)
     data = decode(Description, describe_data(options.data.dataset, records.schema))
     shown = _shown(result, result["parties"], data, _card(run))
     return {
@@ -102,7 +105,7 @@ def explain_to_party(
         **shown,
         "columns": [column for column in shown["columns"] if column["holder"] == name],
         "person": _own_person(part, records, row, joined=not result["rows"]["validation"]),
-        "decision": _predicted(predictions, record) if predictions is not None else None,
+        "decision": None if predictions is None else _predicted(predictions, record, records.schema.id_rule),
     }
 
 
@@ -151,12 +154,13 @@ def _edit(
     return moves(layout, roles, before, counterfactuals[most_frequent(counterfactuals, before)]), still
 
 
-def _predicted(path: Path, record: str) -> dict[str, str]:
-    """The line of a file of predictions that is about this record."""
+def _predicted(path: Path, record: str, rule: IdRule) -> dict[str, str]:
+    """The line of a file of predictions that is about this record, in whichever way its id is written."""
+    name = rule.id_of(record) or record
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                if line.get("id") == record:
+                if (written := line.get("id", "")) == record or rule.id_of(written) == name:
                     return dict(line)
     except OSError as error:
         raise ConfigError(f"cannot read the predictions {path}: {error.strerror}") from None
@@ -198,10 +202,12 @@ def _card(run: Path) -> PolicyCard | None:
     return read_card(run / CARD) if (run / CARD).exists() else None
 
 
-def _row(ids: np.ndarray, record: str, where: str) -> int:
-    rows = np.flatnonzero(ids == record)
+def _row(ids: np.ndarray, record: str, where: str, rule: IdRule) -> int:
+    """The row of a record, by its id as a file writes it or as the rule for ids does."""
+    rows = np.flatnonzero((ids == record) | (ids == rule.id_of(record)))
     if not len(rows):
-        raise ConfigError(f"{where} has no record {record!r}; ids look like {str(ids[0])!r}")
+        made = "" if rule.plain else f" (made of {rule.words})"
+        raise ConfigError(f"{where} has no record {record!r}; ids{made} look like {str(ids[0])!r}")
     return int(rows[0])
 
 

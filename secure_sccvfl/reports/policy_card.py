@@ -92,6 +92,7 @@ def card_of_run(report: Report, given: PolicyCard | None, today: datetime.date) 
         events=given.events,
         review_due=given.review_due or due,
         aware=given.aware,
+        contest=given.contest,
         date=given.date or card.date,
         dictionary={**dictionary, **{k: {**dictionary.get(k, {}), **v} for k, v in given.dictionary.items()}},
         follows={
@@ -121,6 +122,7 @@ def card_markdown(card: PolicyCard) -> str:
         f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {card.roles.digest()[:12]}.",
         f"A proxy: {PROXIES[card.proxies]}.",
         None if card.aware is None else markdown(card.aware.words()),
+        None if card.contest is None else f"{markdown(card.contest.words)}.",
         Table(("feature", "role", "proposed", "reason", "evidence"), roles),
         *(("## Feature dictionary", Table(("feature", *ENTRY), entries)) if entries else ()),
         "## Approvals",
@@ -132,7 +134,7 @@ def card_markdown(card: PolicyCard) -> str:
 
 
 def _listed(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {markdown(line)}" for line in lines) or "None."
+    return "\n".join(f"- {markdown(line.replace('->', '→'))}" for line in lines) or "None."
 
 
 ABOUT = {
@@ -172,6 +174,7 @@ def governance(card: PolicyCard, today: datetime.date) -> dict[str, Any]:
         "urgent": [f"Policy card: {line}." for line in urgent(card, today)],
         "approvals": [v.words for v in verdicts(card)],
         "follows": card.follows,
+        "contest": "" if card.contest is None else card.contest.words,
         "events": [event_words(event) for event in card.events],
         "notes": NOTES,
         "dictionary": [
@@ -200,15 +203,19 @@ def find_card(name: str) -> PolicyCard:
     return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
 
 
-def keep_card(path: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> str:
+def keep_card(
+    path: Path, card: PolicyCard, event: str, files: Iterable[Path] = (), received: Mapping[str, str] | None = None
+) -> str:
     """Write a changed card back to its file. In a run's folder the page is written again and the log gets a line.
 
-    files: what else the event made in that folder. Returns the new seal of the run; empty if it is no run's card.
+    files: what else the event made in that folder. received: who signed the change, if it came from another host.
+    Returns the new seal of the run; empty if it is no run's card.
     """
     if not path.is_dir():
         path.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
         return ""
-    facts = {"events": len(card.events), "approvals": len(card.approvals), "version": card.version}
+    counts = {"events": len(card.events), "approvals": len(card.approvals), "version": card.version}
+    facts = {**counts, **({} if received is None else {"received": dict(received)})}
     changed = [*write_card(path, card), *files]
     if (path / "report.html").exists():
         from secure_sccvfl.reports.page import write_page  # which reads what was just written

@@ -81,12 +81,17 @@ WHAT_IF_NEEDS_S = "what-if needs s"
 
 @dataclass(frozen=True, eq=False)
 class NewRecords:
-    """Records in the order of their ids. groups: at the holder of s, if it is needed; decided_by_s: by the model."""
+    """Records in the order of their ids. groups: at the holder of s, if it is needed; decided_by_s: by the model.
+
+    written: the id of each as the file writes it. in_file: the records in the order of the file.
+    """
 
     ids: np.ndarray
     party: Party
     groups: AtHolder
     problems: tuple[CellProblem, ...]
+    written: np.ndarray
+    in_file: np.ndarray
     decided_by_s: bool = True
 
     @property
@@ -97,7 +102,8 @@ class NewRecords:
     def take(self, rows: np.ndarray) -> NewRecords:
         groups = None if self.groups is None else self.groups[rows]
         problems = tuple(replace(one, bad=one.bad[rows]) for one in self.problems)
-        return replace(self, ids=self.ids[rows], party=self.party.take(rows), groups=groups, problems=problems)
+        taken = replace(self, ids=self.ids[rows], party=self.party.take(rows), groups=groups, problems=problems)
+        return replace(taken, written=self.written[rows], in_file=np.arange(len(rows)))
 
     def data(self, schema: Schema) -> PartyData:
         """In the form that an alignment takes."""
@@ -118,22 +124,23 @@ class NewRecords:
             return [inputs]
         return [np.column_stack([inputs, self.groups])] if self.decided_by_s else [inputs, self.groups[:, None]]
 
-    def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, str]]:
-        """Id, column and reason of each refused cell of this party; then other reasons, by the records they concern.
+    def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[int, str, str]]:
+        """Record, column and reason of each refused cell of this party; then other reasons, by their records.
 
         A record that this party cannot read has no other reason, and each record has the first that holds.
         """
         for problem in self.problems:
-            yield from ((name, problem.column, problem.reason) for name in self.ids[problem.bad])
+            yield from ((row, problem.column, problem.reason) for row in np.flatnonzero(problem.bad).tolist())
         left = self.readable
         for reason, records in why.items():
-            yield from ((name, "", reason) for name in self.ids[records & left])
+            yield from ((row, "", reason) for row in np.flatnonzero(records & left).tolist())
             left = left & ~records
 
     def write(self, folder: Path, why: Mapping[str, np.ndarray]) -> None:
         """`refused.csv`, for this party's people; none if nothing is refused that they may know of."""
-        lines = list(self.refusals(why))
-        if lines:
+        place = np.argsort(self.in_file)
+        refusals = sorted(self.refusals(why), key=lambda refusal: place[refusal[0]])
+        if lines := [(self.written[row], *reason) for row, *reason in refusals]:
             with open(folder / REFUSED_FILE, "w", newline="", encoding="utf-8", opener=private) as file:
                 csv.writer(file).writerows([("id", "column", "why"), *lines])
 
@@ -143,7 +150,10 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool, wha
     owner, features = schema.parties[rank], schema.features[rank]
     if not path.is_file():
         raise DataError(f"{owner}: no file {path.name} with records")
-    frame = read_table(path, schema.id_rule, owner).set_index(schema.id_rule.name).sort_index()
+    frame = read_table(path, schema.id_rule, owner)
+    order = np.argsort(frame[schema.id_rule.name].to_numpy(object), kind="stable")
+    written = frame.index[order].to_numpy(str)
+    frame = frame.iloc[order].set_index(schema.id_rule.name)
     refuse(owner, [absent(f.name, path.name, frame) for f in features if f.name not in frame], frame.index)
     looked = [feature.look(frame[feature.name]) for feature in features]
     problems = [problem for _, all_odd in looked for problem in all_odd]
@@ -158,7 +168,8 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool, wha
     values[refused] = [_any_value(feature) for feature in features]
     layout = Layout.of(features)
     party = Party(rank, owner, layout, layout.encode(values))
-    return NewRecords(frame.index.to_numpy(str), party, groups, tuple(problems), uses_s)
+    given = groups, tuple(problems), written, np.argsort(order), uses_s
+    return NewRecords(frame.index.to_numpy(str), party, *given)
 
 
 def _groups(frame: pd.DataFrame, schema: Schema, file: str, why: str) -> tuple[np.ndarray, list[CellProblem]]:
@@ -580,15 +591,15 @@ class PredictJob(ModelJob):
     def lines(self, new: NewRecords, opened: np.ndarray, held: np.ndarray) -> list[list[str]]:
         """Titles and answers about these records. Each names the card's version, the mask and the date of approval.
 
-        A model that uses s says so in each.
+        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
         scores, parts = self.options.session.scores, self._in_words(new, opened)
-        return decision_lines(self.schema, new.ids.tolist(), opened, held, notes, scores, parts)
+        return decision_lines(self.schema, new.written.tolist(), opened, held, notes, scores, parts)
 
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """Refused records have no line."""
-        rows = np.flatnonzero(decided)
+        """Ids and order are those of the file of new records; a refused record has no line."""
+        rows = self.new.in_file[decided[self.new.in_file]]
         with open(path, "w", newline="", opener=private) as file:
             csv.writer(file).writerows(self.lines(self.new.take(rows), opened[rows], held[rows]))
 

@@ -69,13 +69,15 @@ class _Desk:
         self.job, self.session, self.log, self.refused = job, session, log, 0
         self.scoring = job.engine(session, job.model, job.schema)
         self.left, self.rows = job.plan().releases[PREDICTIONS.name].times, dict[str, int]()
-        for row, name in enumerate(log.names(job.new.ids.tolist(), job.kind)):
+        names = log.names(job.new.ids.tolist(), job.kind)
+        self.written = dict(zip(job.new.written.tolist(), names, strict=True))
+        for row, name in enumerate(names):
             self.rows.setdefault(name, row)
 
     def local(self, person: str) -> Reply | str:
         """At the receiver: the reply that needs no other party, or the person's pseudonym."""
         log, contents = self.log, self.job.contents
-        (name,) = log.names([person], self.job.kind)
+        name = self.written.get(person) or log.names([person], self.job.kind)[0]
         if name not in self.rows:
             return Reply.refused(404, "this host has no record with that id")
         question = self._question(name)

@@ -186,7 +186,8 @@ def test_who_is_awaited_is_said_with_the_time_left(
     config, listeners = local_config(2, names=("bank", "employer"), connect=1.5)
     activity = Activity()
     meeting = Rendezvous(config, 0, credentials(0, 2), listeners[0], activity)
-    with pytest.raises(Exception, match=r"party 1 \(employer\), dealer: did not connect within 2 s"):
+    routes = r"\(party-1 did not reach 127\.0\.0\.1:\d+; dealer did not reach 127\.0\.0\.1:\d+\)"
+    with pytest.raises(Exception, match=r"party 1 \(employer\), dealer: did not connect within 2 s " + routes):
         meeting.run()
     listeners[1].close()
     said = [record.getMessage() for record in caplog.records]
@@ -301,3 +302,12 @@ def test_a_process_that_gives_up_tells_peers_that_it_has_not_taken_yet(
 
     listeners[1].close()
     assert "party 1: stopped: its data" in in_threads([give_up, wait_for_all])[1]
+
+
+def test_a_blocked_route_is_named_with_its_address_and_reason() -> None:
+    config, listeners = local_config(2, connect=0.5)
+    for listener in listeners:
+        listener.close()
+    dealer = Rendezvous(config, config.dealer, credentials(config.dealer, 2), None)
+    with pytest.raises(Exception, match=rf"dialled {config.parties[1]}: Connection refused"):
+        dealer.run()

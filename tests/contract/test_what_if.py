@@ -94,14 +94,15 @@ class Plain:
         self.generators = [model.generators(party)[name] for model, party in zip(self.models, parties, strict=True)]
 
     @classmethod
-    def of_two(cls, home: Path) -> Plain:
-        """Of the records that a consortium of two was last asked for."""
+    def of_two(cls, home: Path) -> tuple[Plain, list[str]]:
+        """Of the records that a consortium of two was last asked for, and their ids."""
         schema = own_schema(home / "own.toml")
         new = [
             read_new_records(home / f"new-{rank}.csv", schema, rank, uses_s=False, what_if=True) for rank in range(2)
         ]
         assert new[1].groups is not None
-        return cls(schema, home / "run", [one.party.inputs for one in new], new[1].groups)
+        plain = cls(schema, home / "run", [one.party.inputs for one in new], new[1].groups)
+        return plain, new[0].ids.tolist()
 
     def logit(self, inputs: Sequence[np.ndarray], group: int) -> float:
         """Of one record of a group, which models that use s need."""
@@ -160,7 +161,8 @@ def test_answers_are_those_of_a_plain_recomputation_with_the_same_draws(
     """Three groups, missing numbers. The holder of s receives, so groups are named. Some decisions change."""
     one, new = Consortium(three, tmp_path, align), of_three_groups(60, 1, "n")
     one.ask(new, new, receiver=1, **ALL)
-    plain, rows = Plain.of_two(tmp_path), list(table(one.out / "party-1" / "predictions.csv").values())
+    (plain, ids), answers = Plain.of_two(tmp_path), table(one.out / "party-1" / "predictions.csv")
+    rows = [answers[name] for name in ids]
     check_decisions(plain, rows, 0.1)
     raises, lowers, clear = plain.reasons()
     assert len(rows) == 60 and clear.mean() > 0.5
@@ -211,10 +213,10 @@ def test_without_s_the_receiver_reads_no_group(three: Path, tmp_path: Path) -> N
     """The columns count from the person's own group, which the bank does not know."""
     one, new = Consortium(three, tmp_path, "exact"), of_three_groups(40, 2, "n")
     one.ask(new, new, what_if=True)
-    plain, titles = Plain.of_two(tmp_path), [f"decision in another group ({step} of 2)" for step in (1, 2)]
+    (plain, ids), titles = Plain.of_two(tmp_path), [f"decision in another group ({step} of 2)" for step in (1, 2)]
     decisions, clear = plain.decisions()
     assert "decision as" not in (one.out / "party-0" / "predictions.csv").read_text()
-    rows = list(one.predictions.values())
+    rows = [one.predictions[name] for name in ids]
     for at in np.flatnonzero(clear):
         shown = [int(rows[at][title]) for title in titles]
         assert shown == [decisions[at, (plain.groups[at] + step) % 3] for step in (1, 2)]

@@ -12,7 +12,10 @@ before is set aside, with its releases on record. One round; 33 bytes for each j
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +43,7 @@ from secure_sccvfl.training.modes.options import RunOptions, prediction_options
 CAN_GO_ON, ENDED = 1, 2
 """Where a party stands with a job: it has checkpoints; the job has ended and all have signed."""
 DIGEST = 32
+_BEFORE_MEETING = rf"session\.toml|{re.escape(APPROVALS)}|[a-z]+/party\.log"
 
 
 @dataclass
@@ -64,13 +68,21 @@ class Member(SessionProcess):
         return self.party.name
 
     def work(self, listener: socket.socket | None, status: Status) -> int:
-        return self._jobs(listener, status) if self.predict is None else self._predict(listener, status)
+        if self.predict is not None:
+            return self._predict(listener, status)
+        try:
+            with contextlib.ExitStack() as held:
+                return self._jobs(listener, status, held)
+        except BaseException:
+            if not self.resume and unused(self.party.out):
+                clear(self.party.out)
+            raise
 
-    def _jobs(self, listener: socket.socket | None, status: Status) -> int:
+    def _jobs(self, listener: socket.socket | None, status: Status, held: contextlib.ExitStack) -> int:
         config = load_session(self.party.config)
         check_jobs(config)
         out = self.party.out
-        self._open_folder(config)
+        self._open_folder(config, held)
         sessions, ended, goes_on = sessions_of(config, self.resume), 0, False
         if self.resume:
             meeting, *sessions = sessions
@@ -111,16 +123,22 @@ class Member(SessionProcess):
             say(f"seal, to be kept by every party: {record(out, PREDICT, {}, written)}")
         return code
 
-    def _open_folder(self, config: SessionConfig) -> None:
-        """A new folder with the session file in it, or that of the run that is resumed."""
+    def _open_folder(self, config: SessionConfig, held: contextlib.ExitStack) -> None:
+        """A new folder with the session file in it, or that of the run that is resumed; ours while it is held."""
         out, text = self.party.out, config.to_toml()
         session_file = out / "session.toml"
+        if in_use(session_file):
+            raise ConfigError(f"{out} is in use by a party that runs: wait for its end, or choose another folder")
+        if not self.resume and unused(out):
+            clear(out)
         if not self.resume and out.exists() and any(out.iterdir()):
             raise ConfigError(f"{out} is not empty; choose a new folder for the run, or go on with --resume")
         if self.resume and session_file.exists() and session_file.read_text(encoding="utf-8") != text:
             raise ConfigError(f"{out} began with another session file: go on with that one ({session_file})")
         out.mkdir(parents=True, exist_ok=True)
         session_file.write_text(text, encoding="utf-8")
+        ours = held.enter_context(session_file.open())
+        fcntl.flock(ours, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (out / APPROVALS).write_text(json.dumps(list(self.approvals), indent=1) + "\n", encoding="utf-8")
 
     def _meet(self, config: SessionConfig, listener: socket.socket | None, status: Status) -> Session:
@@ -150,6 +168,33 @@ class Member(SessionProcess):
                     sign_job(session, config, self.party.out, folder, credentials)
 
             return party.one_session(config, status, listener, options=options, closing=closing)
+
+
+def unused(out: Path) -> bool:
+    """Whether a start ended before this party met the others: the folder has no more than is written until then."""
+    files = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
+    begun = "session.toml" in files and all(re.fullmatch(_BEFORE_MEETING, name) for name in files)
+    return begun and not in_use(out / "session.toml")
+
+
+def in_use(session_file: Path) -> bool:
+    """Whether a process that runs holds this folder."""
+    if not session_file.exists():
+        return False
+    with open(session_file) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def clear(out: Path) -> None:
+    """Remove what a start writes before this party meets the others, so that it can be started again."""
+    for path in sorted(out.rglob("*"), reverse=True):  # what is in a folder before the folder
+        path.rmdir() if path.is_dir() else path.unlink()
+    with contextlib.suppress(OSError):  # not ours to remove: a mounted folder
+        out.rmdir()
 
 
 def check_jobs(config: SessionConfig) -> None:

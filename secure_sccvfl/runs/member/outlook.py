@@ -19,7 +19,7 @@ from accounting.budget import read_account
 from accounting.events import Event
 from accounting.ledger import LedgerError
 from protocols.config import CONNECT_BY_HAND, SessionConfig
-from protocols.net.certificates import SHOWN
+from protocols.net.certificates import SHOWN, spoken
 from secure_sccvfl.config.sections import OPTIONS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError
@@ -187,7 +187,7 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
         yield f"WARNING: {here['warning']}"
     yield from _estimated(here)
     yield f"code {plan.sections['code']['digest'][: 2 * SHOWN]}"
-    yield f"digest of the plan: {plan.digest}"
+    yield f"digest of the plan: {spoken(plan.digest)}"
 
 
 def _settings(plan: Plan) -> Iterator[str]:

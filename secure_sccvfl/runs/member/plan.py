@@ -50,7 +50,7 @@ from secure_sccvfl.data.files import read_description
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.releases.catalogue import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
-from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, check_signatures, read_decision
 from secure_sccvfl.releases.mechanisms import COARSER
 from secure_sccvfl.runs.jobs import WITHOUT_DATA, job_config, public_plan
 from secure_sccvfl.runs.scoring import prediction_plan
@@ -172,6 +172,10 @@ def make_plan(config: SessionConfig) -> Plan:
         options.check(len(config.parties))
         schema = options.schema(len(config.parties))
         card = options.policy(schema)
+        if options.privacy.cap_decision:
+            check_signatures(
+                read_decision(Path(options.privacy.cap_decision)), len(config.parties), config.certificates
+            )
     plans = {job: public_plan(job_config(config, job)) for job in jobs}
     spending = {
         job: spent for job, plan in plans.items() if (spent := _spending(job, plan, options, schema)) is not None
@@ -306,7 +310,7 @@ def _up(epsilon: float) -> float:
 
 
 APPROVALS = "approvals"
-"""The folder of approvals, next to the session file."""
+"""The folder of approvals, next to session.toml; of another session file it has the file's name too."""
 PURPOSE = "plan"
 SIGNED = ("place", "digest", "fingerprint", "time")
 FIELDS = (*SIGNED, "name", "digests", "certificate", "signature")
@@ -326,8 +330,9 @@ class ApprovalError(ConfigError):
 
 
 def approvals_folder(session: Path) -> Path:
-    """The folder of the approvals of a session file."""
-    return session.resolve().parent / APPROVALS
+    """The folder of the approvals of a session file; each session file has its own."""
+    name = APPROVALS if session.stem == "session" else f"{APPROVALS}-{session.stem}"
+    return session.resolve().parent / name
 
 
 def approve(config: SessionConfig, plan: Plan, credentials: Credentials, rank: int, folder: Path) -> Path:
@@ -350,10 +355,16 @@ def approve(config: SessionConfig, plan: Plan, credentials: Credentials, rank: i
     return path
 
 
+def check_rank(config: SessionConfig, rank: int) -> None:
+    """Raise unless a party of the session has this rank."""
+    if not 0 <= rank < config.dealer:
+        names = ", ".join(config.node_name(party) for party in range(config.dealer))
+        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {rank}: the session has {names}")
+
+
 def check_own(config: SessionConfig, credentials: Credentials, rank: int) -> None:
     """Raise unless this is a party, and the session file pins its certificate."""
-    if not 0 <= rank < config.dealer:
-        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {rank}: the parties approve")
+    check_rank(config, rank)
     if not config.certificates:
         raise ConfigError("the session file pins no certificates: nobody could tell who approved (`certs pin`)")
     presented = fingerprint(credentials.certificate.read_bytes())
@@ -391,7 +402,7 @@ def approval_problem(config: SessionConfig, plan: Plan, folder: Path, rank: int)
     node = node_folder(rank, config.dealer)
     path = folder / f"{node}.json"
     if not path.exists():
-        return f"no approval of the plan is in {APPROVALS}/", {}
+        return f"no approval of the plan is in {folder.name}/", {}
     approval = _read(path)
     if approval is None:
         return "what is there is no approval, or was damaged", {}

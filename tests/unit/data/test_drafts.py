@@ -34,6 +34,7 @@ from secure_sccvfl.data.drafts import (
 )
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import description_text
+from secure_sccvfl.data.id_shapes import AS_THEY_ARE, IdShape, check_shapes
 from secure_sccvfl.data.party_data import own_part, own_schema
 
 REAL = ("german", "heart", "compas", "acs12")
@@ -383,3 +384,71 @@ def test_what_check_says_to_write_makes_the_file_readable(here: Path, capsys: py
             path.write_text("\n".join(text))
         assert main(["check", "loans.toml", "--party", party, "--file", file]) == 0
         assert "no problem" in capsys.readouterr().out
+
+
+IDS = {
+    "padded": [f"{i:06d}" for i in range(900, 1100)],
+    "plain": [str(i) for i in range(900, 1100)],
+    "small": [str(i) for i in range(100)],
+    "wide": [str(i) for i in range(2000)],
+    "upper": [f"AB{i}" for i in range(900, 1100)],
+    "lower": [f"ab{i}" for i in range(900, 1100)],
+    "long": [f"{i}" for i in range(70000, 70100)],
+    "floats": [f"{i}.0" for i in range(900, 1100)],
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "helps"),
+    [
+        ("plain", "plain", None),
+        ("plain", "wide", None),
+        ("padded", "padded", None),
+        ("padded", "plain", "strip-zeros"),
+        ("upper", "lower", "ignore-case"),
+        ("plain", "floats", "whole-numbers"),
+        ("small", "long", ""),
+        ("plain", "upper", ""),
+    ],
+)
+def test_shapes_of_ids_are_compared_before_anything_is_charged(one: str, other: str, helps: str | None) -> None:
+    shapes = {"bank": IdShape.of_ids(IDS[one]), "office": IdShape.of_ids(IDS[other])}
+    assert {party: IdShape.of(shape.as_entry(), party) for party, shape in shapes.items()} == shapes
+    if helps is None:
+        check_shapes(shapes)
+        return
+    with pytest.raises(DataError, match="look different") as refused:
+        check_shapes(shapes)
+    assert str(refused.value).count("--ids") == (2 if helps else 1) and f"--ids {helps}" in str(refused.value)
+    check_shapes(shapes, [helps or AS_THEY_ARE])
+
+
+def test_padded_ids_are_merged_by_a_rule_and_no_line_is_edited(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = range(60)
+    bank = {"id": [f"{i:05d}" for i in rows], "amount": [i * 7 for i in rows], "late": ["0", "1"] * 30}
+    office = {"id": [*rows, 7, 9, ""], "old": ["no", "no", "yes", "yes"] * 15 + ["no"] * 3, "grade": [1, 2, 3] * 21}
+    pd.DataFrame(bank).to_csv("bank.csv", index=False)
+    pd.DataFrame(office).to_csv("office.csv", index=False)
+    assert main(["init", "bank.csv", "--party", "bank", "--label", "late"]) == 0
+    words = ["init", "office.csv", "--party", "office", "--protected", "old"]
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert "'7' in rows 8 and 61; '9' in rows 10 and 62" in told and "--duplicates first" in told
+    assert main([*words, "--id", "old", "--duplicates", "first"]) == 2
+    assert sorted(p.name for p in here.iterdir()) == ["bank.csv", "draft-bank.toml", "office.csv"], "nothing is left"
+    assert main([*words, "--duplicates", "first"]) == 0
+    assert "without 3 rows: 61, 62, 63" in capsys.readouterr().out
+    merge = ["init", "--merge", "draft-bank.toml", "draft-office.toml", "--name", "loans"]
+    assert main(merge) == 2 and "--ids strip-zeros if 0012 and 12 are one person" in capsys.readouterr().err
+    assert main([*merge, "--ids", "strip-zeros"]) == 0
+    assert [main(["check", "loans.toml", "--party", party]) for party in ("bank", "office")] == [0, 0]
+    assert own_part(here / "loans.toml", 0, 0).ids.tolist() == own_part(here / "loans.toml", 1, 0).ids.tolist()
+
+
+def test_numbers_that_are_codes_are_a_category_on_request() -> None:
+    cells = pd.Series([str(i % 6 + 1) for i in range(N - 1)] + ["9"], dtype="string")
+    assert guess("x", cells).notes == ("only 7 whole numbers: if they are codes of categories, add --category x",)
+    entry = guess("x", cells, category=True).entry
+    assert entry is not None and entry["categories"] == ["1", "2", "3", "4", "5", "6", "other"]

@@ -40,6 +40,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "id,job,over_40\n" + "".join(f"{i},{'abc'[i % 3]},{('no', 'yes')[i // 2 % 2]}\n" for i in rows)
     )
     Path("session.toml").write_text(SESSION + 'dataset = "loans.toml"\n')
+    Path("jobs.toml").write_text((SESSION + 'dataset = "loans.toml"\n').replace('job = "train"', 'jobs = ["train"]'))
+    Path("twice.csv").write_text("id,x\n" + "".join(f"{max(i, 1)},{i % 7}\n" for i in range(60)))
+    Path("twice-unique.csv").touch()
     Path("full").mkdir()
     Path("full/something").touch()
     Path("run").mkdir()
@@ -129,6 +132,22 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("plan session.toml --rows 0", "--rows must be at least 1"),
         ("approve session.toml --certs full --rank 0 --yes", "no certificate file"),
         ("audit log gone", "no folder gone"),
+        ("plna session.toml", "no command 'plna'; did you mean plan?"),
+        ("certs sing request.pem --authority full", "no command 'sing'; did you mean sign?"),
+        ("policy shwo german", "did you mean show?"),
+        ("align loans.toml --party bank --align hiden --dry-run", "did you mean hidden?"),
+        ("init bank.csv --id cid", "--id: 'bank.csv' has no column 'cid'; did you mean 'id'?"),
+        ("approve session.toml --certs full --rank 7 --yes", "rank must be from 0 to 1, not 7: the session has"),
+        ("party --rank 7 --config jobs.toml --out full --certs full", "rank must be from 0 to 1, not 7"),
+        ("init twice.csv --party x --duplicates first", "twice-unique.csv is there already: use it (sccvfl init"),
+        ("init twice.csv --party x --duplicates frist", "did you mean first?"),
+        ("init twice.csv --party x", "'1' in rows 1 and 2 (at '2'); keep one record of each id (--duplicates first"),
+        ("policy recieve full card.json", "did you mean receive?"),
+        ("policy send full --certs full", "full is not the folder of one party's own host"),
+        ("policy receive full", "receive needs the folder of the run and the file that another host sent"),
+        ("kit session.toml", "session.toml pins no certificates: first `sccvfl certs pin session.toml authority`"),
+        ("preflight session.toml --certs full --rank 0", "no certificate file"),
+        ("runs full", "no finished run in full: name the folder of a run, or one with runs in it"),
     ],
 )
 def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: str, message: str) -> None:
@@ -156,7 +175,7 @@ def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: st
             "199,",
             "amount: 1 value missing (at '199'); declare `missing = true`",
         ),
-        ("bank.csv", "199,1990", "198,1990", "bank: id: 1 value repeated in 'bank.csv': '198' (at '200')"),
+        ("bank.csv", "199,1990", "198,1990", "bank: id: 1 value repeated in 'bank.csv': '198' in rows 199 and 200"),
         (
             "session.toml",
             'dataset = "loans.toml"',
@@ -333,3 +352,17 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--dataset", "moon", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_pin_of_a_new_member_writes_no_broken_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certs", "certs", "--parties", "3"]) == 0
+    capsys.readouterr()
+    before = Path("session.toml").read_text()
+    line = mistaken(capsys, "certs pin session.toml certs")
+    assert "session.toml has no party-2, but party-0, party-1, dealer: first add its address to parties" in line
+    assert Path("session.toml").read_text() == before
+    description = Path("loans.toml").read_text()
+    assert "loans.toml is no session file: it needs parties" in mistaken(capsys, "certs pin loans.toml certs")
+    assert Path("loans.toml").read_text() == description
+    assert main(["certs", "pin", "session.toml", "certs/party-0/cert.pem"]) == 3
+    assert "session.toml is not complete yet" in capsys.readouterr().err

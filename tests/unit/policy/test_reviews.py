@@ -11,7 +11,7 @@ import pytest
 
 from launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns
-from secure_sccvfl.policy.card import Decision, Evidence, Owner, PolicyCard, shipped_card
+from secure_sccvfl.policy.card import Contest, Decision, Evidence, Owner, PolicyCard, shipped_card
 from secure_sccvfl.policy.reviews import Proposals, Review, deltas, next_version, reviewed
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.reports.policy_card import card_markdown
@@ -138,10 +138,12 @@ def test_a_missing_kind_of_owner_is_reported_and_affected_people_first(card: Pol
     plain = replace(card, owners=("the bank", "people"))
     assert "(of unknown kind: the bank, people)" in concerns(plain, TODAY)[1]
     whole = shipped_card("german")
-    assert concerns(whole, TODAY) == ["nobody has approved version 1"]
+    contest = "no contact and deadline for contesting a decision (contest) on the card"
+    assert concerns(whole, TODAY) == ["nobody has approved version 1", contest]
+    assert concerns(replace(whole, contest=Contest("board@bank.example", 30)), TODAY) == concerns(whole, TODAY)[:1]
     for owner in whole.owners:
         whole = approved(whole, owner.name, DAY)
-    assert concerns(whole, TODAY) == []
+    assert concerns(whole, TODAY) == [contest]
 
 
 def test_overdue_cards_open_appeals_and_missing_evidence_are_reported(asked: PolicyCard) -> None:
@@ -172,3 +174,15 @@ def test_before_training_the_concerns_are_shown(capsys: pytest.CaptureFixture[st
     assert "policy card: the review was due on 2020-01-31" in shown and "appeal 1 about housing is open" in shown
     show_concerns({"dataset": "german"})
     assert capsys.readouterr().err == ""
+
+
+def test_a_card_says_how_a_decision_is_contested_and_owners_approve_it() -> None:
+    raw = {"dataset": "loans", "version": "1", "owners": ["board"], "decisions": {}}
+    plain = PolicyCard.of(raw)
+    card = PolicyCard.of({**raw, "contest": {"contact": "appeals@bank.example", "days": 30}})
+    assert card.digest() != plain.digest() and PolicyCard.of(card.to_json()) == card
+    assert "To contest a decision: appeals@bank.example, within 30 days of it." in card_markdown(card)
+    assert "contest" not in plain.to_json() and "contest a decision:" not in card_markdown(plain)
+    for odd in ("write to us", {"contact": "a"}, {"contact": " ", "days": 3}, {"contact": "a", "days": True}):
+        with pytest.raises(PolicyError, match="contest"):
+            PolicyCard.of({**raw, "contest": odd})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
+import re
 import stat
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from protocols.config import ConfigError, SessionConfig
 from protocols.net.certificates import (
     AUTHORITY_KEY,
+    SPOKEN_BITS,
     Authority,
     Credentials,
     Key,
@@ -33,6 +37,7 @@ from protocols.net.certificates import (
     read_key,
     read_request,
     sign,
+    spoken,
     subject,
     write_key,
 )
@@ -302,3 +307,20 @@ def test_a_signature_holds_for_one_message_one_purpose_and_one_signer(tmp_path: 
     assert not is_signed(certificate, "plan", b"this", "no signature")
     with pytest.raises(ConfigError, match="not a certificate"):
         fingerprint(b"nothing")
+
+
+def test_what_people_read_out_is_the_begin_of_the_whole_digest() -> None:
+    digest = hashlib.sha256(b"a key").hexdigest()
+    said = spoken(digest)
+    assert re.fullmatch(r"([A-Z2-7]{4}-){4}[A-Z2-7]{4}", said)
+    assert base64.b32decode(said.replace("-", "") + "AAAA")[:12].hex() == digest[:24], "96 whole bits, and four more"
+    flipped = (f"{int(digest, 16) ^ 1 << 255 - bit:064x}" for bit in range(SPOKEN_BITS))
+    assert all(spoken(other) != said for other in flipped), "every one of its bits counts"
+
+
+def test_a_certificate_is_revoked_by_what_is_read_out(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "authority")
+    ((member, _),) = authority.sign([make_request(tmp_path / "certs", "party-0", "bank")[0]])
+    with pytest.raises(ConfigError, match="did not sign"):
+        authority.revoke(spoken("0" * 64))
+    assert authority.revoke(spoken(member.fingerprint))["fingerprint"] == member.fingerprint

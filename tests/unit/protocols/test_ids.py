@@ -127,3 +127,12 @@ def test_a_column_that_is_not_there_is_named():
         IdRule.of("key").apply({"id": [1], "age": [2]}, "bank")
     assert IdRule.of({"columns": ["id"], "case": "lower"}) == IdRule(("id",), fold_case=True)
     assert IdRule.of({"columns": ["id"], "zeros": "strip"}) == IdRule(("id",), drop_leading_zeros=True)
+
+
+def test_a_person_is_found_by_either_way_to_write_the_id() -> None:
+    padded = IdRule(("nr",), drop_leading_zeros=True)
+    assert padded.id_of("004810") == padded.id_of(" 4810") == "4810" and padded.id_of(" ") is None
+    several = IdRule(("first", "born"), fold_case=True)
+    (made,) = several.apply({"first": ["Ann"], "born": ["1990"]}, "bank")
+    assert several.id_of('["ANN", "1990"]') == several.id_of(made) == made
+    assert [several.id_of(text) for text in ("Ann", '["Ann"]', '["Ann", ""]', "3")] == [None] * 4

@@ -3,6 +3,7 @@
 import csv
 import os
 import stat
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from protocols.alignment.hidden_intersection import MembershipMask
+from protocols.alignment.ids import IdRule
 from protocols.records.private import private
 from protocols.session.runtime import tensor_of
 from protocols.session.saving import restore_share
@@ -79,10 +81,10 @@ def test_gradients_that_were_shown(tmp_path, modes):
 
 @pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
 def test_predictions(tmp_path, task):
-    ids = np.array(["1", "2", "3"])
+    ids = np.array(["01", "02", "3"])
     job = SimpleNamespace(
         schema=SimpleNamespace(task=task, classes=("a", "b"), outputs=1),
-        new=SimpleNamespace(take=lambda rows: SimpleNamespace(ids=ids[rows])),
+        new=SimpleNamespace(in_file=np.array([2, 1, 0]), take=lambda rows: SimpleNamespace(written=ids[rows])),
         options=RunOptions(),
         aware=None,
         _in_words=lambda new, opened: {},
@@ -92,9 +94,9 @@ def test_predictions(tmp_path, task):
     decided, held = np.array([True, False, True]), np.array([True, True, False])
     PredictJob._write(job, tmp_path / "predictions.csv", np.ones((3, 1)), decided, held)
     lines = (tmp_path / "predictions.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["id", "1", "3"], "a refused record has no line"
+    assert [line.split(",")[0] for line in lines] == ["id", "3", "01"], "ids and order of the file; none refused"
     assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
-    assert [UNDECIDED in line for line in lines] == [False, False, True], (
+    assert [UNDECIDED in line for line in lines] == [False, True, False], (
         "nothing is reported of a record that not all hold"
     )
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
@@ -106,13 +108,16 @@ def one_column():
 
 
 def test_what_was_refused(tmp_path):
-    (tmp_path / "new.csv").write_text("id,x\na,1\nb,9\nc,1\n")
-    new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
-    new.write(tmp_path, {CHANGED: np.array([True, False, False]), ELSEWHERE: np.array([True, True, True])})
+    (tmp_path / "new.csv").write_text("id,x\n003,1\n02,9\n1,1\n")
+    schema = replace(one_column(), id_rule=IdRule(("id",), drop_leading_zeros=True))
+    new = read_new_records(tmp_path / "new.csv", schema, 0, uses_s=False)
+    assert new.ids.tolist() == ["1", "2", "3"], "as the parties compare them"
+    new.write(tmp_path, {CHANGED: np.array([False, False, True]), ELSEWHERE: np.array([True, True, True])})
     with (tmp_path / "refused.csv").open(newline="") as file:
         lines = [*csv.reader(file)]
     assert lines[0] == ["id", "column", "why"]
-    assert lines[1:] == [["b", "x", "outside the public range 0..2"], ["a", "", CHANGED], ["c", "", ELSEWHERE]]
+    reasons = [["003", "", CHANGED], ["02", "x", "outside the public range 0..2"], ["1", "", ELSEWHERE]]
+    assert lines[1:] == reasons, "ids and order of the file"
     assert stat.S_IMODE((tmp_path / "refused.csv").stat().st_mode) == 0o600
 
 

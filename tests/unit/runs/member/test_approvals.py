@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from accounting.budget import CapDecision
 from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
 from protocols.net.certificates import (
@@ -23,7 +24,16 @@ from protocols.net.certificates import (
     sign,
     write_key,
 )
-from secure_sccvfl.runs.member.plan import PURPOSE, ApprovalError, approve, canonical, check_approvals, make_plan
+from secure_sccvfl.releases.ledgers import signed_by, write_decision
+from secure_sccvfl.runs.member.plan import (
+    PURPOSE,
+    ApprovalError,
+    approvals_folder,
+    approve,
+    canonical,
+    check_approvals,
+    make_plan,
+)
 from tests.unit.runs.member.conftest import CARD, credentials_of, edit
 
 
@@ -149,7 +159,7 @@ def test_one_who_approved_an_older_plan_is_named_alone(
 
 
 def test_the_dealer_and_strangers_do_not_approve(config: SessionConfig, desk: Path, certificates: Path) -> None:
-    with pytest.raises(ConfigError, match="the parties approve"):
+    with pytest.raises(ConfigError, match="the session has party 0"):
         approve(config, make_plan(config), Credentials.of(certificates, "dealer"), 3, desk / "approvals")
     unpinned = replace(config, certificates={})
     with pytest.raises(ConfigError, match="pins no certificates"):
@@ -176,3 +186,34 @@ def test_more_predictions_need_a_new_approval(config: SessionConfig, approved: P
     assert "changed since the approval: the session file and the predictions that are allowed" in refused(
         more, approved
     )
+
+
+def test_two_session_files_in_a_folder_have_approvals_of_their_own(desk: Path, config: SessionConfig) -> None:
+    assert approvals_folder(desk / "session.toml") == desk / "approvals"
+    assert approvals_folder(desk / "second.toml") == desk / "approvals-second"
+
+
+@pytest.mark.parametrize(("said", "code"), [("y", 0), (" Yes ", 0), ("no", 3), ("", 3)])
+def test_y_is_yes(desk: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: said)
+    assert main(["approve", "session.toml", "--certs", str(certificates), "--rank", "0"]) == code
+    assert (desk / "approvals" / "party-0.json").exists() == (code == 0)
+
+
+def test_a_plan_checks_the_signatures_under_a_raised_cap(
+    desk: Path, config: SessionConfig, certificates: Path
+) -> None:
+    """A renewed certificate is told by `plan`, before hosts meet."""
+    decision = CapDecision("ledger.jsonl", 8.0, 12.0, 1e-6, "0" * 64, "yearly review", "2026-11-17")
+    for rank in range(2):
+        decision = signed_by(decision, credentials_of(certificates, rank), f"party-{rank}")
+    write_decision(desk / "cap.toml", decision)
+    raised = replace(config, options={**config.options, "cap": "cap.toml", "epsilon": 12.0})
+    with pytest.raises(ConfigError, match="party-2 has not signed the decision on the cap"):
+        make_plan(raised)
+    write_decision(desk / "cap.toml", signed_by(decision, credentials_of(certificates, 2), "party-2"))
+    make_plan(raised)
+    renewed = {**config.certificates, "party-1": "0" * 64}
+    with pytest.raises(ConfigError, match=r"party-1 .* may have been renewed: let it sign again"):
+        make_plan(replace(raised, certificates=renewed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,7 +13,8 @@ import pytest
 
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.reports.signed import committed, settings_digest
-from secure_sccvfl.runs.member.member import Member, check_jobs, job_options, where_all_stand
+from secure_sccvfl.runs.console import WRONG_USE
+from secure_sccvfl.runs.member.member import Member, check_jobs, job_options, unused, where_all_stand
 from secure_sccvfl.runs.process import RESUME, PartyProcess, sessions_of
 from tests.support.sessions import run_session
 
@@ -121,3 +123,40 @@ def test_a_prediction_gets_the_number_that_all_approved(tmp_path: Path, monkeypa
         party = PartyProcess(rank=0, config=path, out=tmp_path / "out")
         Member(party, predict={"records": "new.csv"})._predict(None, None)  # type: ignore[arg-type]
     assert [options.get("predictions") for options in given] == [None, 5, None]
+
+
+@pytest.mark.parametrize("left", [(), ("session.toml",), ("session.toml", "approvals.json", "train/party.log")])
+def test_a_start_that_met_nobody_leaves_nothing_behind(tmp_path: Path, left: tuple[str, ...]) -> None:
+    """Neither one that is refused nor, at the next start, one that was killed."""
+    out, session = tmp_path / "out", config(*JOBS, seed=1)
+    (tmp_path / "session.toml").write_text(session.to_toml())
+    for name in left:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).touch()
+    assert unused(out) == bool(left)
+    member = Member(PartyProcess(rank=0, config=tmp_path / "session.toml", out=out))
+    assert member.run() == WRONG_USE, "it has no certificates"
+    assert not out.exists()
+
+
+def test_the_folder_of_a_party_that_runs_is_left_alone(tmp_path: Path) -> None:
+    out, session = tmp_path / "out", config(*JOBS, seed=1)
+    (tmp_path / "session.toml").write_text(session.to_toml())
+    process = PartyProcess(rank=0, config=tmp_path / "session.toml", out=out)
+    with contextlib.ExitStack() as held:
+        Member(process)._open_folder(session, held)
+        for resume in (False, True):
+            assert Member(process, resume).run() == WRONG_USE
+        assert (out / "session.toml").exists() and not unused(out)
+    assert unused(out)
+
+
+@pytest.mark.parametrize("mine", ["notes.txt", "train/releases.jsonl", "train/model/model.npz", "audit.jsonl"])
+def test_a_folder_with_anything_else_is_never_cleared(tmp_path: Path, mine: str) -> None:
+    out, session = tmp_path / "out", config(*JOBS, seed=1)
+    (tmp_path / "session.toml").write_text(session.to_toml())
+    for name in ("session.toml", "approvals.json", mine):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("mine")
+    assert Member(PartyProcess(rank=0, config=tmp_path / "session.toml", out=out)).run() == WRONG_USE
+    assert (out / mine).read_text() == (out / "session.toml").read_text() == "mine"

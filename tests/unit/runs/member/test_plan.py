@@ -17,6 +17,7 @@ from accounting.events import Sensitivity
 from accounting.records import RecordSet
 from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
+from protocols.net.certificates import spoken
 from protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD
 from secure_sccvfl.releases.ledgers import LEDGER
@@ -210,7 +211,7 @@ def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -
         "predictions: decisions to party-0 alone, for at most 1000 people in all, once for each person",
         "more people need a new approval",
         "estimated from runs with default options",
-        plan.digest,
+        spoken(plan.digest),
     ):
         assert wanted in text, (wanted, text)
 
