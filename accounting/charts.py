@@ -24,8 +24,6 @@ _LETTER = 6.8
 _DOT = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z"
 SHAPES = (_DOT, "M-4 -4h8v8h-8z", "M0 -5L5 4H-5z", "M0 -5L5 0L0 5L-5 0z", "M-5 -3h10v6h-10z", "M0 5L5 -4H-5z")
 """Outlines of the marks of a frontier: ours is a dot, other methods have a square, triangles, a diamond and a bar."""
-NARROW = 30
-"""Points nearer to each other than this have no room for two labels."""
 Interval = tuple[float, float, float]
 """Mean, and the ends of its interval."""
 
@@ -274,7 +272,7 @@ def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float
     parts += [
         axes.column(widest * k / 4, f"{25 * widest * k:.3g} %", "end" if k == 4 else "middle") for k in range(5)
     ]
-    parts.append(axes.titles("flip rate (left is better)", "right decisions (up is better)"))
+    parts.append(axes.titles("flip rate (left is better)", "correct decisions (up is better)"))
     if majority is not None:
         parts.append(axes.level(majority, f"always the most frequent answer: {percent(majority)}"))
         height = axes.y(majority) - 5
@@ -293,7 +291,7 @@ def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float
         named = f"{m.name}, λ {m.label}" if m.label else m.name
         tip = f"{named}: {percent(m.right[0])} right, {percent(m.flips[0])} flip"
         parts.append(_shape(_outline(k), colour, at, up, tip))
-    parts += _lambda_labels(frontier, axes)
+    parts += _lambda_labels(frontier, marks, axes)
     shown = [(k, name) for k, name in enumerate(names) if frontier or k]
     shapes = [(_shape(_outline(k), SERIES[k % len(SERIES)]), name) for k, name in shown]
     legend, used = _legend(shapes, axes.bottom + 52, 1)
@@ -304,25 +302,31 @@ def _outline(k: int) -> str:
     return SHAPES[0] if k == 0 else SHAPES[1 + (k - 1) % (len(SHAPES) - 1)]
 
 
-def _lambda_labels(points: Sequence[Mark], axes: Axes) -> list[str]:
-    """Lambdas next to our points, above on the left or below on the right: the bold one, others if there is room."""
+def _lambda_labels(points: Sequence[Mark], marks: Sequence[Mark], axes: Axes) -> list[str]:
+    """Lambdas next to our points where they cover no mark and no other label: the bold one, then from both ends."""
+    taken = [(axes.x(m.flips[0]) - 5, axes.y(m.right[0]) - 5, 10.0, 10.0) for m in marks]
     parts: list[str] = []
-    above: list[float] = []
-    below: list[float] = []
-    for m in sorted(points, key=lambda m: not m.bold):
-        at, up = axes.x(m.flips[0]), axes.y(m.right[0])
-        lane = next((lane for lane in (above, below) if all(abs(at - o) >= NARROW for o in lane)), None)
-        if lane is None or not m.label:
-            continue
-        lane.append(at)
-        x, y, anchor = (
-            (at - 9, up - 8, "end") if lane is above and at > 2 * NARROW + 10 else (at + 8, up + 17, "start")
-        )
-        kind = "ours" if m.bold else "soft"
-        parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">λ {escape(m.label)}</text>'
-        )
+    ends = [m for pair in zip(points, reversed(points), strict=True) for m in pair][: len(points)]
+    for m in sorted(dict.fromkeys(m for m in ends if m.label), key=lambda m: not m.bold):
+        at, up, wide = axes.x(m.flips[0]), axes.y(m.right[0]), _LETTER * (len(m.label) + 2)
+        for x, y in (
+            (x, up + y) for y in ((17, -8, 31, -22, 45) if m.bold else (17, -8)) for x in (at + 8, at - 8 - wide)
+        ):
+            box = (x, y - 10, wide, 12.0)
+            if x < axes.left or x + wide > axes.right or y > axes.bottom or any(_overlap(box, o) for o in taken):
+                continue
+            taken.append(box)
+            kind = "ours" if m.bold else "soft"
+            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">λ {escape(m.label)}</text>')
+            break
     return parts
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two boxes (left, top, width, height) share a point."""
+    return all(
+        a < b + d and b < a + c for a, b, c, d in ((one[k], other[k], one[k + 2], other[k + 2]) for k in (0, 1))
+    )
 
 
 def sparkline(values: Sequence[float], top: float) -> str:

@@ -1,7 +1,7 @@
 """Single records and their counterfactuals, with the secure model's decision for both.
 
 For public benchmark data alone, where the pooled evaluation sees all records anyway. It draws test records at random
-among those that the first counterfactual model changed, and writes both versions to a file that a secure `predict`
+among those that a counterfactual model changed, and writes both versions to a file that a secure `predict`
 session scores. That session opens the calibrated logit of these records to the holder of the label.
 
 `explained`: one person before and after a change of group, under SCC-VFL and under plain training. Nobody has the

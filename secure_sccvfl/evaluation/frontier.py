@@ -149,6 +149,7 @@ def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | 
         "cut": {model: _named(cut) for model, cut in cuts.items()},
         "nulls": {model: figures["edit_erm_null"] for model, figures in checks.items()},
         "failed": {model: with_failed_checks(figures)["failed"] for model, figures in checks.items()},
+        "checks": {model: with_failed_checks(figures) for model, figures in checks.items()},
     }
 
 

@@ -14,7 +14,7 @@ evaluates one operator on several tensors, `products` multiplies several pairs. 
 | compare: decisions of records, copies and records at both ends, signs of shifts, logits beyond `LOSS_BOUND` | 6 |
 | products: decision and label, decisions before and after, sizes of shifts, clamped logits | 1 |
 | log cosh of the logits, one product with the label | 2 |
-| groups: counts, and which have enough records (with a certificate one more) | 8 |
+| groups: counts, and whether each or all have enough records | 10 |
 | net flips: sums over pairs of groups, their sizes, which pairs have enough records | 9 |
 | is any pair left | 6 |
 | all quotients: division by the number of rows, reciprocal, product | 68 |
@@ -61,9 +61,13 @@ def enough(rate: str, of: int | str) -> str:
     return f"enough {rate} {of}"
 
 
-def _counts(group: int) -> tuple[str, str]:
-    """The names of a group's numbers of certified records and of records; 0 below the floor."""
-    return f"certified in group {group}", f"records in group {group}"
+def _counts(group: int, certificate: bool) -> dict[str, str]:
+    """The names of a group's numbers by rate: positive decisions, certified ones, and records.
+
+    All are 0 if one group is below the floor: its numbers would follow from the totals and the other groups.
+    """
+    names = ("positive_rate", *([CERTIFIED] if certificate else []), "records")
+    return {name: f"{name} in group {group}" for name in names}
 
 
 def metric_names(task: Task, models: Sequence[str], groups: int, certificate: bool = False) -> tuple[str, ...]:
@@ -72,12 +76,13 @@ def metric_names(task: Task, models: Sequence[str], groups: int, certificate: bo
     if task == "binary":
         whole += ["positive_rate", *(f"{rate}_gap" for rate in RATES)]
         whole += [enough(rate, group) for rate in RATES for group in range(groups)]
+        whole += [name for group in range(groups) for name in _counts(group, certificate).values()]
     for model in models:
         figures = figures_of_model(model, task)
         whole += [f"{metric}_{model}" for metric in figures]
         whole += [enough("net", model)] if "net" in figures else []
     if certificate and task != "regression":
-        whole += [CERTIFIED, *(n for g in range(groups) for n in _counts(g) if task == "binary")]
+        whole += [CERTIFIED]
     return tuple(whole)
 
 
@@ -107,10 +112,12 @@ def exact_figures(opened: Mapping[str, float], models: Sequence[str], groups: in
         gaps = {rate: gap for rate in RATES for gap in [out.pop(f"{rate}_gap")] if sum(reportable[rate]) > 1}
         group_notes = [{"too_few": [rate for rate in RATES if not reportable[rate][g]]} for g in range(groups)]
         out |= reported_gaps(gaps)
-    for group, note in enumerate(group_notes if CERTIFIED in out else []):
-        hits, rows = (round(out.pop(name)) for name in _counts(group))
-        note |= {"rates": {CERTIFIED: rate_record(hits, rows)}} if rows else {}
-        note["too_few"] += [] if rows else [CERTIFIED]
+    for group, note in enumerate(group_notes):
+        counts = {rate: round(out.pop(name)) for rate, name in _counts(group, CERTIFIED in out).items()}
+        if rows := counts.pop("records"):
+            note["rates"] = {rate: rate_record(hits, rows) for rate, hits in counts.items()}
+        elif CERTIFIED in counts and "positive_rate" in note["too_few"]:
+            note["too_few"].append(CERTIFIED)
     return {"metrics": out, "groups": group_notes}
 
 
@@ -228,7 +235,7 @@ class SecureEvaluation:
     ) -> None:
         """Widest gaps between groups of each rate, and net flips by model, where enough records count.
 
-        sure: the bits of certified records, whose numbers are opened by group.
+        sure: the bits of certified records. Their numbers, and those of positive decisions, are opened by group.
         """
         nets = [model for model in after if "net" in figures_of_model(model, self.task)]
         above, below, left = self._net_flips(shown, groups, count, [after[model] for model in nets])
@@ -247,11 +254,10 @@ class SecureEvaluation:
             reportable = 1 - (numbers < max(self.min_group, 1))
             above = crypten.cat([above, crypten.stack([positive, hit, positive - hit]).reshape(-1)])
             below = crypten.cat([below, (numbers + 1 - reportable).reshape(-1)])
-            if stays:
-                counted = crypten.stack([*stays, size]) * reportable[:1]
-                for group in range(count):
-                    for number, name in enumerate(_counts(group)):
-                        figures.keep(name, counted[number, group])
+            counted = crypten.stack([positive, *stays, size]) * reportable[0].prod()
+            for group in range(count):
+                for number, name in enumerate(_counts(group, sure is not None).values()):
+                    figures.keep(name, counted[number, group])
         quotients = self._quotients(above, below, len(shown) * _double(shown))
         for number, model in enumerate(nets):
             figures.keep(f"net_{model}", quotients[number])

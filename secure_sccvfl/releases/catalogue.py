@@ -599,8 +599,9 @@ EXACT_EVALUATION = Kind(
     what="test results, this page's figures",
     purpose="exact figures of the test part, not private: ",
     why="with `evaluation = exact`: exact rates, means and gaps of the test records; flip rates and net flip rates "
-    "under each counterfactual model and its permutation baseline; certified records, and of groups with at least "
-    "`min_group` records how many of how many; which of these rest on too few records",
+    "under each counterfactual model and its permutation baseline; certified records; if every group has "
+    "`min_group` records, how many of each have a positive decision and are certified; which rates rest on too few "
+    "records",
 )
 SLICES = Kind(
     title="slices",

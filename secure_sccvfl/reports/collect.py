@@ -31,7 +31,7 @@ from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import NOISY_TABLES
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
-from secure_sccvfl.reports.figures import check_warnings, interval
+from secure_sccvfl.reports.figures import check_warnings, group_warnings, interval, listed
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in, own_heads
 from secure_sccvfl.reports.page import write_page
 from secure_sccvfl.reports.policy_card import card_of_run, write_card
@@ -163,6 +163,7 @@ def find_warnings(report: Report) -> Iterator[str]:
         )
     yield from _accuracy_warnings(report)
     yield from check_warnings(report)
+    yield from group_warnings(report)
     names = report.data.protected[0].labels
     few = [name for name, group in zip(names, report.groups, strict=False) if "positive_rate" in group.too_few]
     if few and report.evaluation is not None:
@@ -200,25 +201,22 @@ def find_warnings(report: Report) -> Iterator[str]:
 
 def _accuracy_warnings(report: Report) -> Iterator[str]:
     """Simple models that are as accurate as this one."""
-    metrics = report.metrics
-    for name, what, so in (
-        (
-            "majority",
-            "always giving the most frequent answer",
-            "Until that changes, a low flip rate means little.",
-        ),
-        ("drop_m", "a model without the mediators", "That one is simpler, and cannot flip through them."),
-    ):
-        other = report.baselines.get(name, {})
-        if "acc" not in other or metrics.get("acc", 1.0) > other["acc"]:
-            continue
-        low, high = interval(report, "acc", metrics["acc"]) or (0.0, 1.0)
-        text = f"{percent(metrics['acc'])} right against {percent(other['acc'])}"
-        if other["acc"] <= high:
-            text += f", which its 95 % interval, {percent(low)} to {percent(high)}, includes"
-        fairer = name == "drop_m" and all(other.get(g, 1.0) < metrics.get(g, 0.0) for g in ("dp_gap", "eo_gap"))
-        more = " It also has smaller gaps between groups." if fairer else ""
-        yield f"No more accurate than {what} ({text}). {so}{more}"
+    metrics, others = report.metrics, report.baselines
+    words = {"majority": "always the most frequent answer", "drop_m": "a model without the mediators"}
+    simple = {k: v["acc"] for k in words if "acc" in (v := others.get(k, {})) and metrics.get("acc", 1.0) <= v["acc"]}
+    if not simple:
+        return
+    low, high = interval(report, "acc", metrics["acc"]) or (0.0, 1.0)
+    named = [f"{words[k]} ({percent(acc)}{', within the interval' * (acc <= high)})" for k, acc in simple.items()]
+    share = f"{percent(metrics['acc'])} correct (95 % interval {percent(low)} to {percent(high)})"
+    text = f"{share}: no more than {listed(named)}."
+    if "majority" in simple:
+        text += " Until that changes, a low flip rate means little."
+    if "drop_m" in simple:
+        text += " The one without the mediators is simpler, and cannot flip through them."
+        gaps = all(others["drop_m"].get(g, 1.0) < metrics.get(g, 0.0) for g in ("dp_gap", "eo_gap"))
+        text += " It also has smaller gaps between groups." * gaps
+    yield text
 
 
 BUDGET, EVALUATION_BUDGET = "privacy_budget", "evaluation_budget"

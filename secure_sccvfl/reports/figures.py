@@ -4,7 +4,7 @@ Flip rates come from counterfactual models (`evaluation.counterfactual_models`),
 permutation baseline, the flip rate after s was permuted over the records, and validity checks on these data. No claim
 rests on a model that fails a check. Without such models, flips are counted with the run's own generator.
 
-Accuracy against flip rate over the weight of consistency, next to other methods; and the gain in a sentence.
+Accuracy against flip rate over the weight of consistency, next to other methods; and `tiles`, the main figures.
 
 `report.frontier` comes from `evaluation.frontier`: means and intervals over seeds of the plaintext engine. Its points
 are our method at each lambda (`chosen`: that of the run), our method at the lambda that the rule takes in each seed
@@ -14,10 +14,11 @@ are our method at each lambda (`chosen`: that of the run), our method at the lam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent
+from accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent, tidy
 from accounting.tables import Table
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
@@ -25,53 +26,50 @@ from secure_sccvfl.evaluation.counterfactual_models import (
     MOST_MMD,
     MOST_NULL,
     OWN,
-    RUN_MODELS,
 )
-from secure_sccvfl.metrics.rates import CERTIFIED, certified_words, wilson
+from secure_sccvfl.metrics.rates import CERTIFIED, wilson
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.reports.results import Frontier, Point, Rate, Report, Span
+from secure_sccvfl.releases.default_budget import default_words
+from secure_sccvfl.reports.results import Group, Point, Rate, Report, Span
 
 SECURE = "secure"
 MODELS = {
     SECURE: "this model",
-    "plaintext_scc": "same method in plaintext",
+    "plaintext_scc": "same method, not under MPC",
     "drop_m": "without the mediators",
-    "erm": "plain training, no protection",
+    "erm": "plain training",
     "logistic": "logistic regression",
-    "majority": "always the most frequent",
+    "majority": "the most frequent answer",
 }
+LEFT_OUT = ("plaintext_scc", "logistic", "drop_m_guard", "epsilon")
+"""Baselines and series of points of report.json that the page leaves out."""
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 CF_MODELS = {
     name: f"{ordinal} counterfactual model" for name, ordinal in zip(COUNTERFACTUAL_MODELS, ORDINALS, strict=False)
 }
 ALL_CF_MODELS = {**CF_MODELS, OWN: "the run's own generator"}
 RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "true positive rate", "fpr": "false positive rate"}
-CF_METRICS = {
-    "fr": "flip rate",
-    "fr_null": "flip rate, groups permuted",
-    "net": "net flip rate",
-    "scg": "shift of the score",
-    "scg_null": "shift, groups permuted",
-}
 METRIC_WORDS = {
-    "acc": "right decisions",
-    "rmse": "root mean squared error",
-    "logloss": "log loss",
+    "acc": "correct decisions",
     CERTIFIED: "certified decisions",
-    "positive_rate": "share of “{positive}” decisions",
-    "dp_gap": "gap of “{positive}” decisions between groups",
-    "eo_gap": "gap of true or false positive rates between groups",
-    **{
-        f"{metric}_{model}": f"{words} ({name})"
-        for model, name in {**CF_MODELS, OWN: "own generator"}.items()
-        for metric, words in CF_METRICS.items()
-    },
+    **{f"fr_{model}": f"flip rate ({name})" for model, name in ALL_CF_MODELS.items()},
 }
 
 
 def listed(names: Sequence[str]) -> str:
     """a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def size(count: float) -> str:
+    """Bytes as people write them."""
+    unit, name = next(u for u in ((1e6, "MB"), (1e3, "kB"), (1, "B")) if count >= u[0] or u[0] == 1)
+    return f"{count / unit:.{0 if unit == 1 else 1}f} {name}"
+
+
+def brief(value: str, low: str | None = None, high: str | None = None) -> str:
+    """A figure with its interval as wide tables have it."""
+    return value if low is None else f"{value} ({low}–{high})"
 
 
 def cf_models(report: Report) -> list[str]:
@@ -89,12 +87,6 @@ def failed_checks(report: Report, model: str) -> tuple[str, ...]:
     return report.judges[model].failed if model in report.judges else ()
 
 
-def failure_note(report: Report, model: str) -> str:
-    """What follows the name of a counterfactual model that fails a check."""
-    checks = failed_checks(report, model)
-    return f", fails its validity check{'s' * (len(checks) > 1)} ({listed(checks)})" if checks else ""
-
-
 def trusted(report: Report) -> str | None:
     """The counterfactual model that claims rest on: the strictest that passes; the own generator if there is none."""
     rates, models = report.metrics, cf_models(report)
@@ -104,19 +96,13 @@ def trusted(report: Report) -> str | None:
     return max(sound, key=lambda model: rates[f"fr_{model}"]) if sound else None
 
 
-def cf_model_words(report: Report) -> str:
-    """How many counterfactual models there were, and where each takes values from; empty if there was none."""
-    names = cf_models(report)
-    origins = [COUNTERFACTUAL_MODELS.get(name).about for name in names]
-    about = ", ".join(f"the {ordinal} {origin}" for ordinal, origin in zip(ORDINALS, origins, strict=False))
-    count = ("no", "one", "two", "three", "four", "five", "six")[len(names)]
-    plural = "s" * (len(names) != 1)
-    return f"{count} counterfactual model{plural} to say, which training never saw: {about}" if names else ""
-
-
 def check_table(report: Report) -> Table | None:
-    """The validity checks of each counterfactual model on these data."""
-    names = [name for name in cf_models(report) if name in report.judges]
+    """The validity checks of each counterfactual model: means over the frontier's seeds, else of this run.
+
+    Reports of versions that kept no means have this run's figures next to the verdict over the seeds.
+    """
+    found = report.frontier.checks if report.frontier is not None and report.frontier.checks else report.judges
+    names = [name for name in cf_models(report) if name in found]
     if not names:
         return None
     regression = report.data.task == "regression"
@@ -125,7 +111,7 @@ def check_table(report: Report) -> Table | None:
         return "" if value is None else f"{value:.3f}" if regression else percent(value)
 
     def cells(model: str) -> list[str]:
-        checks, failed = report.judges[model], failed_checks(report, model)
+        checks, failed = found[model], failed_checks(report, model)
         quality = (checks.edit_auc, checks.edit_auc_real, checks.edit_mmd_ratio)
         shown = ["" if value is None else f"{value:.2f}" for value in quality]
         shown += [rate(checks.edit_erm), rate(checks.edit_erm_null)]
@@ -173,37 +159,24 @@ def interval_words(report: Report, metric: str) -> str:
 
 
 def _sources(report: Report) -> dict[str, Mapping[str, float]]:
-    """The figures of this model and of every baseline, in the order of `MODELS`."""
+    """The figures of this model and of the baselines that the page shows, in the order of `MODELS`."""
     sources = {SECURE: report.metrics, **report.baselines}
-    return {name: sources[name] for name in (*MODELS, *sorted(set(sources) - set(MODELS))) if name in sources}
+    return {name: sources[name] for name in MODELS if name in sources and name not in LEFT_OUT}
 
 
 def metric_panels(report: Report) -> list[dict[str, str]]:
-    """Charts of this model next to the baselines."""
-    models = cf_models(report)
-    hint = "0 is best; short bar and “permuted”: the same where groups were permuted, which is chance"
-    panels: list[tuple[str, str, str, str | None]] = [("acc", "Right decisions", "further right is better", None)]
-    panels += [
-        (f"fr_{model}", f"Flip rate, {CF_MODELS[model]}{failure_note(report, model)}", hint, model)
-        for model in models
+    """Charts of this model next to the baselines. Flips by the counterfactual model that claims rest on."""
+    model, generator = trusted(report), [OWN] if not cf_models(report) else []
+    sound = [model for model in cf_models(report) if not failed_checks(report, model)] or generator
+    controlled = f"fr_null_{model}" in report.metrics
+    hint = "short bar, “permuted”: with groups permuted, which is chance" if controlled else "no permutation baseline"
+    panels: list[tuple[str, str, str, str | None]] = [
+        ("acc", "Correct decisions", "further right is better", None),
+        (f"fr_{model}", "Flip rate", f"0 is best; {hint}", model if controlled else None),
+        ("rmse", "Typical error", "root mean square, of the label's range; lower is better", None),
     ]
-    if not models:
-        controlled = report.metrics.get(f"fr_null_{OWN}") is not None
-        text = hint if controlled else "0 is best; no permutation baseline"
-        panels.append((f"fr_{OWN}", f"Flip rate, {ALL_CF_MODELS[OWN]}", text, OWN if controlled else None))
-    panels.append((CERTIFIED, "Certified decisions", "no values of the mediators change them; 100 % is best", None))
-    panels.append(("rmse", "Typical error", "root mean square, of the label's range; lower is better", None))
     if "rmse" in report.metrics:
-        panels += [
-            (f"scg_{model}", f"Shift of the answer, {words}{failure_note(report, model)}", "0 is best", None)
-            for model, words in ALL_CF_MODELS.items()
-        ]
-    share = f"in the share of “{report.data.positive}” decisions; 0: the same for all"
-    panels += [
-        ("logloss", "Log loss", "how well the probabilities fit; lower is better", None),
-        ("dp_gap", "Difference between groups", share, None),
-        ("eo_gap", "Difference in mistakes", "largest gap of true or false positive rates; 0 is best", None),
-    ]
+        panels += [(f"scg_{one}", f"Shift of the answer, {ALL_CF_MODELS[one]}", "0 is best", None) for one in sound]
     return [panel for args in panels if (panel := _panel(report, *args))]
 
 
@@ -223,73 +196,21 @@ def _panel(report: Report, metric: str, title: str, hint: str, cf_model: str | N
     return {"title": title, "hint": hint, "svg": svg}
 
 
-def metric_words(report: Report) -> dict[str, str]:
-    """What each figure of a run is called; shares are of decisions for the label's last class."""
-    return {metric: words.replace("{positive}", report.data.positive) for metric, words in METRIC_WORDS.items()}
-
-
-def metric_table(report: Report) -> Table:
-    """All figures of all models."""
-    sources = _sources(report)
-
-    def cell(model: str, metric: str) -> str:
-        value = sources[model].get(metric)
-        if value is None:
-            return ""
-        ends = interval(report, metric, value, model)
-        return number(value) + (f" ({number(ends[0])} to {number(ends[1])})" if ends is not None else "")
-
-    notes = {f"{metric}_{model}": failure_note(report, model) for model in CF_MODELS for metric in CF_METRICS}
-    rows = [
-        (words + notes.get(metric, ""), *(cell(name, metric) for name in sources))
-        for metric, words in metric_words(report).items()
-        if any(metric in figures for figures in sources.values())
-    ]
-    return Table(("", *(MODELS.get(name, name) for name in sources)), rows)
-
-
 def _rate_titles(report: Report) -> list[str]:
     return [words.format(positive=report.data.positive) for words in RATE_WORDS.values()]
 
 
 def group_table(report: Report) -> Table | None:
-    """Released rates of each group with their intervals; a note where a rate rests on too few records."""
-    if not any(group.too_few or group.rates for group in report.groups):
-        return None
-
-    def cell(rate: Rate | None, too_few: bool) -> str:
-        if too_few or rate is None:
-            return "too few" if too_few else "not released"
-        if rate.low is None or rate.high is None:  # of an earlier version
-            return f"{percent(rate.value)} (noise ± {percent(rate.noise or 0.0)})"
-        low = percent(rate.low).removesuffix(" %")
-        return f"{percent(rate.value)} ({low} to {percent(rate.high)}; about {rate.rows} records)"
-
-    labels, names, titles = report.data.protected[0].labels, [*RATE_WORDS], _rate_titles(report)
-    if CERTIFIED in report.metrics:
-        names, titles = [*names, CERTIFIED], [*titles, METRIC_WORDS[CERTIFIED]]
-    rows = [
-        (label, *(cell(group.rates.get(name), name in group.too_few) for name in names))
-        for label, group in zip(labels, report.groups, strict=True)
-    ]
-    return Table(("group", *titles), rows)
-
-
-def certificate_words(report: Report) -> str:
-    """Which decisions cannot change through the mediators, with an interval and by group; empty without a figure."""
-    if CERTIFIED not in report.metrics:
-        return ""
-    names = Roles(report.roles, report.proxies).edited
+    """Rates of each group in percent, with intervals and records; None without any."""
+    titles = dict(zip((*RATE_WORDS, CERTIFIED), (*_rate_titles(report), METRIC_WORDS[CERTIFIED]), strict=True))
+    names = [name for name in titles if any(name in group.rates for group in report.groups)]
     if not names:
-        return "Every decision is certified: no column is a mediator."
-    groups = [
-        f"“{label}” {percent(group.rates[CERTIFIED].value)}"
-        for label, group in zip(report.data.protected[0].labels, report.groups, strict=False)
-        if CERTIFIED in group.rates
+        return None
+    rows = [
+        (label, *(_rate_cell(group, name) for name in names))
+        for label, group in zip(report.data.protected[0].labels, report.groups, strict=True)
     ]
-    by_group = f" By group: {listed(groups)}." if groups else ""
-    share, ends = percent(report.metrics[CERTIFIED]), interval_words(report, CERTIFIED)
-    return f"{share} of decisions are certified ({ends}): they {certified_words(names)}.{by_group}"
+    return Table(("group", *(titles[name] for name in names)), rows)
 
 
 def slice_table(report: Report) -> tuple[Table | None, list[str]]:
@@ -305,15 +226,28 @@ def slice_table(report: Report) -> tuple[Table | None, list[str]]:
             few.append(name)
             continue
         others = {} if other is None else other.rates
-        rows.append((name, *(_slice_cell(part.rates.get(rate), others.get(rate)) for rate in RATE_WORDS)))
+        rows.append((name, *(_rate_cell(part, rate, others.get(rate)) for rate in RATE_WORDS)))
     return (Table(("slice", *_rate_titles(report)), rows) if rows else None), few
 
 
-def _slice_cell(rate: Rate | None, plain: Rate | None) -> str:
+def gap_words(report: Report) -> str:
+    """The largest differences between groups."""
+    words = {"dp_gap": "these decisions", "eo_gap": "true or false positive rates"}
+    gaps = [
+        f"{tidy(100 * report.metrics[name], 1)} points of {what}"
+        for name, what in words.items()
+        if name in report.metrics
+    ]
+    return f"Largest differences: {listed(gaps)}." if gaps else ""
+
+
+def _rate_cell(group: Group, name: str, plain: Rate | None = None) -> str:
+    rate = group.rates.get(name)
     if rate is None:
-        return "too few"
-    text = f"{percent(rate.value)} ({percent(rate.low or 0.0)} to {percent(rate.high or 1.0)}; {rate.rows})"
-    return text if plain is None else f"{text} [{percent(plain.value)}]"
+        return "too few" if name in group.too_few else "not released"
+    text = brief(*(tidy(100 * value, 1) for value in _of_rate(rate)))
+    text += "" if rate.rows is None else f" of {rate.rows}"
+    return text if plain is None else f"{text} [{tidy(100 * plain.value, 1)}]"
 
 
 def noise_words(report: Report) -> str:
@@ -322,7 +256,7 @@ def noise_words(report: Report) -> str:
     if how is None or how.kind != "noisy":
         return "These figures are exact sums over the test records: they are not private."
     widest = [
-        f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report.noise[name])}"
+        f"{METRIC_WORDS[name]} ± {percent(report.noise[name])}"
         for name in ("acc", *(f"fr_{model}" for model in ALL_CF_MODELS))
         if name in report.noise
     ]
@@ -340,59 +274,59 @@ METHODS = {
     OURS: "this method",
     "erm": MODELS["erm"],
     "drop_m": MODELS["drop_m"],
-    "drop_m_guard": "without them, proxy penalty",
     "majority": MODELS["majority"],
     "paper": "the paper's method",
 }
+SERIES = {"kappa": ("this method, range penalty", "range penalty κ")}
+"""Of points that differ in one setting: what the chart and the table call them."""
 COLUMNS = {
-    "acc": "right",
-    "auc": "AUC",
-    **{
-        f"{metric}_{model}": f"{words}, {CF_MODELS[model]}"
-        for model in RUN_MODELS
-        for metric, words in (("fr", "flip rate"), ("fr_null", "permuted"), ("net", "net flip rate"))
-    },
-    "certified": "certified",
-    "dp_gap": "gap between groups",
-    "eo_gap": "gap of mistakes",
-    "pgd_sr": "changed by PGD",
+    "acc": "correct, %",
+    "fr": "flips, %",
+    CERTIFIED: "certified, %",
 }
-"""Columns of the table, by the name of the figure."""
-YARDSTICKS = {"majority": "the majority", "drop_m": "dropping the mediators", "erm": "plain training"}
+"""Columns of the table, by the name of the figure; flips are of the counterfactual model that claims rest on."""
 
 
 def frontier(report: Report) -> dict[str, Any] | None:
-    """The chart and the table; None if the run has no frontier."""
-    tree = report.frontier
-    if tree is None or not tree.points:
-        return None
-    model = _cf_model(report, tree)
+    """The chart and the table; None if the run has no frontier, or no counterfactual model passes its checks."""
+    tree, model = report.frontier, trusted(report) or ""
     metric = f"fr_{model}"
-    drawn = [p for p in tree.points if p.method != "majority" and metric in p.figures and "acc" in p.figures]
-    marks = [_mark(point, metric) for point in drawn]
+    points = [] if tree is None else [p for p in tree.points if p.method.partition("=")[0] not in LEFT_OUT]
+    if tree is None or not any({metric, "acc"} <= p.figures.keys() for p in points):
+        return None
+    marks = [_mark(p, metric) for p in points if p.method != "majority" and {metric, "acc"} <= p.figures.keys()]
     here = report.metrics
     if metric in here and "acc" in here:
         # Its interval is over records, not over seeds: it is shown with the other figures of the run.
         marks.append(Mark("this run, under MPC (one seed)", (here[metric],) * 3, (here["acc"],) * 3))
     means = [p.figures["acc"].mean for p in tree.points if p.method == "majority" and "acc" in p.figures]
     majority = (*means, report.baselines.get("majority", {}).get("acc"))[0]
-    used = [name for name in COLUMNS if any(name in p.figures for p in tree.points)]
-    rows = [(_name(p), *(_cell(name, p.figures.get(name)) for name in used)) for p in tree.points]
+    names = {name: f"{name}_{model}" if name.startswith("fr") else name for name in COLUMNS}
+    used = [name for name, full in names.items() if any(full in p.figures for p in tree.points)]
+    chosen = [p.figures for p in points if p.chosen]
+    rows = [
+        (_name(p), *(_cell(p.figures.get(names[name])) for name in used))
+        for p in points
+        if p.chosen or p.figures not in chosen
+    ]
+    budgets = [p for p in tree.points if p.method.startswith("epsilon=")]
+    gains = [
+        f"{METHODS[name]} {_signed(span.mean)} points ({_signed(span.low)} to {_signed(span.high)})"
+        for name in ("drop_m", "erm")
+        if (span := tree.gain.get(name)) is not None
+    ]
     return {
-        "svg": frontier_chart("Accuracy against flip rate", marks, METHODS[OURS], majority) if marks else "",
-        "model": f"{CF_MODELS[model]}{failure_note(report, model)}",
+        "svg": frontier_chart("Accuracy against flip rate", marks, METHODS[OURS], majority),
         "rule": tree.rule.removesuffix("."),
-        "taken": next((p.lam for p in tree.points if p.chosen), None),
         "seeds": len(tree.seeds),
-        "permuted": [(CF_MODELS[name], percent(rate)) for name, rate in tree.nulls.items() if name in CF_MODELS],
+        "permuted": percent(tree.nulls[model]) if model in tree.nulls else "",
+        "gains": listed(gains) if gains else "",
         "table": Table(("", *(COLUMNS[name] for name in used)), rows),
+        "budgets": Table(
+            ("ε", *(COLUMNS[name] for name in used)),
+            [(p.method.partition("=")[2], *(_mean(p.figures.get(names[name])) for name in used)) for p in budgets],
+        ),
     }
-
-
-def _cf_model(report: Report, tree: Frontier) -> str:
-    """The first counterfactual model that passes its checks; the first of all if none does."""
-    available = [model for model in RUN_MODELS if any(f"fr_{model}" in p.figures for p in tree.points)]
-    return next((model for model in available if not failed_checks(report, model)), (available or RUN_MODELS)[0])
 
 
 def _ends(span: Span) -> Interval:
@@ -402,7 +336,12 @@ def _ends(span: Span) -> Interval:
 def _mark(point: Point, metric: str) -> Mark:
     label = "" if point.lam is None else f"{point.lam:g}"
     flips, right = _ends(point.figures[metric]), _ends(point.figures["acc"])
-    return Mark(METHODS.get(point.method, point.method), flips, right, label, _by_rule(point), point.chosen)
+    return Mark(_method(point), flips, right, label, _by_rule(point), point.chosen)
+
+
+def _method(point: Point) -> str:
+    setting = point.method.partition("=")[0]
+    return SERIES[setting][0] if setting in SERIES else METHODS.get(point.method, point.method)
 
 
 def _by_rule(point: Point) -> bool:
@@ -411,86 +350,22 @@ def _by_rule(point: Point) -> bool:
 
 
 def _name(point: Point) -> str:
-    name = METHODS.get(point.method, point.method)
+    name, (setting, _, value) = _method(point), point.method.partition("=")
+    if setting in SERIES:
+        return f"{SERIES[setting][1]} {value}"
     if _by_rule(point):
         return f"{name}, λ by the rule"
-    return name if point.lam is None else f"{name}, λ = {point.lam:g}{' (this run)' if point.chosen else ''}"
+    return name if point.lam is None else f"λ {point.lam:g}{' (this run)' if point.chosen else ''}"
 
 
-def _cell(metric: str, span: Span | None) -> str:
-    show = number if metric == "auc" else percent
-    return "" if span is None else f"{show(span.mean)} ({show(span.low).removesuffix(' %')} to {show(span.high)})"
+def _cell(span: Span | None) -> str:
+    """A mean with its interval, in percent."""
+    return "" if span is None else brief(*(tidy(100 * value, 1) for value in _ends(span)))
 
 
-def gain(report: Report) -> str:
-    """What was gained: accuracy against simple models, flip rate against plain training. Empty for a regression.
-
-    It is about the rule's choice over the seeds of the frontier where there is one, else about this one run.
-    """
-    tree = report.frontier
-    point = next((p for p in tree.points if _by_rule(p)), None) if tree is not None else None
-    if tree is not None and point is not None:
-        return _over_seeds(report, tree, point)
-    return _of_this_run(report) if "acc" in report.metrics else ""
-
-
-def _over_seeds(report: Report, tree: Frontier, point: Point) -> str:
-    if "acc" not in point.figures:
-        return ""
-    model = _cf_model(report, tree)
-    metric = f"fr_{model}"
-    apart = [
-        f"{_signed(span.mean)} points ({_signed(span.low)} to {_signed(span.high)}) on {words}"
-        for name, words in YARDSTICKS.items()
-        if (span := tree.gain.get(name)) is not None
-    ]
-    plain = next((p.figures[metric].mean for p in tree.points if p.method == "erm" and metric in p.figures), None)
-    flip_rate = _ends(point.figures[metric]) if metric in point.figures else None
-    flips = _flips(report, model, flip_rate, plain, tree.nulls.get(model))
-    right = f"{_words(_ends(point.figures['acc']))} right{': ' + listed(apart) if apart else ''}"
-    return f"{right}. {flips} Means over {len(tree.seeds)} seeds, in plaintext."
-
-
-def _of_this_run(report: Report) -> str:
-    model, others = trusted(report) or (cf_models(report) or [OWN])[0], report.baselines
-    metric, plain = f"fr_{model}", others.get("erm", {})
-    apart = [
-        f"{_signed(report.metrics['acc'] - others[name]['acc'])} points{_noise(report, name)} on {words}"
-        for name, words in YARDSTICKS.items()
-        if "acc" in others.get(name, {})
-    ]
-
-    def seen(name: str) -> Interval:
-        value = report.metrics[name]
-        return (value, *(interval(report, name, value) or (value, value)))
-
-    flip_rate = seen(metric) if metric in report.metrics else None
-    permuted = (plain or report.metrics).get(f"fr_null_{model}")
-    flips = _flips(report, model, flip_rate, plain.get(metric), permuted)
-    return f"{_words(seen('acc'))} right{': ' + listed(apart) if apart else ''}. {flips} One run."
-
-
-def _flips(
-    report: Report, model: str, flip_rate: Interval | None, plain: float | None, permuted: float | None
-) -> str:
-    if flip_rate is None:
-        return "The flip rate was not measured."
-    if failed_checks(report, model):
-        return "No counterfactual model passes its validity checks on these data: no flip rate is claimed."
-    text = f"{_words(flip_rate)} of decisions flip"
-    if plain:
-        fewer = 100 * (1 - flip_rate[0] / plain)
-        text += (
-            f", {abs(fewer):.0f} % {'fewer' if fewer >= 0 else 'more'} than the {percent(plain)} of plain training"
-        )
-    control = "no permutation baseline" if permuted is None else f"{percent(permuted)} with groups permuted"
-    return f"{text} (counterfactual model {model}; {control})."
-
-
-def _noise(report: Report, other: str) -> str:
-    """What noise in both figures adds to the difference of accuracy, 95 % of the time."""
-    noise = report.baseline_noise.get(other, {}).get("acc")
-    return "" if noise is None else f" (noise ± {100 * math.hypot(report.noise['acc'], noise):.1f})"
+def _mean(span: Span | None) -> str:
+    """The mean alone, in percent."""
+    return "" if span is None else tidy(100 * span.mean, 1)
 
 
 def _signed(share: float) -> str:
@@ -498,5 +373,168 @@ def _signed(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
 
 
-def _words(span: Interval) -> str:
-    return f"{percent(span[0])} ({percent(span[1]).removesuffix(' %')} to {percent(span[2])})"
+def _over_seeds(report: Report, metric: str) -> list[str]:
+    """A share over the seeds of the frontier, at the lambda that the rule takes; empty without one."""
+    tree = report.frontier
+    point = next((p for p in tree.points if _by_rule(p)), None) if tree is not None else None
+    if tree is None or point is None or metric not in point.figures:
+        return []
+    mean, low, high = _ends(point.figures[metric])
+    return [f"over {len(tree.seeds)} seeds {percent(mean)} ({percent(low).removesuffix(' %')} to {percent(high)})"]
+
+
+def plain_words(report: Report) -> dict[str, str]:
+    """What models are called where mediators are not introduced yet."""
+    words = {**MODELS, SECURE: "this run", "drop_m": f"without the columns that follow from {report.data.attribute}"}
+    return words if report.data.task != "regression" else {**words, "majority": "always the mean"}
+
+
+def _against(report: Report, metric: str, show: Callable[[float], str], names: Sequence[str]) -> list[str]:
+    """The figure of simple models; one that was computed under MPC with its noise."""
+    words = plain_words(report)
+
+    def other(name: str) -> str:
+        noise = report.baseline_noise.get(name, {}).get(metric)
+        value = show(report.baselines[name][metric])
+        return f"{words[name]} {value}{'' if noise is None else f' (noise ± {show(noise)})'}"
+
+    return [other(name) for name in names if metric in report.baselines.get(name, {})]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A main figure: its name, value and what to compare it with. target: the section that says more."""
+
+    name: str
+    value: str
+    below: tuple[str, ...]
+    target: str = "metrics"
+    wide: bool = False
+
+
+def tiles(report: Report) -> list[Tile]:
+    """The headline, the same on the page and on the terminal: this run, and next to it the result over seeds."""
+    metrics, shown = report.metrics, []
+    if "acc" in metrics:
+        below = (interval_words(report, "acc"), *_over_seeds(report, "acc"))
+        against = _against(report, "acc", percent, ("majority", "drop_m", "erm"))
+        shown.append(Tile("correct decisions", percent(metrics["acc"]), (*below, *against)))
+    elif "rmse" in metrics:
+        against = _against(report, "rmse", number, ("majority", "drop_m", "erm"))
+        ends = interval(report, "rmse", metrics["rmse"])
+        below = ("of the label's range", *([f"95 % interval {number(ends[0])} to {number(ends[1])}"] if ends else []))
+        shown.append(Tile("typical error", number(metrics["rmse"]), (*below, *against)))
+    if report.data.task != "regression":
+        shown += [*_flip_tile(report), *_rate_tiles(report), *_certified_tile(report)]
+    privacy, total = report.privacy, report.cost["total"]
+    rows = report.rows["train"] + report.rows["validation"]
+    why = default_words(privacy.cap, rows if report.pooled else None)
+    below = (f"of at most {privacy.cap:g} for a training record; smaller is more private", *([why] if why else []))
+    shown.append(Tile("privacy cost", f"ε {privacy.epsilon_rdp:.2f}", below, "privacy"))
+    traffic = (f"{size(total.bytes)} sent by {report.party_names[0]}", f"{total.rounds} rounds")
+    return [*shown, Tile("time under MPC", f"{total.seconds:.1f} s", traffic, "cost")]
+
+
+def _flip_tile(report: Report) -> list[Tile]:
+    model = trusted(report)
+    if model is None:
+        why = "no counterfactual model passed its validity checks"
+        return [Tile("decisions that flip", "not claimed", (why,))] if cf_models(report) else []
+    metric, permuted = f"fr_{model}", report.metrics.get(f"fr_null_{model}")
+    chance = "no permutation baseline" if permuted is None else f"groups permuted (chance) {percent(permuted)}"
+    below = ("if s were different", interval_words(report, metric), chance)
+    against = _against(report, metric, percent, ("erm",))
+    return [
+        Tile("decisions that flip", percent(report.metrics[metric]), (*below, *_over_seeds(report, metric), *against))
+    ]
+
+
+def _certified_tile(report: Report) -> list[Tile]:
+    if CERTIFIED not in report.metrics:
+        return []
+    count, groups = len(Roles(report.roles, report.proxies).edited), group_rates(report, CERTIFIED)
+    why = f"no values of the {count} column{'s' * (count != 1)} that follow from s change them"
+    by_group = ", ".join(f"“{label}” {percent(rate.value)}" for label, rate in groups.items())
+    below = [why if count else "no column is a mediator", interval_words(report, CERTIFIED)]
+    below += [by_group] * (1 < len(groups) <= MOST_GROUPS)
+    below += _against(report, CERTIFIED, percent, ("erm",))
+    return [Tile("certified decisions", percent(report.metrics[CERTIFIED]), tuple(below))]
+
+
+FOUR_FIFTHS, SMALL_FLIPS = 0.8, 0.05
+"""A ratio of group rates below the first is far apart (four-fifths rule); a flip rate below the second is small."""
+MOST_GROUPS = 4
+"""How many groups a tile names."""
+
+
+def group_rates(report: Report, name: str = "positive_rate") -> dict[str, Rate]:
+    """A rate of each group that has it, by the group's words, the lowest first."""
+    labels = report.data.protected[0].labels
+    rates = {label: g.rates[name] for label, g in zip(labels, report.groups, strict=False) if name in g.rates}
+    return dict(sorted(rates.items(), key=lambda item: item[1].value))
+
+
+def rate_ratio(report: Report) -> Interval | None:
+    """The lowest rate of a group over the highest, with what their intervals leave open; None without two groups."""
+    rates = list(group_rates(report).values())
+    if len(rates) < 2 or rates[-1].value <= 0:
+        return None
+    (least, low, high), (most, lowest, highest) = (_of_rate(rate) for rate in (rates[0], rates[-1]))
+    return least / most, low / highest, high / lowest if lowest > 0 else math.inf
+
+
+def _of_rate(rate: Rate) -> Interval:
+    """A rate with its interval; of versions without one, what the noise in it leaves open."""
+    noise = rate.noise or 0.0
+    low, high = rate.value - noise if rate.low is None else rate.low, rate.high or rate.value + noise
+    return rate.value, max(low, 0.0), min(high, 1.0)
+
+
+def ratio_words(ratio: Interval) -> str:
+    """A ratio of rates with its interval."""
+    value, low, high = ratio
+    return f"{value:.2f} ({low:.2f} {'or more' if math.isinf(high) else f'to {high:.2f}'})"
+
+
+def _rate_tiles(report: Report) -> list[Tile]:
+    """How often each group is decided positively, and the ratio of the lowest to the highest; two classes only."""
+    if "positive_rate" not in report.metrics:
+        return []
+    rates, ratio, labels = group_rates(report), rate_ratio(report), report.data.protected[0].labels
+    named = [f"“{label}” {percent(rate.value)}" for label, rate in rates.items()]
+    few = [label for label in labels if label not in rates]
+    ends = {label: map(percent, _of_rate(rate)[1:]) for label, rate in rates.items()}
+    below = [f"“{label}” {low.removesuffix(' %')} to {high}" for label, (low, high) in ends.items()]
+    if len(named) > MOST_GROUPS:
+        named, below = [named[0], named[-1]], [f"the lowest and the highest of {len(rates)} groups"]
+    below = [f"95 % intervals: {', '.join(below)}"] if rates else []
+    below += [f"too few test records to say: {', '.join(few)}"] if few else []
+    what = f"share of each group decided “{report.data.positive}”"
+    shown = [Tile(what, "  ·  ".join(named) or "not known", tuple(below), wide=True)]
+    if ratio is not None:
+        rule = f"four-fifths rule: at least {FOUR_FIFTHS:.2f}" + ("; below it" if ratio[0] < FOUR_FIFTHS else "")
+        words = f"lowest over highest group; interval {ratio_words(ratio).partition(' ')[2].strip('()')}"
+        shown.append(Tile("ratio of these rates", f"{ratio[0]:.2f}", (words, rule)))
+    return shown
+
+
+def group_warnings(report: Report) -> Iterator[str]:
+    """Groups that are decided very differently while few decisions flip, and missing values that depend on s."""
+    s, ratio, model = report.data.attribute, rate_ratio(report), trusted(report)
+    flips, yes = report.metrics.get(f"fr_{model}"), report.data.positive
+    if ratio is not None and ratio[0] < FOUR_FIFTHS and flips is not None and flips < SMALL_FLIPS:
+        (least, low), *_, (most, high) = group_rates(report).items()
+        yield (
+            f"Few decisions flip ({percent(flips)}), yet the groups are decided very differently: “{yes}” goes to "
+            f"{percent(low.value)} of “{least}” and {percent(high.value)} of “{most}”, a ratio of "
+            f"{ratio_words(ratio)}, below four fifths{', which may be chance' * (ratio[2] >= 1)}. Flips count only "
+            f"what {s} does through the mediators, and not what proxies or columns that are held fixed carry."
+        )
+    if report.missing_depends:
+        names = [report.data.name(name) for name in report.missing_depends]
+        fixed = [report.data.name(name) for name in report.missing_depends if report.roles.get(name) == "N"]
+        held = f" Flips do not count that for {listed(fixed)}, held fixed." if fixed else ""
+        yield (
+            f"Whether a value is missing depends on {s}: {listed(names)}. A model can tell groups apart by that; "
+            f"compare the rates of the groups.{held}"
+        )

@@ -17,13 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from accounting.budget import GRAM, HEAD, part_of
-from accounting.charts import STYLE, running_chart, tidy
+from accounting.charts import STYLE, tidy
 from protocols.config import ConfigError
 from secure_sccvfl.config.session_file import load_session
-from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, FIRST
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.reports import figures, sections
-from secure_sccvfl.reports.figures import frontier, gain
+from secure_sccvfl.reports.figures import frontier
 from secure_sccvfl.reports.folders import RunFolder, in_order, read_json
 from secure_sccvfl.reports.policy_card import CARD, governance
 from secure_sccvfl.reports.results import REPORT, read
@@ -74,25 +73,21 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         head=sections.headline(report),
         other=sections.other_group(report),
         frontier=frontier(report),
-        gain=gain(report),
+        tiles=figures.tiles(report),
         panels=figures.metric_panels(report),
-        cf_models=figures.cf_model_words(report),
+        cf_models=figures.cf_models(report),
         checks=figures.check_table(report),
-        numbers=figures.metric_table(report),
         groups=figures.group_table(report),
         slices=slices,
         few_slices=few_slices,
         noise_words=figures.noise_words(report),
+        gaps=figures.gap_words(report),
         roles=sections.role_chart(report, audit, card),
         role_words=sections.role_words(report.proxies),
-        information=sections.information_table(report),
         examples=sections.examples(report),
-        first_model=f"{figures.CF_MODELS[FIRST]}{figures.failure_note(report, FIRST)}",
-        first_origin=COUNTERFACTUAL_MODELS.get(FIRST).about,
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
-        learned=sections.learned(report),
+        releases=sections.release_table(report),
         trials=sections.training_panels(report),
-        validity=sections.validity_words(report),
         costs=sections.cost_rows(report),
         totals=[(word, show(getattr(report.cost["total"], key))) for key, (word, show) in sections.COSTS.items()],
         learned_by=sections.learned_by(report),
@@ -102,7 +97,6 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         attack_checks=(security or {}).get("checks", []),
         missed=[*missed(security), *(policy["urgent"] if policy is not None else [])],
         one_machine=_one_machine(run / "session.toml"),
-        budget_chart=running_chart(budget),
     )
 
 

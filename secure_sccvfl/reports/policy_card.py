@@ -13,7 +13,6 @@ from accounting.charts import percent
 from accounting.plain_text import markdown
 from accounting.tables import Table, page
 from protocols.config import ConfigError
-from secure_sccvfl.data.features import NOTES
 from secure_sccvfl.policy.approvals import concerns, urgent, verdicts
 from secure_sccvfl.policy.card import (
     DISCOVERY,
@@ -36,7 +35,7 @@ WORDS = {
     "N": "held fixed: it hardly follows the protected attribute",
 }
 PROXIES = {
-    "guard": "the model sees it under a proxy penalty; a change of the protected attribute leaves it as it is",
+    "guard": "the model sees it under a proxy penalty; counterfactuals leave it as it is",
     "edit": "it is edited with the mediators, and decisions must not change when it does",
     "drop": "the model does not see it",
 }
@@ -176,12 +175,6 @@ def governance(card: PolicyCard, today: datetime.date) -> dict[str, Any]:
         "follows": card.follows,
         "contest": "" if card.contest is None else card.contest.words,
         "events": [event_words(event) for event in card.events],
-        "notes": NOTES,
-        "dictionary": [
-            (name.replace("_", " "), [entry.get(note, "") for note in NOTES])
-            for name, entry in sorted(card.dictionary.items())
-            if any(note in entry for note in NOTES)
-        ],
     }
 
 

@@ -24,6 +24,8 @@ VERSION = 2
 REPORT = "report.json"
 Task = Literal["binary", "multiclass", "regression"]
 Node = TypeVar("Node")
+COUNTED = ("second", "minute", "hour", "day", "week", "month", "year")
+"""Units that have a plural."""
 
 
 class ResultsError(ConfigError):
@@ -56,6 +58,12 @@ class Attribute:
     meaning: str = ""
     groups: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The meaning, without the code of a group in front, or the name."""
+        code, _, rest = self.meaning.partition(": ")
+        return (rest if code in self.groups else self.meaning) or f"“{self.name}”"
 
 
 @dataclass(frozen=True)
@@ -115,13 +123,19 @@ class Description:
     def classes(self) -> dict[str, str]:
         return dict(zip(self.label.classes, self.label.labels, strict=True))
 
+    @property
+    def attribute(self) -> str:
+        """The protected attributes in words."""
+        return " and ".join(a.words for a in self.protected)
+
     def name(self, feature: str) -> str:
         return self.features[feature].meaning or feature.replace("_", " ")
 
     def value(self, feature: str, text: str) -> str:
         """A cell in words: a label, or a number with its unit."""
         column = self.features[feature]
-        return column.labels.get(text, f"{short(text)} {column.unit}".strip()) if text else "not known"
+        unit = column.unit + "s" * (column.unit in COUNTED and text not in ("1", "-1"))
+        return column.labels.get(text, f"{short(text)} {unit}".strip()) if text else "not known"
 
     def change(self, change: Change) -> tuple[str, str, str]:
         """Name, old and new value of a changed column. One that moves a part of the way says how far."""
@@ -252,7 +266,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Frontier:
-    """Accuracy against flip rate along lambda (`evaluation.frontier`)."""
+    """Accuracy against flip rate along lambda (`evaluation.frontier`). checks: means over the seeds."""
 
     seeds: tuple[int, ...]
     rule: str
@@ -262,6 +276,7 @@ class Frontier:
     cut: Mapping[str, Span] = field(default_factory=dict)
     nulls: Mapping[str, float] = field(default_factory=dict)
     failed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    checks: Mapping[str, Checks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -280,13 +295,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """Records drawn at random, with their scores before and after; `shown` are the extremes and the middle."""
+    """Records drawn at random, with their scores before and after; `shown` are the extremes and the middle.
+
+    model: the counterfactual model that changed them, which passed its checks. Older reports do not name it.
+    """
 
     drawn: int
     flipped: int
     scores: tuple[tuple[float, ...], ...]
     shown: tuple[Example, ...]
     people: tuple[Example, ...] = ()
+    model: str = "all"
 
 
 @dataclass(frozen=True)

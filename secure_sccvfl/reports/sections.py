@@ -6,35 +6,25 @@ What the attacks on a run found, in words and charts, from security.json.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline, tidy
+from accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline
 from accounting.tables import Table
 from protocols.config import receiver_name
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
-from secure_sccvfl.metrics.rates import CERTIFIED
+from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
 from secure_sccvfl.policy.card import Evidence
 from secure_sccvfl.releases.catalogue import kind_of
-from secure_sccvfl.releases.default_budget import default_words
-from secure_sccvfl.reports.figures import (
-    MODELS,
-    certificate_words,
-    cf_models,
-    interval_words,
-    listed,
-    metric_words,
-    trusted,
-)
+from secure_sccvfl.reports.figures import failed_checks, listed, size
 from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
 from secure_sccvfl.training.modes import MODES
 
 ROLES = {
-    "P": ("proxy", "all but stands for the group"),
-    "M": ("mediator", "may follow from the group; changes with it in counterfactuals, where decisions must stay"),
-    "N": ("fixed", "hardly follows the group; stays as it is in counterfactuals"),
+    "P": ("proxy", "stands for s"),
+    "M": ("mediator", "may follow from s; changes with it in counterfactuals, where decisions must stay"),
+    "N": ("fixed", "stays as it is in counterfactuals"),
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
 """Whether noise protects a release, by the reason why it may leave."""
@@ -50,99 +40,30 @@ PHASES = {
 
 
 def headline(report: Report) -> dict[str, Any]:
-    """Title, a short story, and the main figures."""
+    """Title, and who did what for which aim; s is introduced here."""
     data, rows, names = report.data, report.rows, report.party_names
-    metrics, baselines, privacy, total = report.metrics, report.baselines, report.privacy, report.cost["total"]
     near = "about " if report.align == "hidden" else ""  # which records all parties hold is secret
-    groups = " / ".join(f"“{word}”" for word in data.protected[0].labels)
     quoted = [f"“{word}”" for word in data.label.labels]
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {data.label.meaning or report.dataset}"
-    secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
+    secrecy = "none saw another's data, since what joins their columns was computed on secret shares"
     if MODES.get(report.mode).labels == "shown":
         secrecy = "none saw another's columns, but each was sent gradients, which reveal the labels and s"
     validation = f"{near.capitalize()}{rows['validation']} more records served to choose settings. "
+    groups = listed([f"{a.words} (“{'” / “'.join(a.labels)}”)" for a in data.protected])
     story = [
         f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
-        f"on {near}{rows['train']} records, {secrecy}. {data.about}".strip(),
-        f"The aim: a decision should not change because somebody belongs to {other_group(report)} ({groups}), nor "
-        f"through columns that follow from it, the mediators. {validation * bool(rows['validation'])}The results "
-        f"below are for {near}{rows['test']} test records that were used for nothing else.",
+        f"on {near}{rows['train']} records; {secrecy}. {data.about}".strip(),
+        f"The protected attribute, s, is {groups}. The aim: a decision should not change because somebody belongs to "
+        f"{other_group(report)}, nor through columns that follow from s, the mediators. "
+        f"{validation * bool(rows['validation'])}Figures are for {near}{rows['test']} test records that were used "
+        "for nothing else.",
     ]
-    figures = []
-    if "acc" in metrics:
-        others = [
-            f"{words} for {percent(baselines[key]['acc'])}"
-            for key, words in (
-                ("erm", "plain training without any protection"),
-                ("drop_m", "a model without the mediators"),
-                ("majority", "always giving the most frequent answer"),
-            )
-            if key in baselines
-        ]
-        text = f"The model is right for {percent(metrics['acc'])} of them ({interval_words(report, 'acc')})"
-        story.append(f"{'; '.join([text, *([listed(others)] if others else [])])}.")
-        figures.append(("right decisions", percent(metrics["acc"]), interval_words(report, "acc"), "metrics"))
-    elif "rmse" in metrics:
-        others = [f"{MODELS[k]} {v['rmse']:.3f}" for k, v in baselines.items() if k in MODELS and "rmse" in v]
-        text = f"The model's typical error is {metrics['rmse']:.3f} of the label's public range"
-        story.append(f"{'; '.join([text, *([listed(others)] if others else [])])}.")
-        figures.append(("typical error", f"{metrics['rmse']:.3f}", "of the label's range", "metrics"))
-    if data.task != "regression":
-        _add_flips(report, story, figures)
-        _add_certified(report, story, figures)
-    why = default_words(privacy.cap, rows["train"] + rows["validation"] if report.pooled else None)
-    cap = f"of at most {privacy.cap:g}{', ' * bool(why)}{why}; smaller is more private"
-    figures.append(("privacy cost", f"ε {privacy.epsilon_rdp:.2f}", cap, "privacy"))
-    traffic = f"{size(total.bytes)} sent by {names[0]}, {total.rounds} rounds"
-    figures.append(("secure computation", f"{total.seconds:.1f} s", traffic, "cost"))
-    return {"title": title, "story": story, "figures": figures, "mode": MODES.get(report.mode).words}
+    return {"title": title, "story": story, "mode": MODES.get(report.mode).words}
 
 
 def other_group(report: Report) -> str:
     """The group of a counterfactual, in words: there is more than one other group if an attribute has three."""
     return "the other group" if all(len(a.labels) == 2 for a in report.data.protected) else "another group"
-
-
-def _add_flips(report: Report, story: list[str], figures: list[tuple[str, str, str, str]]) -> None:
-    """The flip rate under the counterfactual model that claims rest on, with its permutation baseline."""
-    model, baselines = trusted(report), report.baselines
-    if model is None:
-        if cf_models(report):
-            story.append("No counterfactual model passed its validity checks on these data: no flip rate is claimed.")
-        return
-
-    def rate(figures: Mapping[str, float]) -> str:
-        permuted = figures.get(f"fr_null_{model}")
-        return percent(figures[f"fr_{model}"]) + (f" ({percent(permuted)} by chance)" if permuted is not None else "")
-
-    others = [
-        f"{words} for {rate(baselines[key])}"
-        for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
-        if f"fr_{model}" in baselines.get(key, {})
-    ]
-    permuted = report.metrics.get(f"fr_null_{model}")
-    chance = f"; {percent(permuted)} where groups are permuted, which is chance" if permuted is not None else ""
-    flip_rate, ends = percent(report.metrics[f"fr_{model}"]), interval_words(report, f"fr_{model}")
-    story.append(
-        f"Were a person of {other_group(report)}, with mediators to match, the decision would change for {flip_rate} "
-        f"of them ({ends}{chance}){'; ' + listed(others) if others else ''}."
-    )
-    below = ends + (f"; permuted {percent(permuted)}" if permuted is not None else "")
-    figures.append(("flip rate", flip_rate, below, "metrics"))
-
-
-def _add_certified(report: Report, story: list[str], figures: list[tuple[str, str, str, str]]) -> None:
-    """The share of decisions that no values of the mediators change: it needs no counterfactual model."""
-    if text := certificate_words(report):
-        story.append(text)
-        share = percent(report.metrics[CERTIFIED])
-        figures.append(("certified decisions", share, interval_words(report, CERTIFIED), "metrics"))
-
-
-def size(count: float) -> str:
-    """Bytes as people write them."""
-    unit, name = next(u for u in ((1e6, "MB"), (1e3, "kB"), (1, "B")) if count >= u[0] or u[0] == 1)
-    return f"{count / unit:.{0 if unit == 1 else 1}f} {name}"
 
 
 def role_words(proxies: str) -> dict[str, tuple[str, str]]:
@@ -198,24 +119,13 @@ def role_chart(report: Report, audit: Sequence[Mapping[str, Any]], card: Mapping
     return parties
 
 
-def information_table(report: Report) -> Table | None:
-    """Columns by mutual information with the group, with what chance gives; None unless records may be pooled."""
-    if not report.information:
-        return None
-    rows = []
-    for name, measures in sorted(report.information.items(), key=lambda item: -item[1]["mi"]):
-        score = tidy(report.scores[name], 3) if name in report.scores else "no table"
-        above = "yes" if measures["mi"] > measures["null_high"] else "no"
-        cells = (report.roles[name], score, tidy(measures["mi"], 4), tidy(measures["null_high"], 4), above)
-        rows.append((name.replace("_", " "), *cells))
-    titles = ("column", "role", "score", "mutual information", "by chance, up to", "above chance")
-    return Table(titles, rows)
-
-
 def examples(report: Report) -> dict[str, Any] | None:
-    """Records before and after a counterfactual, in the words of the public description."""
+    """Records before and after a counterfactual, in the words of the public description.
+
+    None if the model that made them fails its checks, as it may in reports of older versions.
+    """
     tree, data = report.examples, report.data
-    if tree is None:
+    if tree is None or failed_checks(report, tree.model):
         return None
 
     def card(example: Example) -> dict[str, Any]:
@@ -230,13 +140,13 @@ def examples(report: Report) -> dict[str, Any] | None:
 
     picture = before_after("Before and after", tree.scores, data.score) if data.task == "binary" else ""
     shown = [card(example) for example in tree.shown]
-    return {"shown": shown, "about": data.score, "picture": picture, "drawn": tree.drawn, "flipped": tree.flipped}
+    facts = {"drawn": tree.drawn, "flipped": tree.flipped, "origin": COUNTERFACTUAL_MODELS.get(tree.model).about}
+    return {"shown": shown, "about": data.score, "picture": picture, **facts}
 
 
 def learned(report: Report) -> list[dict[str, Any]]:
     """What was opened to whom. Numbered releases of a kind, and all owners' parts of it, are taken together."""
     merged: dict[str, dict[str, Any]] = {}
-    words = metric_words(report)
     for release in report.releases:
         kind = kind_of(release.name, charged=release.event is not None)
         name = release.name if kind is None else kind.name
@@ -244,7 +154,6 @@ def learned(report: Report) -> list[dict[str, Any]]:
             name,
             {
                 "name": name if kind is None else kind.what,
-                "purpose": re.sub(r"\b(\w+)\b", lambda m: words.get(m[1], m[1]), release.purpose),
                 "receivers": [],
                 "values": 0,
                 "own": kind is not None and kind.to == "owner",
@@ -257,6 +166,18 @@ def learned(report: Report) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
+def release_table(report: Report) -> Table:
+    """Every value that was opened or released, and to whom."""
+
+    def receivers(entry: Mapping[str, Any]) -> str:
+        if entry["own"]:
+            return "own part"
+        return "all parties" if len(entry["receivers"]) == len(report.party_names) else listed(entry["to"])
+
+    rows = [(e["name"], receivers(e), str(e["values"]), e["noise"]) for e in learned(report)]
+    return Table(("what", "received by", "values", "noise"), rows)
+
+
 def learned_by(report: Report) -> list[tuple[str, str]]:
     """By party, dealer and network: what it knew before, what was opened to it alone, and what to all."""
     entries = learned(report)
@@ -267,7 +188,7 @@ def learned_by(report: Report) -> list[tuple[str, str]]:
         columns = sum(owner == name for owner in report.owners.values())
         text = f"Knew before: {listed([f'its {columns} columns', *holds])}."
         text += f" Received alone: {listed(alone) if alone else 'nothing'}."
-        lines.append((name, f"{text} Received with the others: {len(common)} kinds of figures, below."))
+        lines.append((name, text))
     lines.append(("dealer (helper)", "Sizes and times of messages; it deals random numbers and was sent no data."))
     lines.append(("network", "Who talks to whom, when and how much; contents are encrypted."))
     return lines
@@ -287,19 +208,6 @@ def training_panels(report: Report) -> list[dict[str, str]]:
         svg = curves(title, [line], "weight of consistency (λ)", report.lam)
         charts.append({"title": title, "hint": hint, "svg": svg})
     return charts
-
-
-def validity_words(report: Report) -> Iterator[str]:
-    """What counterfactuals do besides: a line per attribute."""
-    for name, validity in report.validity.items():
-        if validity.identity is None:
-            yield f"Counterfactuals by {name}: fewer than two parties make them, so their terms were not released."
-        else:
-            yield (
-                f"Counterfactuals by {name}, on average over training records and summed over parties: columns that "
-                f"must stay move by {validity.identity:.3f}, mediators by {validity.size:.3f} of their range, of "
-                f"which {validity.support:.3f} is outside it."
-            )
 
 
 COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {

@@ -70,6 +70,14 @@ def test_small_groups_are_left_out_in_secret_as_in_plaintext(sizes, too_few):
             continue  # not computed in secret
         assert figures["metrics"][entry.metric] == pytest.approx(entry.value, abs=0.01), entry.metric
     assert [g["too_few"] for g in figures["groups"]] == too_few
+    shares = [logits[codes == group, 0] > 0 for group in range(len(sizes))]
+    for of, shown in zip(figures["groups"], shares, strict=True):
+        rate = of.get("rates", {}).get("positive_rate")
+        if min(sizes) < 20:  # the group's number would follow from the total and the others
+            assert rate is None
+        else:
+            assert rate is not None and rate["value"] == shown.mean() and rate["rows"] == len(shown)
+            assert rate["low"] < rate["value"] < rate["high"]
 
 
 def test_one_person_of_a_group_has_no_gap_that_tells_its_decision():

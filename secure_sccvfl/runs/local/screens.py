@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from accounting.budget import HEAD
-from accounting.charts import tidy
+from accounting.charts import number, percent, tidy
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
 from secure_sccvfl.metrics.rates import CERTIFIED
-from secure_sccvfl.reports.figures import certificate_words, cf_models, failed_checks, gain
+from secure_sccvfl.reports.figures import SECURE, plain_words, tiles, trusted
+from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import last_seal
 from secure_sccvfl.runs.console import say, screen
 
 
 class Progress:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """On a terminal a progress bar; elsewhere a plain line for each phase, without control characters."""
 
     def __init__(self, quiet: bool) -> None:
         from rich.console import Console
@@ -29,6 +30,7 @@ class Progress:
 
         text = TextColumn("{task.description:<28}", markup=False)
         console = Console(stderr=True)
+        self._lines, self._phase = not quiet and not console.is_terminal, ""
         self._bar = Bar(
             SpinnerColumn(),
             text,
@@ -36,7 +38,7 @@ class Progress:
             MofNCompleteColumn(),
             console=console,
             transient=True,
-            disable=quiet or not console.is_terminal,
+            disable=quiet or self._lines,
         )
         self._task = self._bar.add_task("starting the processes", total=None)
 
@@ -49,10 +51,15 @@ class Progress:
 
     def event(self, event: dict[str, Any]) -> None:
         if event.get("connected"):
-            self._bar.update(self._task, description="all processes connected")
+            self._show("all processes connected")
         elif "step" in event:
-            step, number, total = plain(event["step"]), event["number"], event["total"]
-            self._bar.update(self._task, description=step, completed=number, total=total)
+            self._show(plain(event["step"]), completed=event["number"], total=event["total"])
+
+    def _show(self, phase: str, **progress: Any) -> None:
+        self._bar.update(self._task, description=phase, **progress)
+        if self._lines and phase != self._phase:
+            say(phase, error=True)
+        self._phase = phase
 
 
 def show_concerns(settings: Mapping[str, Any]) -> None:
@@ -66,18 +73,23 @@ def show_concerns(settings: Mapping[str, Any]) -> None:
 
 
 def show_report(report: Report, folder: Path) -> None:
-    """The first screen: what was gained, how good and how stable, at what cost, who learned what."""
+    """The first screen: the headline of the page, other models, roles, budgets and warnings in plain words."""
     from rich.text import Text
 
-    console = screen()
-    if text := gain(report):
-        console.print(Text("in short:", "green"), text)
+    console, s = screen(), report.data.attribute
+    groups = "; ".join(" / ".join(f"“{label}”" for label in a.labels) for a in report.data.protected)
+    console.print(f"the protected attribute s is {s} ({groups}); figures are for {report.rows['test']} test records")
+    for tile in tiles(report):
+        console.print(Text(f"{tile.name}: ", "green").append(tile.value, "bold"), f"({'; '.join(tile.below)})")
     _show_models(console, report)
-    if text := certificate_words(report):
-        console.print(text)
-    for role, what in (("M", "mediators"), ("P", "proxies, penalised"), ("N", "held fixed")):
+    meanings = {
+        "M": f"columns that follow from {s} and may count (mediators, M)",
+        "P": f"columns that stand for {s} (proxies, P; {PROXIES[report.proxies]})",
+        "N": "columns that stay as they are (N)",
+    }
+    for role, what in meanings.items():
         names = sorted(k for k, v in report.roles.items() if v == role)
-        console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
+        console.print(f"{what}: {', '.join(names) or 'none'}")
     for line in _budget_lines(report):
         console.print(line)
     for warning in report.warnings:
@@ -88,12 +100,12 @@ def show_report(report: Report, folder: Path) -> None:
 
 
 def _budget_lines(report: Report) -> Iterator[str]:
-    privacy, total, parts = report.privacy, report.cost["total"], report.privacy.parts
+    privacy, parts = report.privacy, report.privacy.parts
     alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in parts.items())})" if len(parts) > 1 else ""
     yield (
         f"privacy of {'training records' if HEAD in parts else 's'}: epsilon {privacy.epsilon_rdp:.2f} (Rényi), "
         f"{privacy.epsilon_pld:.2f} (tight) of {privacy.cap:g} at delta {privacy.delta:g} for a record replaced"
-        f"{alone}; under MPC: {total.seconds:.1f} s, {total.rounds} rounds, {total.bytes / 1e6:.1f} MB sent"
+        f"{alone}"
     )
     if report.tables is not None:
         cached, source = len(report.tables["releases"]), report.tables["runs"][-1][:12]
@@ -115,36 +127,29 @@ def _budget_lines(report: Report) -> Iterator[str]:
 
 
 def _show_models(console: Any, report: Report) -> None:
-    """A line for each model. A flip rate has its permutation baseline; a failed validity check is marked."""
+    """A line for each model. Flips have their permutation baseline; a failed validity check is named."""
     from rich.table import Table
-    from rich.text import Text
 
-    models, kind = cf_models(report), "scg" if "rmse" in report.metrics else "fr"
-    word = "flips" if kind == "fr" else "shift"
-    columns = {"acc": "acc", "rmse": "rmse"}
-    for model in models or [OWN]:
-        columns |= {f"{kind}_{model}": f"{word}\n{model}", f"{kind}_null_{model}": f"perm.\n{model}"}
-    columns |= {f"net_{model}": f"net\n{model}" for model in models[:1]}
-    columns |= {CERTIFIED: "certi-\nfied", "dp_gap": "dp_gap"}
+    model, show = trusted(report), percent
+    columns = {"acc": "correct", "rmse": "typical error", f"fr_{model}": "flips", f"fr_null_{model}": "by chance"}
+    columns |= {CERTIFIED: "certified", "dp_gap": "gap between groups"}
     shown = [name for name in columns if name in report.metrics]
-    table = Table(
-        "model", title=f"{report.dataset}, {report.parties} parties, mode {report.mode}, seed {report.seed}"
-    )
+    table = Table("model", title=f"{report.dataset}, {report.parties} parties, seed {report.seed}")
     for name in shown:
-        table.add_column(Text(columns[name]), justify="right")
-    for name, row in {"secure run": report.metrics, **report.baselines}.items():
-        table.add_row(name, *(tidy(row[m], 3) if m in row else "" for m in shown))
+        table.add_column(columns[name], justify="right")
+    words = plain_words(report)
+    for name, row in {SECURE: report.metrics, **report.baselines}.items():
+        cells = [(number if m == "rmse" else show)(row[m]) if m in row else "" for m in shown]
+        table.add_row(words.get(name, name), *cells)
     console.print(table)
-    if models:
-        checks = [f"{m} fails {', '.join(f)}" if (f := failed_checks(report, m)) else f"{m} passes" for m in models]
-        console.print(f"perm.: {word} with s permuted over the records, which is chance")
-        console.print(f"validity checks of the counterfactual models: {'; '.join(checks)}")
-    elif f"{kind}_{OWN}" in shown:
-        null = f"{kind}_null_{OWN}" in shown
-        control = "perm.: the same with tables and groups permuted" if null else "it has no permutation baseline"
-        console.print(f"{word} are by the run's own generator; {control}")
+    if f"fr_{model}" in shown:
+        own = " (the run's own, of training)" if model == OWN else ""
+        console.print(
+            f"flips: decisions that change when the group is changed by a counterfactual model{own}; by chance: the "
+            "same with groups permuted"
+        )
     if report.baseline_noise:
-        console.print("majority and drop_m (without mediators and proxies) are computed under MPC, with noise too")
+        console.print("the other models were computed under MPC, with noise too")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:

@@ -65,7 +65,7 @@ class WholeRun:
         for session in ("evaluation", "examples"):
             set_aside(self.folder, session)
         compared: dict[str, Any] = {}
-        drawn: list[dict[str, Any]] = []
+        drawn: dict[str, list[dict[str, Any]]] = {}
         # Baselines, counterfactual models and further seeds read records exactly: with noisy evaluation nothing may.
         pooled = self.options.data.pooled and pooled_evaluation and self.options.evaluation.kind == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
@@ -73,10 +73,12 @@ class WholeRun:
             if pooled:
                 compared, drawn = self._compare(trained)
             self.evaluate().check(self.folder / "evaluation")
-            receiver = trained["parties"].index(trained["data"]["label"]["holder"])
-            compared["examples"] = self._examples(drawn, receiver) if drawn else None
             if frontier := self._frontier(waiting, trained):
                 compared["frontier"] = frontier
+        failed = frontier.get("failed") or {k: checks["failed"] for k, checks in compared.get("judges", {}).items()}
+        if model := next((name for name, records in drawn.items() if records and not failed.get(name)), None):
+            receiver = trained["parties"].index(trained["data"]["label"]["holder"])
+            compared["examples"] = {**self._examples(drawn[model], receiver), "model": model}
         compared["label_inference"] = self._label_inference()
         report = build(folder, compared)
         write_results(self.folder, report, self.options.policy(), datetime.date.today())
@@ -116,13 +118,15 @@ class WholeRun:
         )
         return choose(scored(drawn, read_predictions(folder / f"party-{receiver}" / "predictions.csv")))
 
-    def _compare(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Hand edited records to the parties; baselines and validity checks for the report; records for examples."""
+    def _compare(self, trained: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+        """Hand edited records to the parties; baselines and validity checks for the report.
+
+        And records for examples, by counterfactual model.
+        """
         import torch
 
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.evaluation.counterfactual_models import FIRST
         from secure_sccvfl.evaluation.examples import draw
         from secure_sccvfl.evaluation.pooled import compare, hand_out, run_counterfactuals
         from secure_sccvfl.policy.roles import Roles
@@ -134,7 +138,7 @@ class WholeRun:
         split, roles = make_split(data, options.data.split, seed), Roles(trained["roles"], trained["proxies"])
         models = run_counterfactuals(data, split, roles, seed)
         hand_out(data, models, self.folder)
-        drawn = draw(data, split.test, models.counterfactuals[FIRST], seed) if models.counterfactuals else []
+        drawn = {name: draw(data, split.test, of, seed) for name, of in models.counterfactuals.items()}
         budget = options.simulated_budget(self.parties)
         config = replace(options.train_config(), evaluation="exact")
         arguments = (data, split, roles, models, config, budget, seed, options.training.mode)
