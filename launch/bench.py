@@ -11,6 +11,7 @@
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
     python launch/bench.py classes                                # three classes and two
     python launch/bench.py heads                                # a network as the head, and the linear one
+    python launch/bench.py serve                                  # single decisions at an endpoint
     python launch/bench.py costs --json results/bench-costs.json  # what `sccvfl plan` estimates from
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over gloo without TLS,
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system or training (default 3)")
     parser.add_argument("--rows", type=int, nargs="+", help="width: numbers of rows; step, classes: one")
     parser.add_argument("--columns", type=int, nargs="+", help="width: numbers of features; step, classes: one")
+    parser.add_argument("--people", type=int, default=200, help="serve: decisions in a row (default 200)")
     parser.add_argument("--spu", type=Path, metavar="PYTHON", help="a Python that has SPU (default: of `make peers`)")
     parser.add_argument("--parties", type=int, nargs="+", help="align: numbers of parties (default 2 3 5)")
     parser.add_argument(
@@ -131,6 +133,12 @@ def _trainings(options: argparse.Namespace) -> Result:
     return trainings.measure(points, options.blocks, _tell)
 
 
+def _serve(options: argparse.Namespace) -> Result:
+    from secure_sccvfl.research.benchmarks.serving import measure_serving
+
+    return measure_serving(options.people, _tell)
+
+
 def _costs(options: argparse.Namespace) -> Result:
     from secure_sccvfl.research.benchmarks.trainings import measure_costs
 
@@ -148,6 +156,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "wan": (_trainings, "dataset blocks"),
     "classes": (_trainings, "rows columns blocks"),
     "heads": (_trainings, "blocks"),
+    "serve": (_serve, "people"),
     "costs": (_costs, ""),
 }
 """What each benchmark runs, and the options that its results depend on."""

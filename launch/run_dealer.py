@@ -2,7 +2,7 @@
 
     python launch/run_dealer.py --config session.toml --certs certs
     python launch/run_dealer.py --config session.toml --certs certs --resume     as the parties do
-    python launch/run_dealer.py predict --config session.toml --certs certs      for one prediction
+    python launch/run_dealer.py predict --config session.toml --certs certs      for one prediction; or serve
 
 The dealer makes correlated randomness. It sees shapes and counts, never data. It needs no open port
 (it dials the parties). It must not work together with any party. `--status 8080` shows what goes on
@@ -22,7 +22,7 @@ from secure_sccvfl.runs.process import DealerProcess
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
-    parser.add_argument("job", nargs="?", choices=("predict",), help="predict: serve one prediction")
+    parser.add_argument("job", nargs="?", choices=("predict", "serve"), help="as the parties do")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/")
     parser.add_argument("--resume", action="store_true", help="the parties go on with a run that was stopped")

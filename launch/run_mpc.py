@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.arguments import Parser, add_options, given_options
-from secure_sccvfl.config.sections import CACHED, OPTIONS, wire_names
+from secure_sccvfl.config.sections import ANSWERS, CACHED, OPTIONS, wire_names
 from secure_sccvfl.runs.console import OK, guarded, say
 from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.runs.process import check_transcript
@@ -45,7 +45,7 @@ FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 JOB_OPTIONS = {
     "train": tuple(o.wire for o in OPTIONS),
     "discovery": wire_names("data", "privacy", "discovery"),
-    "predict": ("card", "scores", "certified", "receiver"),
+    "predict": ("card", *ANSWERS),
     "selftest": ("seed",),
 }
 """The options that a job reads."""

@@ -15,7 +15,8 @@ The jobs of the session file (`jobs = ["selftest", "train", "evaluate"]`) run on
 in its folder out/JOB. At the end of each all parties sign what they have on record. After the last
 one out/ has this party's report.html, report.json, policy card, privacy report, log and seal.
 --resume goes on where an interrupted sequence stopped; every party and the dealer must say so.
-`predict` decides about new records with the model in --out; each host names its own file.
+`predict` decides about new records with the model in --out; each host names its own file. `serve` keeps the
+session open and decides about single people of these files, for whom the receiver's software asks at 127.0.0.1.
 See docs/operating.md.
 """
 
@@ -41,9 +42,22 @@ REQUIRED = "SCCVFL_REQUIRE_APPROVAL"
 """A host's own setting, outside any session file: 1 is as good as --require-approval."""
 
 
+PARTS = {
+    "certificate": "whether no values of the mediators change the decision",
+    "what-if": "the decision in every other group of s, and the certificate; the holder of s brings its column",
+    "reasons": "the names of the columns that weigh most for the decision and against it",
+}
+"""What an answer may have besides the decision, by flag."""
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
-    parser.add_argument("job", nargs="?", choices=("predict",), help="predict: decide about new records")
+    parser.add_argument(
+        "job",
+        nargs="?",
+        choices=("predict", "serve"),
+        help="predict: decide about new records; serve: one at a time, while the session stays open",
+    )
     parser.add_argument("--rank", type=int, required=True, help="this party's rank in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/")
@@ -59,14 +73,14 @@ def main(arguments: list[str] | None = None) -> int:
         help=f"start no session whose plan is not approved, whatever its file says (also {REQUIRED}=1)",
     )
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
-    predict = parser.add_argument_group("predict")
+    predict = parser.add_argument_group("predict and serve")
     predict.add_argument("--records", type=Path, help="CSV with the id column and this party's columns")
     predict.add_argument("--model", type=Path, help="folder of the run whose model decides (default: --out)")
     predict.add_argument("--card", help="a policy card with the model's roles that was approved since")
     predict.add_argument("--scores", action="store_true", help="open calibrated logits, not decisions alone")
-    predict.add_argument(
-        "--certificate", action="store_true", help="also open whether no values of the mediators change the decision"
-    )
+    for part, what in PARTS.items():
+        predict.add_argument(f"--{part}", action=argparse.BooleanOptionalAction, help=f"also open {what}")
+    predict.add_argument("--port", type=int, help="serve: port of the receiver's endpoint on 127.0.0.1 (8490)")
     predict.add_argument("--receiver", type=int, help="who sees the predictions (default: the label's holder)")
     parser.add_argument(
         "--transcript",
@@ -103,27 +117,33 @@ def main(arguments: list[str] | None = None) -> int:
         return documented(process.run(listener))
     from secure_sccvfl.runs.member.member import Member
 
-    member = Member(process, options.resume, approvals, _predict(options) if options.job else None)
+    member = Member(
+        process, options.resume, approvals, _predict(options) if options.job else None, options.job or "predict"
+    )
     return documented(member.run(listener))
 
 
 def _wrong(options: argparse.Namespace) -> str:
     """What does not go together."""
-    given = [
-        name for name in ("records", "model", "card", "scores", "certificate", "receiver") if getattr(options, name)
-    ]
+    names = ("records", "model", "card", "scores", "certificate", "what_if", "reasons", "port", "receiver")
+    given = [name.replace("_", "-") for name in names if getattr(options, name)]
     if options.job is None and given:
-        return f"--{given[0]} goes with predict"
+        return f"--{given[0]} goes with predict and serve"
     if options.job is not None and options.records is None:
-        return "predict needs --records FILE, this party's columns of the new records"
+        return f"{options.job} needs --records FILE, this party's columns of the new records"
     return "a prediction is not resumed: start it again" if options.job is not None and options.resume else ""
 
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
     """What a prediction is given on this host. Paths are no part of what the hosts compare; the rest they compare."""
     given: dict[str, Any] = {"records": str(options.records.resolve()), "scores": options.scores}
-    if options.certificate:
-        given["certified"] = True
+    parts = {
+        "port": options.port,
+        "certified": options.certificate,
+        "what_if": options.what_if,
+        "reasons": options.reasons,
+    }
+    given |= {name: value for name, value in parts.items() if value is not None}
     if options.model is not None:
         given["model"] = str(options.model.resolve())
     if options.card is not None:

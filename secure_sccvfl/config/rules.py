@@ -57,7 +57,9 @@ def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
     given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
     given.setdefault("predictions", 0 if given["pooled"] else PREDICTIONS)
     given.setdefault("private_model", value("mode") != "split" and value("method") == "scc")
-    given.setdefault("certificate", not no_certificate(value("mode"), value("head")))
+    has_certificate = not no_certificate(value("mode"), value("head"))
+    given.setdefault("certificate", has_certificate)
+    given.setdefault("certified", value("what_if") and has_certificate)
     recipe = recipe_settings(value("method"), value("dataset"))
     if value("sketch") == "clipped" and recipe.get("score", "hsic") == "hsic":  # HSIC is of counts
         recipe |= {"score": "stable"}

@@ -17,6 +17,9 @@ from secure_sccvfl.releases.default_budget import EPSILON_RULE
 CACHED = "kept"
 """As `cached_tables`: the last DP releases next to the ledger that fit."""
 
+ANSWERS = ("scores", "certified", "what_if", "reasons", "receiver")
+"""The flat names of what the answers of a prediction have, and who receives them."""
+
 
 @dataclass(frozen=True)
 class Data:
@@ -214,7 +217,19 @@ class Session:
         "predict: also open whether no values of the mediators change the decision",
         wire="certified",
         flag="certificate",
+        inferred="true with what_if, where there is a certificate",
     )
+    what_if: bool = option(
+        False,
+        "predict: also open the decision in every other group of s, of which its holder brings the column; with the "
+        "certificate",
+    )
+    reasons: bool = option(
+        False,
+        "predict: also open the names of the three columns that weigh most for a decision, and against it, whoever "
+        "holds them",
+    )
+    port: int = option(8490, "serve: port of the receiver's endpoint on its own host; 0: any", flag="")
     receiver: int = option(-1, "predict: rank that receives the predictions", inferred="the label holder")
 
 

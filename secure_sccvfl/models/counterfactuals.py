@@ -49,6 +49,17 @@ class EncodedCounterfactuals:
             targets = public_targets(len(self.parties[0].inputs), self.groups, self.seed, draw)
             yield self._draw(draw, targets)
 
+    def to_other_groups(self) -> Iterator[Blocks]:
+        """One long draw: all records in every draw moved to the next group of the list, then to the one after it."""
+        groups, rows = np.arange(self.groups), len(self.parties[0].inputs)
+        return joined(
+            [
+                self._draw(draw, np.tile((groups + step) % self.groups, (rows, 1)))
+                for step in range(1, self.groups)
+                for draw in range(self.draws)
+            ]
+        )
+
     def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
         for source in range(self.groups):
             blocks = {}
@@ -66,13 +77,14 @@ class EncodedCounterfactuals:
         return self.encoders[party.rank](edited) - self.encodings[party.rank]
 
 
+def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:
+    """Draws below each other, as one long draw."""
+    for blocks in zip(*groups, strict=True):
+        yield {rank: np.concatenate([one[rank] for one in blocks]) for rank in blocks[0]}
+
+
 def below_each_other(counterfactuals: Sequence[EncodedCounterfactuals]) -> Iterator[Iterator[Blocks]]:
     """Counterfactuals of several generators, each of all records, as those of one long part."""
-
-    def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:
-        for blocks in zip(*groups, strict=True):
-            yield {rank: np.concatenate([one[rank] for one in blocks]) for rank in blocks[0]}
-
     for draw in zip(*counterfactuals, strict=True):
         yield joined(draw)
 

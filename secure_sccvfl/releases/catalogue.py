@@ -56,6 +56,8 @@ class PlanFacts:
     private_model: bool = False
     consistency_from: str = ""
     may_be_missing: tuple[str, ...] = ()
+    what_if: bool = False
+    reasons: bool = False
 
     def with_settings(self, *settings: object) -> PlanFacts:
         """The same facts, updated by the fields of these settings that have the same names."""
@@ -625,6 +627,34 @@ PREDICTIONS = Kind(
     "change, for the page. In mode `aware` it depends on s of the record too. With `align = hidden`: a bit for each "
     "record, whether all parties hold it, and the decision where it is 1",
 )
+OTHER_GROUPS = Kind(
+    title="decisions in other groups",
+    to="receiver",
+    stage="prediction",
+    shape=("records", "other groups"),
+    basis="asked",
+    what="decisions of new people if they were in another group",
+    purpose="of new records, as asked for: the decision in every other group, by a majority of draws of the "
+    "mediators from released tables; no group is named",
+    about="new records: s and columns of all parties",
+    why="with `--what-if`: for each other group of s the decision of most of five draws of the mediators. They come "
+    "in the order of the groups after the person's own, which is not revealed, so none is named. Counted with the "
+    "decision",
+    times=lambda facts: int(facts.what_if),
+)
+REASON_NAMES = Kind(
+    title="reasons",
+    to="receiver",
+    stage="prediction",
+    shape=("records", "weighed"),
+    basis="asked",
+    what="which columns weigh most for and against decisions about new people",
+    purpose="of new records, as asked for: the names of the three columns of any party that weigh most for the "
+    "decision, and of those against it",
+    why="with `--reasons` (off by default): at most three names for each decision and three against it, of columns "
+    "of any party; no order, no weight and no value. Counted with the decision",
+    times=lambda facts: int(facts.reasons),
+)
 REFUSED_RECORDS = Kind(
     title="refused records",
     to="receiver",
@@ -688,7 +718,8 @@ CATALOGUE: tuple[Kind, ...] = (
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
     *(REDRAWN_P_VALUES, MISSING_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH),
     *(GRAM, HEAD, HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION),
-    *(SLICES, PREDICTIONS, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING, NOISY_GRADIENT),
+    *(SLICES, PREDICTIONS, OTHER_GROUPS, REASON_NAMES, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING),
+    NOISY_GRADIENT,
 )
 """Every kind, in the order of plans."""
 

@@ -104,12 +104,18 @@ class PredictionLog:
         """The pseudonyms of these ids. kind: of answer, where each kind is counted separately."""
         return self._key.pseudonyms(ids, f"{self._run} {kind}".strip())
 
-    def digests(self, names: Sequence[str], columns: np.ndarray) -> list[str]:
-        """A digest of this party's own columns of each of these people (rows), under a key of this party alone."""
-        rows = np.ascontiguousarray(columns, np.float64)
+    def digests(self, names: Sequence[str], *columns: np.ndarray) -> list[str]:
+        """Digests of this party's own columns of each of these people (rows), under a key of this party alone.
+
+        One for each array of columns, with spaces between them.
+        """
+        arrays = [np.ascontiguousarray(part, np.float64) for part in columns]
         return [
-            hashlib.blake2b(name.encode() + row.tobytes(), key=self._digest_key, digest_size=16).hexdigest()
-            for name, row in zip(names, rows, strict=True)
+            " ".join(
+                hashlib.blake2b(name.encode() + row.tobytes(), key=self._digest_key, digest_size=16).hexdigest()
+                for row in rows
+            )
+            for name, *rows in zip(names, *arrays, strict=True)
         ]
 
     def agree(self, session: Session, people: int, allowed: int) -> None:

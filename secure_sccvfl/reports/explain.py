@@ -39,6 +39,7 @@ from secure_sccvfl.reports.folders import RunFolder, read_json
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import Change, Description, Example, Outcome, decode, encode, read
 from secure_sccvfl.reports.sections import role_words
+from secure_sccvfl.runs.answers import OTHERS, WEIGHS
 from secure_sccvfl.runs.files import describe_data
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.training.modes.options import RunOptions
@@ -375,8 +376,13 @@ def _for_party(explained: Data, words: Description) -> Iterator[tuple[str, Seque
         label = decision.get("decision", decision.get("prediction", ""))
         logit = next((f", logit {value}" for key, value in decision.items() if key.startswith("logit")), "")
         text = f"Decided: “{words.classes.get(label, label)}”{logit}. After a counterfactual: not known here."
-    yield "Both decisions", [text]
-    yield "Why", ["Not known here: what a column adds to a decision was released to nobody."]
+    answered = decision or {}
+    others = [f"- {title}: “{words.classes.get(v, v)}”" for title, v in answered.items() if title.startswith(OTHERS)]
+    if others:
+        text = text.replace("a counterfactual: not known here.", "counterfactuals, by a majority of draws:")
+    yield "Both decisions", [text, *others]
+    reasons = [f"- {title}: {v or 'no column'}" for title, v in answered.items() if title.startswith(WEIGHS)]
+    yield "Why", reasons or ["Not known here: what a column adds to a decision was released to nobody."]
     group = "" if person["knows_group"] else " It does not know the group, so every direction is shown."
     yield (
         "What it means",

@@ -53,6 +53,8 @@ SPENT = ("privacy", "evaluation")
 """Entries about the budget: with hidden alignment each party charges its own records, and has its own figures."""
 OF_ALL = ("kind", "min_group", "deviation", "controls", "standard_errors")
 """Entries of the latter that are nevertheless the same at all parties."""
+IN_FOLDER = {PREDICT: (PREDICT, "serve")}
+"""The jobs of folders that are not named for one alone."""
 AGREED_RESULTS = (TRAIN, EVALUATE, PREDICT)
 """Jobs whose results are the same at all parties otherwise."""
 CHAINED = ("index", "previous", "hash")
@@ -247,7 +249,8 @@ def _check_statement(
     statement = signed["statement"]
     if (folder / HEADS).read_text(encoding="utf-8") != _text(signed) or set(signed) != _KEPT:
         yield "was changed"
-    if statement["job"] != re.sub(r"-\d+$", "", folder.name):
+    name = re.sub(r"-\d+$", "", folder.name)
+    if statement["job"] not in IN_FOLDER.get(name, (name,)):
         yield "the statement is of another job"
     if statement["session"] != settings_digest(config):
         yield "the statement is of another session file than session.toml"

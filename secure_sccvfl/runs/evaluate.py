@@ -49,11 +49,7 @@ from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, exact_figures,
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
-from secure_sccvfl.models.aware import AwareCounterfactuals
-from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals, below_each_other, public_targets
-from secure_sccvfl.models.encoders import PlainEncoder, reached
-from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.models.counterfactuals import below_each_other, public_targets
 from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, raise_cap, spent_in
@@ -333,11 +329,11 @@ class EvaluateJob(ModelJob):
         null = replace(real, noisy_tables=tuple(shuffled(s, rng) for s in model.noisy_tables))
         names = [name for name in (OWN, NULL + OWN) if name in self.models]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
-        counterfactuals = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
+        counterfactuals = [self.own_counterfactuals(model, party, count, maker) for maker in makers]
         codes = [first.codes if name == OWN else shuffled_anew(first.codes, party.present) for name in names]
         held_codes = [one for one in codes if one is not None]
         every = np.concatenate(held_codes) if held_codes else None
-        selection = engine.selected(below_each_other(counterfactuals), every, 0, self._moving())
+        selection = engine.selected(below_each_other(counterfactuals), every, 0, self.moving(model, data.schema))
         encodings = {party.rank: np.tile(model.encoder(party.inputs), (len(names), 1))}
         shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
         parts = split(shift.reshape(-1), [tuple(plain.size())] * len(names))
@@ -347,23 +343,6 @@ class EvaluateJob(ModelJob):
             name: (plain + moved, Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]))
             for name, of, moved in zip(names, codes, parts, strict=True)
         }
-
-    def _moving(self) -> Mapping[int, np.ndarray] | None:
-        """Of every party, the columns that an edit may change; None where that is not public."""
-        roles, encoder = Roles(dict(self.model.roles), self.model.proxies), self.model.encoder
-        if self.model.aware is not None or not isinstance(encoder, PlainEncoder):
-            return None
-        names = set(roles.edited) - set(roles.dropped)
-        return {rank: reached(layout, names) for rank, layout in self.data.schema.layouts.items()}
-
-    def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedCounterfactuals:
-        model = self.model
-        if model.aware is not None:
-            return AwareCounterfactuals(
-                (party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed
-            )
-        encoders, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedCounterfactuals((party,), groups, generator, encoders, encoded, 1, model.drawn_seed)
 
 
 FILE = "evaluation.json"

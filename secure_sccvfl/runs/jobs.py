@@ -32,6 +32,7 @@ JOBS = {
     "evaluate": "runs.evaluate:EvaluateJob",
     "predict": "runs.predict:PredictJob",
     "selftest": "runs.selftest:SelfTest",
+    "serve": "runs.serve:ServeJob",
     "share-probe": "audit.share_probe:ShareProbe",
     "train": "runs.train:TrainJob",
 }

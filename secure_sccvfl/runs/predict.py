@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ import pandas as pd
 
 from protocols.alignment.hidden_intersection import unveiled
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.matching import Aligned
+from protocols.dealing.randomness import fresh_key
 from protocols.records.private import private
-from protocols.records.releases import ReleasePlan
+from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session, crypten
 from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from secure_sccvfl.config.rules import PREDICTIONS as DEFAULT_PREDICTIONS
@@ -37,13 +39,25 @@ from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
 from secure_sccvfl.metrics.certified import AtEnds, certified
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
-from secure_sccvfl.metrics.rates import certified_words
+from secure_sccvfl.metrics.what_if import DRAWS, majorities, reason_names, strongest, weights_by_feature
 from secure_sccvfl.policy.card import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.catalogue import PREDICTIONS, REFUSED_RECORDS
+from secure_sccvfl.releases.catalogue import OTHER_GROUPS, PREDICTIONS, REASON_NAMES, REFUSED_RECORDS, Kind
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog, open_log
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import common_records, placed
+from secure_sccvfl.runs.answers import (
+    CERTIFICATE,
+    LACKS,
+    NO_SCORES,
+    PARTS,
+    REASONS,
+    WHAT_IF,
+    Contents,
+    certificate_words,
+    other_groups,
+    reasons,
+)
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress
 from secure_sccvfl.runs.model_files import PartyModel, model_folder
 from secure_sccvfl.runs.scoring import (
@@ -57,16 +71,17 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, SharedModule
 
 REFUSED_FILE = "refused.csv"
+OPENED_APART: Mapping[str, Kind] = {WHAT_IF: OTHER_GROUPS, REASONS: REASON_NAMES}
+"""The parts of answers that have a release of their own; others are opened with the decision."""
 ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"
 CHANGED = "was decided before with other values: a person is answered once, and that answer stands"
 LOST = "another party has it on record as asked for before, and no answer is on record here"
-NO_SCORES = "was decided before without scores: a person is answered once"
-NO_CERTIFICATE = "was decided before without a certificate: a person is answered once"
+WHAT_IF_NEEDS_S = "what-if needs s"
 
 
 @dataclass(frozen=True, eq=False)
 class NewRecords:
-    """Records in the order of their ids. `groups` at the holder of s, if the model uses it.
+    """Records in the order of their ids. groups: at the holder of s, if it is needed; decided_by_s: by the model.
 
     written: the id of each as the file writes it. in_file: the records in the order of the file.
     """
@@ -77,11 +92,18 @@ class NewRecords:
     problems: tuple[CellProblem, ...]
     written: np.ndarray
     in_file: np.ndarray
+    decided_by_s: bool = True
 
     @property
     def readable(self) -> np.ndarray:
         """Which records have no cell that this party cannot read."""
         return ~_refused(self.problems, len(self.ids))
+
+    def take(self, rows: np.ndarray) -> NewRecords:
+        groups = None if self.groups is None else self.groups[rows]
+        problems = tuple(replace(one, bad=one.bad[rows]) for one in self.problems)
+        taken = replace(self, ids=self.ids[rows], party=self.party.take(rows), groups=groups, problems=problems)
+        return replace(taken, written=self.written[rows], in_file=np.arange(len(rows)))
 
     def data(self, schema: Schema) -> PartyData:
         """In the form that an alignment takes."""
@@ -95,10 +117,12 @@ class NewRecords:
         return rows
 
     @property
-    def columns(self) -> np.ndarray:
-        """All that this party gives of each record: encoded columns, and s where the model uses it."""
+    def columns(self) -> list[np.ndarray]:
+        """What this party gives of each record: encoded columns, with s where decisions use it. s alone otherwise."""
         inputs = self.party.inputs
-        return inputs if self.groups is None else np.column_stack([inputs, self.groups])
+        if self.groups is None:
+            return [inputs]
+        return [np.column_stack([inputs, self.groups])] if self.decided_by_s else [inputs, self.groups[:, None]]
 
     def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[int, str, str]]:
         """Record, column and reason of each refused cell of this party; then other reasons, by their records.
@@ -121,8 +145,8 @@ class NewRecords:
                 csv.writer(file).writerows([("id", "column", "why"), *lines])
 
 
-def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> NewRecords:
-    """Own columns of a file with new records; other columns are dropped. s is read at its holder alone."""
+def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool, what_if: bool = False) -> NewRecords:
+    """Own columns of a file with new records; other columns are dropped. s is read at its holder alone, if needed."""
     owner, features = schema.parties[rank], schema.features[rank]
     if not path.is_file():
         raise DataError(f"{owner}: no file {path.name} with records")
@@ -134,8 +158,8 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     looked = [feature.look(frame[feature.name]) for feature in features]
     problems = [problem for _, all_odd in looked for problem in all_odd]
     groups = None
-    if uses_s and schema.group_holders[0] == rank:
-        groups, problem = _groups(frame, schema, path.name)
+    if (uses_s or what_if) and schema.group_holders[0] == rank:
+        groups, problem = _groups(frame, schema, path.name, USES_S if uses_s else WHAT_IF_NEEDS_S)
         problems += problem
     refused = _refused(tuple(problems), len(frame))
     if refused.all():  # for people here alone: whoever stopped now would tell all others of these records
@@ -144,14 +168,15 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
     values[refused] = [_any_value(feature) for feature in features]
     layout = Layout.of(features)
     party = Party(rank, owner, layout, layout.encode(values))
-    return NewRecords(frame.index.to_numpy(str), party, groups, tuple(problems), written, np.argsort(order))
+    given = groups, tuple(problems), written, np.argsort(order), uses_s
+    return NewRecords(frame.index.to_numpy(str), party, *given)
 
 
-def _groups(frame: pd.DataFrame, schema: Schema, file: str) -> tuple[np.ndarray, list[CellProblem]]:
+def _groups(frame: pd.DataFrame, schema: Schema, file: str, why: str) -> tuple[np.ndarray, list[CellProblem]]:
     """The group of each new record, at the holder of s."""
     attribute = schema.protected[0]
     if lost := [factor.column for factor in attribute.columns if factor.column not in frame]:
-        raise DataError(f"{USES_S}: {file} has no column {lost[0]!r}, which {attribute.holder} needs")
+        raise DataError(f"{why}: {file} has no column {lost[0]!r}, which {attribute.holder} needs")
     return read_codes(attribute.columns, frame.__getitem__)
 
 
@@ -205,19 +230,38 @@ class Asked:
     def of(cls, log: PredictionLog, new: NewRecords, kind: str) -> Asked:
         """kind: of answer, if each kind has an answer of its own."""
         names = log.names(new.ids.tolist(), kind)
-        digests = log.digests(names, new.columns)
+        digests = log.digests(names, *new.columns)
         answered, here = [], dict[str, str]()
         for name, digest, readable in zip(names, digests, new.readable, strict=True):
             answered.append(log.decided.get(name, here.get(name)))
             if readable:  # the same person again, in another spelling
                 here.setdefault(name, digest)
         fresh = np.array([digest is None for digest in answered], np.bool_)
-        same = np.array([one == digest for one, digest in zip(answered, digests, strict=True)], np.bool_)
+        same = np.array([_same(one, digest) for one, digest in zip(answered, digests, strict=True)], np.bool_)
         changed = new.readable & ~fresh & ~same
         return cls(names, digests, new.readable & ~changed, changed, fresh)
 
     def people(self, rows: np.ndarray) -> dict[str, str]:
         return {self.names[row]: self.digests[row] for row in rows}
+
+
+def _same(recorded: str | None, digest: str) -> bool:
+    """Whether a party gives what it gave when a person was decided, as far as both digests go: s may be in one."""
+    return recorded is not None and all(a == b for a, b in zip(recorded.split(), digest.split(), strict=False))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is scored: own new records, as the log knows them, and the rows that all score.
+
+    table: the rows of own records. at: which of the new records these are.
+    """
+
+    new: NewRecords
+    requests: Asked
+    part: Part
+    table: Aligned
+    at: np.ndarray
 
 
 @dataclass
@@ -238,69 +282,64 @@ class Answers:
         asked: Asked,
         shown: np.ndarray,
         marks: np.ndarray,
-        scores: bool,
-        certificate: bool = False,
+        contents: Contents,
     ) -> None:
         """Put what was opened on record, and take from it what was opened before.
 
-        shown: records that this party asked for now. marks: those of `protocols.steps.choice`. certificate: the last
-        number of an answer is that bit. An answer on record begins with 1 if it has scores, plus 2 if it has the bit.
+        shown: records that this party asked for now. marks: those of `protocols.steps.choice`.
         """
         opened_now = (marks == SHOWN) & self.held & shown
-        kind = [float(scores + 2 * certificate)]
         log.answer(
-            {asked.names[row]: [*kind, *self.values[row]] for row in np.flatnonzero(opened_now)},
+            {asked.names[row]: [contents.kind, *self.values[row]] for row in np.flatnonzero(opened_now)},
             {asked.names[row] for row in np.flatnonzero(shown & ~opened_now)},
         )
-        unanswered, poor, bare = np.zeros((3, len(marks)), np.bool_)
+        self.why = {why: np.zeros(len(marks), np.bool_) for why in (ELSEWHERE, NO_SCORES, *LACKS.values(), LOST)}
+        self.why[ELSEWHERE] = asked.readable & (marks == REFUSED)
         for row in np.flatnonzero(asked.readable & ~opened_now & (marks != REFUSED)):
             earlier = log.answers.get(asked.names[row])
             if earlier is None:
-                unanswered[row] = marks[row] == REPEATED
-            elif scores and not earlier[0] % 2:
-                poor[row] = True
-            elif certificate and earlier[0] < 2:
-                bare[row] = True
+                self.why[LOST][row] = marks[row] == REPEATED
+            elif why := contents.lacks(earlier):
+                self.why[why][row] = True
             else:
-                self.values[row], self.held[row] = earlier[1 : 1 + self.values.shape[1]], True
-        self.why = {ELSEWHERE: asked.readable & (marks == REFUSED), NO_SCORES: poor, NO_CERTIFICATE: bare}
-        self.why |= {LOST: unanswered}
+                self.values[row], self.held[row] = contents.taken(earlier), True
+
+
+def classes_of(values: np.ndarray, task: str) -> np.ndarray:
+    """The number of the class of each record, from logits or decisions."""
+    return (values[:, 0] > 0).astype(int) if task == "binary" else values.argmax(axis=1)
 
 
 UNDECIDED = "undecided: not all parties hold this record"
 
 
-def write_decisions(
-    path: Path,
+def decision_lines(
     schema: Schema,
     ids: Sequence[str],
     opened: np.ndarray,
     held: np.ndarray,
     said: Mapping[str, str],
     scores: bool,
-    certificates: Sequence[str] | None = None,
-) -> None:
-    """id, decision (as the description names the classes) and, if asked for, the score of each class.
+    parts: Mapping[str, Sequence[str]],
+) -> list[list[str]]:
+    """Titles, then id, decision (as the description names the classes) and, if asked for, the score of each class.
 
     held: whether all parties hold a record. Of the others nothing was told, and the decision says so. said: what
-    each line says besides. certificates: what the certificate of each decision says.
+    each line says besides. parts: further columns, in words.
     """
     title, note = list(said), list(said.values())
-    with open(path, "w", newline="", opener=private) as file:
-        writer = csv.writer(file)
-        if schema.task == "regression":
-            writer.writerow(["id", "prediction", *title])
-            texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
-            writer.writerows([name, value, *note] for name, value in zip(ids, texts, strict=True))
-            return
-        codes = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
-        logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-        certificate = [] if certificates is None else ["certificate"]
-        writer.writerow(["id", "decision", *(logits if scores else []), *certificate, *title])
-        for number, (name, code, row, here) in enumerate(zip(ids, codes.astype(int), opened, held, strict=True)):
-            texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
-            texts += [] if certificates is None else [certificates[number] if here else ""]
-            writer.writerow([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
+    if schema.task == "regression":
+        texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
+        return [["id", "prediction", *title], *([name, text, *note] for name, text in zip(ids, texts, strict=True))]
+    opened = opened[:, : schema.outputs]
+    codes = classes_of(opened, schema.task)
+    logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
+    lines = [["id", "decision", *(logits if scores else []), *parts, *title]]
+    for number, (name, code, row, here) in enumerate(zip(ids, codes, opened, held, strict=True)):
+        texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
+        texts += [words[number] if here else "" for words in parts.values()]
+        lines.append([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
+    return lines
 
 
 class PredictJob(ModelJob):
@@ -316,10 +355,15 @@ class PredictJob(ModelJob):
         self.aware = self._declared()
         self.named = self._named()
         self.new = read_new_records(
-            Path(self.options.session.records), self.schema, rank, uses_s=self.aware is not None
+            Path(self.options.session.records),
+            self.schema,
+            rank,
+            uses_s=self.aware is not None,
+            what_if=self.options.session.what_if,
         )
-        if self.options.session.certificate:
-            self.end_rows(self.model, self.schema, self.new.party.inputs[:0])  # refuses a model that has none
+        self.contents = self._contents()
+        for part in set(self.contents.asked) - {WHAT_IF}:
+            self.check_additive(self.model, part)
         self.allowed = allowed_predictions(config, self.options, self.model)
         (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
 
@@ -328,6 +372,28 @@ class PredictJob(ModelJob):
         """What it opens, from public things alone: as many decisions as there will be new records."""
         options = RunOptions.of(config.options)
         return prediction_plan(options, options.schema(len(config.parties)))
+
+    def _contents(self) -> Contents:
+        """What answers have, as asked for."""
+        given, schema, groups = self.options.session, self.schema, self.schema.group_counts[0]
+        wanted = {CERTIFICATE: given.certificate, WHAT_IF: given.what_if, REASONS: given.reasons}
+        widths = {CERTIFICATE: 1, WHAT_IF: (groups - 1) * schema.outputs, REASONS: len(self._weighed)}
+        scores = given.scores or schema.task == "regression"
+        return Contents(scores, schema.outputs, widths, [part for part in PARTS if wanted[part]])
+
+    @property
+    def kind(self) -> str:
+        """Of answers, on data that may be pooled: each kind has one of its own."""
+        kinds = [*(["scores"] if self.options.session.scores else []), *self.contents.asked]
+        return " ".join(kinds) if self.model.held_out.pooled else ""
+
+    @property
+    def _roles(self) -> Roles:
+        return Roles(dict(self.model.roles), self.model.proxies)
+
+    @property
+    def _weighed(self) -> list[str]:
+        return reason_names(self.schema.layouts, self._roles.dropped)
 
     def _declared(self) -> AwareEntry | None:
         """The declared use of s of a model that uses it. A card with a later review date may be given."""
@@ -352,7 +418,7 @@ class PredictJob(ModelJob):
         They are those of the training, or of a card with the same roles that was approved since. A card need not
         decide every column.
         """
-        mask, version = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
+        mask, version = self._roles.digest(), self.model.policy
         if self.card is not None:
             decided = self.card.roles
             if Roles({**self.model.roles, **decided.of}, decided.proxies).digest() != mask:
@@ -394,9 +460,7 @@ class PredictJob(ModelJob):
         Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
         """
         new, options = self.new, self.options
-        kinds = {"scores": options.session.scores, "certificate": options.session.certificate}
-        public = self.model.held_out.pooled
-        requests = Asked.of(log, new, " ".join(kind for kind, asked_for in kinds.items() if asked_for and public))
+        requests = Asked.of(log, new, self.kind)
         requested = requests.readable & requests.fresh
         if options.data.align != "revealed":  # all own records are asked for
             log.agree(session, int(requested.sum()), self.allowed)
@@ -405,74 +469,151 @@ class PredictJob(ModelJob):
         at = new.rows_of(data.ids)
         if options.data.align == "revealed":
             log.agree(session, int(requested[at].sum()), self.allowed)
-        engine, head = self.engine(session, self.model, self.schema)
+        scoring = self.engine(session, self.model, self.schema)
         progress("scoring", 1, 2)
-        result = self._result(session, engine, head, part)
+        answers = self.opened(session, log, scoring, Question(new, requests, part, table, at))
+        if session.folder is not None:
+            if session.rank == self.receiver:
+                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
+                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
+            new.write(session.folder, answers.why)
+        return part.rows, int((~new.readable | np.any(list(answers.why.values()), axis=0)).sum())
+
+    def opened(
+        self,
+        session: Session,
+        log: PredictionLog,
+        scoring: tuple[SecureEngine, SharedHead | SharedModule],
+        question: Question,
+    ) -> Answers:
+        """Run by all parties together: score records, put people on record, open results and settle the answers.
+
+        Elsewhere than at the receiver there is no answer, and the reasons are those of this party alone.
+        """
+        new, requests, part, table, at = (getattr(question, f.name) for f in fields(Question))
+        requested = requests.readable & requests.fresh
+        result = self._result(session, *scoring, part)
         readable, fresh = np.ones((2, part.rows), np.bool_)
         readable[table.rows], fresh[table.rows] = requests.readable[at], requests.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
+        held_by_all = list[Shared]()
         if part.membership is not None:
             one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
             veiled = part.membership.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
-            values, marks = veiled[:, :-1], veiled[:, -1]
+            values, held_by_all, marks = veiled[:, :-2], [veiled[:, -2:-1]], veiled[:, -1]
         log.record(session, requests.people(at[requested[at]]))
-        openings = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
-        opened, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
-        if part.membership is not None and opened is not None and marks_opened is not None:
-            mark = opened[:, -1]
-            opened, marks_opened = unveiled(opened, mark)[0], unveiled(marks_opened, mark)[0]
-        why = {CHANGED: requests.changed}
-        if opened is not None and marks_opened is not None:
-            values_of_own = np.zeros((len(new.ids), opened.shape[1]))
-            values_of_own[at] = opened[table.rows]
-            mark = np.full(len(new.ids), SHOWN)
-            mark[at] = marks_opened[table.rows]
-            held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-            held[at] = True if part.membership is None else values_of_own[at, -1] > 0.5
-            answers = Answers(values_of_own if part.membership is None else values_of_own[:, :-1], held)
-            scores = options.session.scores or self.schema.task == "regression"
-            answers.settle(log, requests, requested, mark, scores, options.session.certificate)
-            why |= answers.why
-            if session.folder is not None:
-                decided = requests.readable & ~np.any(list(answers.why.values()), axis=0)
-                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
-        if session.folder is not None:
-            new.write(session.folder, why)
-        return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
+        openings = [*self._releases(session, values, *held_by_all), (marks, session.declared(REFUSED_RECORDS.name))]
+        *pieces, marks_opened = (None if one is None else np.asarray(one) for one in session.open_each(openings))
+        held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
+        if marks_opened is None:
+            return Answers(np.zeros((len(new.ids), 0)), held, {CHANGED: requests.changed})
+        known, real = [piece for piece in pieces if piece is not None], np.ones(part.rows, np.bool_)
+        if part.membership is not None:
+            known[0], mark = known[0][:, :-1], known[0][:, -1]
+            marks_opened, real = unveiled(marks_opened, mark)
+        opened = np.where(real[:, None], np.concatenate(known, axis=1), 0.0)
+        values_of_own = np.zeros((len(new.ids), opened.shape[1]))
+        values_of_own[at] = opened[table.rows]
+        mark = np.full(len(new.ids), SHOWN)
+        mark[at] = marks_opened[table.rows]
+        held[at] = real[table.rows]
+        answers = Answers(values_of_own, held)
+        answers.settle(log, requests, requested, mark, self.contents)
+        answers.why = {CHANGED: requests.changed, **answers.why}
+        return answers
+
+    def _releases(self, session: Session, values: Shared, *more: Shared) -> list[tuple[Shared, Release]]:
+        """The columns of answers, in their order, with the releases that open them. more: opened with decisions."""
+        apart = [part for part in self.contents.asked if part in OPENED_APART]
+        at = values.size(1) - sum(self.contents.widths[part] for part in apart)
+        pieces = [(crypten.cat([values[:, :at], *more], dim=1), session.declared(PREDICTIONS.name))]
+        for part in apart:
+            end = at + self.contents.widths[part]
+            pieces.append((values[:, at:end], session.declared(OPENED_APART[part].name)))
+            at = end
+        return pieces
 
     def _result(self, session: Session, engine: SecureEngine, head: SharedHead | SharedModule, part: Part) -> Shared:
-        """Decisions, or with `scores` logits, of all rows; with `certificate` a last column has its bit."""
-        options, party, temperature = self.options.session, part.parties[0], self.model.temperature
+        """Decisions, or with `scores` logits, of all rows; then what else is asked for, in the order of answers."""
+        asked, party, outputs, count = self.contents.asked, part.parties[0], self.schema.outputs, part.rows
         evaluation = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-        decides = not options.scores and self.schema.task != "regression"
-        if not options.certificate:
-            rows = self.rows(engine, self.model, party, part.protected[0].codes)
-            logits = cooled(engine.shared_logits(head, rows), temperature)
-            return evaluation.decisions(logits) if decides else logits
-        at_ends, levels = self.end_rows(self.model, self.schema, party.inputs)
-        every = replace(party, inputs=np.concatenate([party.inputs, at_ends]))
-        scored = cooled(engine.shared_logits(head, self.rows(engine, self.model, every, None)), temperature)
-        count = part.rows
-        ends = AtEnds.of(session, scored[count : 2 * count], scored[2 * count :], levels)
-        decisions, signs = evaluation.compared(scored[:count], ends.low, ends.high)
-        return crypten.cat([decisions if decides else scored[:count], certified(*signs)[:, None]], dim=1)
+        every, levels = party, list[int]()
+        if CERTIFICATE in asked:
+            at_ends, levels = self.end_rows(self.model, self.schema, party.inputs)
+            every = replace(party, inputs=np.concatenate([party.inputs, at_ends]))
+        rows = self.rows(engine, self.model, every, None if self.aware is None else part.protected[0].codes)
+        scored = engine.shared_logits(head, rows, *self._by_feature(session, engine))
+        contributions, scored = scored[:count, outputs:], cooled(scored[:, :outputs], self.model.temperature)
+        logits = scored[:count]
+        if not asked and self.contents.scores:
+            return logits
+        copies = [self._in_other_groups(engine, head, part, logits)] if WHAT_IF in asked else []
+        ends = list[Shared]()
+        if CERTIFICATE in asked:
+            at = AtEnds.of(session, scored[count : 2 * count], scored[2 * count :], levels)
+            ends = [at.low, at.high]
+        decided, signs = evaluation.compared(crypten.cat([logits, *copies]), *ends)
+        columns = [logits if self.contents.scores else decided[:count]]
+        if CERTIFICATE in asked:
+            columns.append(certified(*signs)[:, None])
+        if WHAT_IF in asked:
+            columns.append(majorities(evaluation, decided[count:], count))
+        if REASONS in asked:
+            columns.append(strongest(session, contributions))
+        return crypten.cat(columns, dim=1)
 
-    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """Ids and order are those of the file of new records; a refused record has no line.
+    def _by_feature(self, session: Session, engine: SecureEngine) -> list[SharedHead]:
+        """With `reasons`, the head whose outputs are what each column adds to the logit."""
+        if REASONS not in self.contents.asked:
+            return []
+        weight = weights_by_feature(self.model.weight, self.schema.layouts, self._roles.dropped)
+        nothing = session.public(np.zeros(len(self._weighed)), session.fraction(self.model.bias))
+        return [engine.plain_head(weight, nothing, self.schema.task)]
+
+    def _in_other_groups(
+        self, engine: SecureEngine, head: SharedHead | SharedModule, part: Part, logits: Shared
+    ) -> Shared:
+        """Logits of the records after each step from their own groups and in each draw, below each other.
+
+        Each owner draws with fresh randomness of its own, so that a draw does not follow from the row of a record.
+        """
+        party, first = part.parties[0], part.protected[0]
+        model = replace(self.model, generator_seed=int.from_bytes(fresh_key()))
+        generator, groups = model.generators(party)[first.name], len(first.groups)
+        copies = (groups - 1) * DRAWS
+        edits = self.own_counterfactuals(model, party, groups, generator, DRAWS).to_other_groups()
+        codes = None if first.codes is None else np.tile(first.codes, copies)
+        selection = engine.selected([edits], codes, 0, self.moving(model, self.schema))
+        encodings = {party.rank: np.tile(model.encoder(party.inputs), (copies, 1))} if model.module else {}
+        shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
+        return logits[np.tile(np.arange(part.rows), copies)] + shift
+
+    def lines(self, new: NewRecords, opened: np.ndarray, held: np.ndarray) -> list[list[str]]:
+        """Titles and answers about these records. Each names the card's version, the mask and the date of approval.
 
         Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
+        scores, parts = self.options.session.scores, self._in_words(new, opened)
+        return decision_lines(self.schema, new.written.tolist(), opened, held, notes, scores, parts)
+
+    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
+        """Ids and order are those of the file of new records; a refused record has no line."""
         rows = self.new.in_file[decided[self.new.in_file]]
-        ids, scores, opened, certificates = self.new.written[rows], self.options.session.scores, opened[rows], None
-        if self.options.session.certificate:
-            mediators = Roles(dict(self.model.roles), self.model.proxies).edited
-            certificates = [certificate_words(bit > 0.5, mediators) for bit in opened[:, -1]]
-            opened = opened[:, :-1]
-        write_decisions(path, self.schema, ids, opened, held[rows], notes, scores, certificates)
+        with open(path, "w", newline="", opener=private) as file:
+            csv.writer(file).writerows(self.lines(self.new.take(rows), opened[rows], held[rows]))
 
-
-def certificate_words(bit: bool, mediators: Sequence[str]) -> str:
-    """What the receiver reads of a decision: that it cannot change through the mediators, or that it can."""
-    stays = certified_words(mediators)
-    return stays if bit else f"not certified: {stays.replace('cannot', 'can').partition(', whatever')[0]}"
+    def _in_words(self, new: NewRecords, opened: np.ndarray) -> dict[str, list[str]]:
+        """The parts of answers as columns of words."""
+        at, schema, words = self.contents.slices(self.contents.asked), self.schema, dict[str, list[str]]()
+        codes = classes_of(opened[:, : schema.outputs], schema.task)
+        if CERTIFICATE in at:
+            stays = opened[:, at[CERTIFICATE]][:, 0] > 0.5
+            words["certificate"] = [certificate_words(bit, self._roles.edited) for bit in stays]
+        if WHAT_IF in at:
+            steps = np.split(opened[:, at[WHAT_IF]], schema.group_counts[0] - 1, axis=1)
+            others = np.column_stack([classes_of(step, schema.task) for step in steps])
+            words |= other_groups(codes, others, schema.classes, schema.protected[0].groups, new.groups)
+        if REASONS in at:
+            words |= reasons(codes, opened[:, at[REASONS]], self._weighed)
+        return words

@@ -6,7 +6,7 @@ Each party loads its own part of the model; the parts must be of one run and unc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +28,23 @@ from secure_sccvfl.metrics.noisy import (
 )
 from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.metrics.slices import Crossed
-from secure_sccvfl.models.aware import hypotheses
+from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
 from secure_sccvfl.models.certificate import CertificateError, end_rows
-from secure_sccvfl.models.encoders import PlainEncoder
+from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
+from secure_sccvfl.models.encoders import PlainEncoder, reached
+from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.catalogue import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS, PlanFacts, plan_of
+from secure_sccvfl.releases.catalogue import (
+    COLUMNS,
+    HEAD,
+    OTHER_GROUPS,
+    PREDICTIONS,
+    REASON_NAMES,
+    REFUSED_RECORDS,
+    PlanFacts,
+    plan_of,
+)
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel
 from secure_sccvfl.runs.files import ModelError
@@ -98,22 +109,29 @@ def evaluation_plan(options: RunOptions, schema: Schema, models: Sequence[str], 
     return ReleasePlan([*common_releases(options, parties), opened, *sliced])
 
 
-def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> ReleasePlan:
-    """What a prediction for this many records opens, and to whom."""
+def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY, times: int = 1) -> ReleasePlan:
+    """What a prediction for this many records opens, and to whom. times: how often, where it goes on."""
     receiver = schema.label_holder if options.session.receiver < 0 else options.session.receiver
     if not 0 <= receiver < len(schema.parties):
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
     detail = "calibrated logits" if options.session.scores else "decisions"
-    if options.session.certificate:
-        if schema.task == "regression":
-            raise CertificateError("no certificate: a regression decides nothing; leave out --certificate")
+    asked = options.session
+    for given, part in ((asked.what_if, "what-if"), (asked.certificate, "certificate"), (asked.reasons, "reasons")):
+        if given and schema.task == "regression":
+            raise CertificateError(f"no {part}: a regression decides nothing; leave out --{part}")
+    if asked.reasons and schema.task != "binary":
+        raise CertificateError("no reasons: they are for decisions between two classes; leave out --reasons")
+    if asked.certificate:
         detail += ", and whether no values of the mediators change the decision"
     if options.data.align == "hidden":
         detail += ", where all parties hold the record, and whether they do"
-    facts = plan_facts(options, len(schema.parties), records=records if options.data.align == "exact" else ANY)
-    predictions = PREDICTIONS.releases(facts, receiver=receiver, detail=detail)
-    refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
-    return ReleasePlan([*common_releases(options, len(schema.parties)), *predictions, *refused])
+    sizes = {"records": records if options.data.align == "exact" or times > 1 else ANY, "weighed": ANY}
+    sizes["other groups"] = (schema.group_counts[0] - 1) * schema.outputs
+    facts = plan_facts(options, len(schema.parties), **sizes).with_settings(asked)
+    opened = PREDICTIONS.releases(facts, receiver=receiver, detail=detail, times=times)
+    for kind in (OTHER_GROUPS, REASON_NAMES, REFUSED_RECORDS):
+        opened += kind.releases(facts, receiver=receiver, times=times * kind.times(facts))
+    return ReleasePlan([*common_releases(options, len(schema.parties)), *opened])
 
 
 class ModelJob:
@@ -181,11 +199,39 @@ class ModelJob:
         return engine, engine.restored(model.weight, model.bias, schema.task, widths)
 
     @staticmethod
-    def end_rows(model: PartyModel, schema: Schema, inputs: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    def check_additive(model: PartyModel, wanted: str) -> None:
+        """Raise for a model whose logit is no sum over features: it has no certificate and no reasons."""
+        if not isinstance(model.encoder, PlainEncoder) or model.module is not None or model.aware is not None:
+            raise CertificateError(
+                f"no {wanted}: the logit of this model is no sum over the features of a record; use --no-{wanted}"
+            )
+
+    @staticmethod
+    def moving(model: PartyModel, schema: Schema) -> Mapping[int, np.ndarray] | None:
+        """Of every party, the columns that an edit may change; None where that is not public."""
+        roles = Roles(dict(model.roles), model.proxies)
+        if model.aware is not None or not isinstance(model.encoder, PlainEncoder):
+            return None
+        names = set(roles.edited) - set(roles.dropped)
+        return {rank: reached(layout, names) for rank, layout in schema.layouts.items()}
+
+    @staticmethod
+    def own_counterfactuals(
+        model: PartyModel, party: Party, groups: int, generator: Generator, draws: int = 1
+    ) -> EncodedCounterfactuals:
+        """Party step, local: counterfactuals of these records by the run's own generator."""
+        rank, seed, generators = party.rank, model.drawn_seed, {party.rank: generator}
+        if model.aware is not None:
+            encoders = model.aware_encoders(party.layout)
+            return AwareCounterfactuals((party,), groups, generators, encoders, draws, seed)
+        encoder = model.encoder
+        encoded = {rank: encoder(party.inputs)}
+        return EncodedCounterfactuals((party,), groups, generators, {rank: encoder}, encoded, draws, seed)
+
+    @classmethod
+    def end_rows(cls, model: PartyModel, schema: Schema, inputs: np.ndarray) -> tuple[np.ndarray, list[int]]:
         """This party's part of the rows that are scored for the certificate of these records."""
-        additive = isinstance(model.encoder, PlainEncoder) and model.module is None and model.aware is None
-        if not additive:
-            raise CertificateError("no certificate: the logit of this model is no sum over the features of a record")
+        cls.check_additive(model, "certificate")
         return end_rows(schema.layouts, model.rank, inputs, Roles(dict(model.roles), model.proxies).edited)
 
     @staticmethod

@@ -174,7 +174,7 @@ class StatusServer:
             "Cache-Control": "no-store",
         }
         self.status = status
-        self._server = _Server(self, listen(self.address))
+        self._server = LocalServer(self, listen(self.address), _Handler)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True).start()
 
     def close(self) -> None:
@@ -203,11 +203,13 @@ class StatusServer:
         return address is not None and address.is_unspecified
 
 
-class _Server(ThreadingHTTPServer):
+class LocalServer(ThreadingHTTPServer):
+    """Answers some requests at a time in threads, on a socket that listens; `owner` is what the handler asks."""
+
     daemon_threads = True
 
-    def __init__(self, owner: StatusServer, listener: Any) -> None:
-        super().__init__((owner.host, 0), _Handler, bind_and_activate=False)
+    def __init__(self, owner: Any, listener: Any, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__((owner.host, 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket, self.owner = listener, owner
         self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
@@ -229,7 +231,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: LocalServer
     timeout = _SECONDS
     server_version, sys_version = "sccvfl", ""
     error_message_format, error_content_type = "%(code)d %(message)s\n", "text/plain; charset=utf-8"

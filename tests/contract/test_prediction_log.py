@@ -19,13 +19,12 @@ from secure_sccvfl.models.certificate import at_first_level, certified_binary, l
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
+from secure_sccvfl.runs.answers import LACKS, NO_SCORES
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.predict import (
     CHANGED,
     ELSEWHERE,
     LOST,
-    NO_CERTIFICATE,
-    NO_SCORES,
     UNDECIDED,
     PredictJob,
     read_new_records,
@@ -172,7 +171,8 @@ def test_a_certificate_is_one_more_bit_of_an_answer_in_words(each: Consortium) -
     assert len(each.predictions) == 20 and "certificate" not in next(iter(each.predictions.values()))
     results = each.ask(new, new, certified=True)
     assert each.predictions == first, "the certificate on record, and none of people who were decided without one"
-    assert set(each.why().values()) == {NO_CERTIFICATE} and len(each.why()) == 8 and results[0]["on_record"] == 20
+    assert set(each.why().values()) == {LACKS["certificate"]} and len(each.why()) == 8
+    assert results[0]["on_record"] == 20
 
 
 def test_asking_again_with_other_columns_is_refused_by_id(one: Consortium) -> None:

@@ -67,15 +67,18 @@ class Hosts:
     def out(self, rank: int) -> Path:
         return self.home(f"party-{rank}") / "out"
 
-    def start(self, node: str, *, resume: bool = False, predict: bool = False) -> ForkedProcess:
-        """The process of a place, in the place's own folder, with paths as its operator gives them."""
+    def start(self, node: str, *, resume: bool = False, predict: bool = False, job: str = "predict") -> ForkedProcess:
+        """The process of a place, in the place's own folder, with paths as its operator gives them.
+
+        job: of predict, or serve.
+        """
         files: dict[str, Any] = {"config": Path("session.toml"), "certs": Path("certs")}
         work: SessionProcess
         if node == "dealer":
-            work = DealerProcess(**files, job="predict" if predict else "", resume=resume)
+            work = DealerProcess(**files, job=job if predict else "", resume=resume)
         else:
             party = PartyProcess(rank=int(node[-1]), out=Path("out"), **files)
-            work = Member(party, resume, APPROVED, {"records": "new.csv"} if predict else None)
+            work = Member(party, resume, APPROVED, {"records": "new.csv", "port": 0} if predict else None, job)
         with contextlib.chdir(self.home(node)):
             return ForkedProcess(work, Path("log.txt"), ONE_THREAD)
 

@@ -51,13 +51,14 @@ class Member(SessionProcess):
     """A party that runs all jobs of its session file. `party.out` is its folder.
 
     approvals: who approved the plan, for the report. predict: instead of the jobs, one prediction with these options
-    of this host alone (model, records, scores, receiver, card).
+    of this host alone (model, records, scores, receiver, card). job: predict, or serve.
     """
 
     party: PartyProcess
     resume: bool = False
     approvals: Sequence[Mapping[str, Any]] = ()
     predict: Mapping[str, Any] | None = None
+    job: str = PREDICT
 
     def __post_init__(self) -> None:
         self.debug, self.watching = self.party.debug, self.party.watching
@@ -106,7 +107,7 @@ class Member(SessionProcess):
         return finish(out) if TRAIN in config.jobs else OK
 
     def _predict(self, listener: socket.socket | None, status: Status) -> int:
-        config, out = load_session(self.party.config).for_job(PREDICT), self.party.out
+        config, out = load_session(self.party.config).for_job(self.job), self.party.out
         finished = (out / LOG).exists()
         if finished:
             keep_stopped(out)

@@ -264,13 +264,15 @@ def _predictions(config: SessionConfig, options: RunOptions | None, schema: Sche
     """What the model of a session may tell of new people."""
     if options is None or schema is None:
         return None
-    opened = prediction_plan(options, schema).releases
+    opened, asked = prediction_plan(options, schema).releases, options.session
     (receiver,) = opened[PREDICTIONS.name].receivers
+    scores = asked.scores or schema.task == "regression"
+    parts = {"scores": scores, "decisions": not scores, "certificates": asked.certificate}
+    parts |= {"decisions in other groups": asked.what_if, "names of columns as reasons": asked.reasons}
     return {
         "people": options.privacy.predictions or "no limit",
         "to": node_folder(receiver, config.dealer),
-        "what": ("scores" if options.session.scores or schema.task == "regression" else "decisions")
-        + " and certificates" * options.session.certificate,
+        "what": " and ".join(part for part, given in parts.items() if given),
         "again": "the answer on record; refused if a party's columns differ",
         "openings": [_opening(release, config) for release in opened.values()],
     }

@@ -13,7 +13,7 @@ from protocols.config import ConfigError
 from protocols.session.runtime import Session
 from protocols.steps.weighted_sums import nearest_sampling
 from secure_sccvfl.config.rules import check, resolved
-from secure_sccvfl.config.sections import Config, wire_names
+from secure_sccvfl.config.sections import ANSWERS, Config, wire_names
 from secure_sccvfl.data.catalogue import forget
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import (
@@ -35,7 +35,7 @@ from secure_sccvfl.training.modes import gradient_mode
 
 DISCOVERY_OPTIONS = wire_names("discovery")
 """Flat names of the settings of discovery, which `DiscoveryConfig` has under the same names."""
-NO_STATE = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "certified", "receiver", "cap")
+NO_STATE = ("dataset", "card", "checkpoints", "resume", "model", "records", "port", *ANSWERS, "cap")
 """Settings that a run's state does not follow from; files enter by their digests."""
 
 

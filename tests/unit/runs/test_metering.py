@@ -21,8 +21,9 @@ from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, open_log
 from secure_sccvfl.releases.record_key import RecordKey
+from secure_sccvfl.runs.answers import LACKS, NO_SCORES, Contents
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
-from secure_sccvfl.runs.predict import ELSEWHERE, LOST, NO_CERTIFICATE, NO_SCORES, Answers, Asked, allowed_predictions
+from secure_sccvfl.runs.predict import ELSEWHERE, LOST, Answers, Asked, allowed_predictions
 from secure_sccvfl.training.modes.options import RunOptions
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")
@@ -69,7 +70,7 @@ def test_own_data_have_a_limit(predictions: int) -> None:
 def test_a_receiver_keeps_what_was_opened_and_returns_what_is_on_record(tmp_path: Path) -> None:
     """Five people: opened now, refused by another party, not held by all, answered before, and lost."""
     ids, columns = np.array(list("abcde")), np.arange(10.0).reshape(5, 2)
-    new: Any = SimpleNamespace(ids=ids, columns=columns, readable=np.ones(5, bool))
+    new: Any = SimpleNamespace(ids=ids, columns=[columns], readable=np.ones(5, bool))
     with open_log(tmp_path, "run", RecordKey(os.urandom(32))) as log:
         names = log.names(ids.tolist())
         log._append({"kind": "asked", "records": {names[3]: log.digests(names, columns)[3]}})
@@ -83,11 +84,11 @@ def test_a_receiver_keeps_what_was_opened_and_returns_what_is_on_record(tmp_path
             log._append({"kind": "asked", "records": asked.people(np.flatnonzero(shown))})
             log._append({"kind": "opening"})
             answers = Answers(values, held)
-            answers.settle(log, asked, shown, marks, scores)
+            answers.settle(log, asked, shown, marks, Contents(scores, 1, {}))
             assert {why: ids[rows].tolist() for why, rows in answers.why.items()} == {
                 ELSEWHERE: ["b"],
                 NO_SCORES: ["a", "d"] if poor else [],
-                NO_CERTIFICATE: [],
+                **{why: [] for why in LACKS.values()},
                 LOST: ["e"],
             }
             assert poor or answers.values[:, 0].tolist() == [1, 0, 0, 1, 0]

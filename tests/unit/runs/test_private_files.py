@@ -4,6 +4,7 @@ import csv
 import os
 import stat
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,13 +81,16 @@ def test_gradients_that_were_shown(tmp_path, modes):
 
 @pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
 def test_predictions(tmp_path, task):
+    ids = np.array(["01", "02", "3"])
     job = SimpleNamespace(
-        schema=SimpleNamespace(task=task, classes=("a", "b")),
-        new=SimpleNamespace(written=np.array(["01", "02", "3"]), in_file=np.array([2, 1, 0])),
+        schema=SimpleNamespace(task=task, classes=("a", "b"), outputs=1),
+        new=SimpleNamespace(in_file=np.array([2, 1, 0]), take=lambda rows: SimpleNamespace(written=ids[rows])),
         options=RunOptions(),
         aware=None,
+        _in_words=lambda new, opened: {},
         named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )
+    job.lines = partial(PredictJob.lines, job)
     decided, held = np.array([True, False, True]), np.array([True, True, False])
     PredictJob._write(job, tmp_path / "predictions.csv", np.ones((3, 1)), decided, held)
     lines = (tmp_path / "predictions.csv").read_text().splitlines()

@@ -216,7 +216,17 @@ def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -
         assert wanted in text, (wanted, text)
 
 
-@pytest.mark.parametrize("more", [{"predictions": 1001}, {"scores": True}, {"receiver": 1}])
+def test_a_plan_says_in_words_that_answers_have_decisions_in_other_groups_and_reasons(config):
+    asked = replace(config, options={**config.options, "what_if": True, "reasons": True})
+    plan = make_plan(asked)
+    lines = list(plan_lines(plan, outlook(asked, plan, 1)))
+    what = "decisions and certificates and decisions in other groups and names of columns as reasons"
+    assert any(line.startswith(f"predictions: {what} to party-0 alone") for line in lines)
+    openings = {one["name"]: one["to"] for one in plan.sections["predictions"]["openings"]}
+    assert openings["decisions in other groups"] == openings["reasons"] == ["party-0"]
+
+
+@pytest.mark.parametrize("more", [{"predictions": 1001}, {"scores": True}, {"receiver": 1}, {"what_if": True}])
 def test_a_plan_says_what_the_model_may_tell_of_new_people(config: SessionConfig, more: Record) -> None:
     before, after = make_plan(config), make_plan(replace(config, options={**config.options, **more}))
     assert {"session", "predictions"} <= changed(before, after)

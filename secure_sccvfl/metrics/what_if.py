@@ -1,0 +1,117 @@
+"""What-if answers under MPC: decisions in other groups, and the columns that weigh most for and against a decision.
+
+**Decisions in other groups.** Before: each owner has its columns of new records, its noisy tables and a public
+encoder; the holder of s has s of these records; the weights are shared. Each owner alone makes, for every group g
+that a record may be in, each step j = 1, ..., groups - 1 and each of `DRAWS` draws, the change of its encoding when
+its mediators move from g to the group j places after g (around the list) by the generator of the run. Its randomness
+is its own and fresh. The secret one-hot of s selects among the g (`SecureEngine.selected`). The logits of all copies
+are compared with those of the records, and of the draws of one step the majority decides. After: shares of one
+decision for each record and step.
+
+| step | rounds |
+|---|---|
+| select by s | 1 for each owner of mediators and 2^21 ring elements |
+| logits of the copies | 2 |
+| compare all copies | 0: in the comparison of the caller, which decides records |
+| compare the votes | 6; for more classes those of argmax |
+
+An owner sends rows x groups x columns ring elements of its mediators under its mask to the holder, for rows x
+(groups - 1) x draws rows; the holder sends the one-hot of as many rows under its mask to each owner.
+
+What the receiver learns, beyond the decision: for each step one decision of the majority, no count and no logit. A
+step counts from the person's own group, which the receiver does not know unless it holds s. So an answer names no
+group: if it named the group, a decision that differs would tell that the person is not in it, and of two groups s
+itself. What can be inferred is statistical: a decision that differs says that the person has mediators that move,
+towards a decision that members of the other group get more often. Owner and holder see masked values alone, and the
+dealer shapes.
+
+**Reasons.** Before: as for logits. A column c (a feature with all its encoded columns) contributes w_c . e_c to the
+logit, where encodings are centred, on public values if the head is private. The contributions are the logits of a
+head with a column for each feature, of which w_c is the only part that is not 0: no round more than the logits. All
+pairs are compared, and each contribution with 0. A column is among the three for the second class if it contributes
+more than 0 and fewer than three contribute more, and so for the first class. After: for each record and column +1,
+-1 or 0, shared. Opened they are two sets of at most three names: no order and no value.
+
+| step | rounds |
+|---|---|
+| compare pairs and signs: d (d + 3) / 2 values of a record with d columns | 6 |
+| compare ranks with three: 2 d values | 6 |
+| product of both bits | 1 |
+
+Of two equal contributions the column that comes first in the description counts as the larger. The names are public;
+which of them weigh most follows from values of all parties, so a session has to ask for them (`session.reasons`).
+Every value that is opened on the way is under a uniform mask that is used once, inside CrypTen's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from protocols.session.runtime import Session, crypten
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, together
+from secure_sccvfl.models.encoders import plain_columns
+
+DRAWS = 5
+"""Draws of the mediators for each other group: odd, so that two classes have a majority."""
+TOP = 3
+"""How many columns are named for a decision, and against it."""
+_COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
+
+
+def majorities(evaluation: SecureEvaluation, decided: Shared, rows: int) -> Shared:
+    """The decision of most draws, of several classes of the first with most (rows x steps * outputs); whole numbers.
+
+    decided: decisions of the copies: all rows for each draw, for each step.
+    """
+    outputs = decided.size(1)
+    votes = decided.reshape(-1, DRAWS, rows * outputs).sum(1).reshape(-1, outputs)
+    if outputs == 1:
+        most = evaluation.decisions(2 * votes - DRAWS)
+    else:  # no two numbers of a row are equal
+        most = evaluation.decisions(votes * outputs - torch.arange(outputs))
+    by_step = most.reshape(-1, rows, outputs)
+    return crypten.cat([by_step[step] for step in range(by_step.size(0))], dim=1)
+
+
+def reason_names(layouts: Mapping[int, Layout], dropped: tuple[str, ...]) -> list[str]:
+    """The columns that can be a reason, in the order of the description: all that the model sees."""
+    return [name for layout in layouts.values() for name in layout.names if name not in dropped]
+
+
+def weights_by_feature(weight: Shared, layouts: Mapping[int, Layout], dropped: tuple[str, ...]) -> Shared:
+    """Weights of a head with one output as those of a head with an output for each column; no communication."""
+    blocks = [block for layout in layouts.values() for block in layout.blocks]
+    owners = np.repeat(np.arange(len(blocks)), [plain_columns(block) for block in blocks])
+    seen = [at for at, block in enumerate(blocks) if block.feature.name not in dropped]
+    return weight * torch.from_numpy((owners[:, None] == np.array(seen)).astype(np.int64))
+
+
+def strongest(session: Session, contributions: Shared) -> Shared:
+    """+1 where a column is among the `TOP` with the largest contributions above 0, -1 for those below; else 0.
+
+    contributions: records x columns; the result is of this shape, whole numbers.
+    """
+    rows, count = contributions.size()
+    first, second = np.triu_indices(count, 1)
+    each = max(1, _COMPARED // (len(first) + 2 * count))
+    with session.measure("reasons"):
+        parts = [_strongest(contributions[at : at + each], first, second) for at in range(0, rows, each)]
+    return crypten.cat(parts)
+
+
+def _strongest(values: Shared, first: np.ndarray, second: np.ndarray) -> Shared:
+    rows, count = values.size()
+    pairs = len(first)
+    below, raises, lowers = together(lambda gap: gap < 0, values[:, first] - values[:, second], -values, values)
+    duels = crypten.cat([below, 1 - below], dim=1)
+    larger = np.zeros((count, count - 1), int)  # for each column, the bits that are 1 where the other one is larger
+    for one in range(count):
+        larger[one] = [*(np.flatnonzero(first == one)), *(pairs + np.flatnonzero(second == one))]
+    above = duels[:, larger.reshape(-1)].reshape(rows, count, count - 1).sum(2)
+    ranks = crypten.cat([above, count - 1 - above], dim=1)
+    named = (ranks < TOP) * crypten.cat([raises, lowers], dim=1)
+    return named[:, :count] - named[:, count:]
