@@ -140,7 +140,8 @@ def check_warnings(report: Report) -> list[str]:
     )
     if len(failing) == len(models):
         return [f"No counterfactual model passes its validity checks here, so flip rates prove nothing: {text}."]
-    return [f"A counterfactual model does not pass its validity checks here, and no claim rests on it: {text}."]
+    shown = CF_MODELS[next(name for name in models if name not in failing)]
+    return [f"Flip rates are by the {shown}. No claim rests on another that fails a validity check: {text}."]
 
 
 def interval(report: Report, metric: str, value: float, model: str = SECURE) -> tuple[float, float] | None:
@@ -519,15 +520,15 @@ def _rate_tiles(report: Report) -> list[Tile]:
 
 
 def group_warnings(report: Report) -> Iterator[str]:
-    """Groups that are decided very differently while few decisions flip, and missing values that depend on s."""
+    """Groups whose rates differ by the four-fifths rule while few decisions flip; missing values that depend on s."""
     s, ratio, model = report.data.attribute, rate_ratio(report), trusted(report)
     flips, yes = report.metrics.get(f"fr_{model}"), report.data.positive
     if ratio is not None and ratio[0] < FOUR_FIFTHS and flips is not None and flips < SMALL_FLIPS:
         (least, low), *_, (most, high) = group_rates(report).items()
         yield (
-            f"Few decisions flip ({percent(flips)}), yet the groups are decided very differently: “{yes}” goes to "
-            f"{percent(low.value)} of “{least}” and {percent(high.value)} of “{most}”, a ratio of "
-            f"{ratio_words(ratio)}, below four fifths{', which may be chance' * (ratio[2] >= 1)}. Flips count only "
+            f"Few decisions flip ({percent(flips)}), yet “{yes}” goes to {percent(low.value)} of “{least}” and "
+            f"{percent(high.value)} of “{most}”, a ratio of {ratio_words(ratio)}, below four fifths"
+            f"{'; on so few records that may be chance' * (ratio[2] >= 1)}. Flips count only "
             f"what {s} does through the mediators, and not what proxies or columns that are held fixed carry."
         )
     if report.missing_depends:

@@ -164,7 +164,7 @@ def test_a_warning_where_groups_differ_though_few_decisions_flip(report: Report)
     ):
         assert list(group_warnings(control)) == []
     near = rates((0.40, 0.30, 0.50), (0.30, 0.20, 0.42))
-    assert "which may be chance" in next(group_warnings(replace(one, groups=near)))
+    assert "on so few records that may be chance" in next(group_warnings(replace(one, groups=near)))
 
 
 def test_a_warning_where_missing_values_depend_on_s(report: Report) -> None:
