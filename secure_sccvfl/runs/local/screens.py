@@ -80,7 +80,8 @@ def show_report(report: Report, folder: Path) -> None:
     groups = "; ".join(" / ".join(f"“{label}”" for label in a.labels) for a in report.data.protected)
     console.print(f"the protected attribute s is {s} ({groups}); figures are for {report.rows['test']} test records")
     for tile in tiles(report):
-        console.print(Text(f"{tile.name}: ", "green").append(tile.value, "bold"), f"({'; '.join(tile.below)})")
+        shown = Text(f"{plain(tile.name)}: ", "green").append(plain(tile.value), "bold")
+        console.print(shown, f"({'; '.join(tile.below)})")
     _show_models(console, report)
     meanings = {
         "M": f"columns that follow from {s} and may count (mediators, M)",
