@@ -129,7 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
             length = int(self.headers.get("Content-Length", "0"))
             content = json.loads(self.rfile.read(length) if 0 < length <= _LONGEST else b"")
             person = content["id"]
-        except (ValueError, KeyError, TypeError):
+            person.encode()  # half a surrogate pair is no text
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             person = None
         if not isinstance(person, str) or not person:
             return Reply.refused(400, 'a request is JSON like {"id": "p17"}')
@@ -199,7 +200,11 @@ def _next(
             return None, IDLE, bytes(NAME_BYTES)
         if request.person is None:
             return request, STOP, bytes(NAME_BYTES)
-        found = local(request.person)
+        try:
+            found = local(request.person)
+        except BaseException:
+            request.reply.put(Reply.refused(503, "the session ended before there was an answer"))
+            raise
         if isinstance(found, str):
             return request, ASKED, bytes.fromhex(found)
         request.reply.put(found)
