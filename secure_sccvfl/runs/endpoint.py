@@ -191,13 +191,16 @@ def turns(
 def _next(
     endpoint: Endpoint, local: Callable[[str], Reply | str], seconds: float
 ) -> tuple[Request | None, int, bytes]:
-    """The next request that all parties have to see; others are answered here. IDLE after some seconds."""
+    """The next request that all parties have to see; others are answered here. IDLE after some seconds, however many.
+
+    The other parties wait meanwhile, and not for ever.
+    """
     end = time.monotonic() + seconds
-    while True:
+    while (left := end - time.monotonic()) > 0:
         try:
-            request = endpoint.requests.get(timeout=max(end - time.monotonic(), 0))
+            request = endpoint.requests.get(timeout=left)
         except queue.Empty:
-            return None, IDLE, bytes(NAME_BYTES)
+            break
         if request.person is None:
             return request, STOP, bytes(NAME_BYTES)
         try:
@@ -208,3 +211,4 @@ def _next(
         if isinstance(found, str):
             return request, ASKED, bytes.fromhex(found)
         request.reply.put(found)
+    return None, IDLE, bytes(NAME_BYTES)

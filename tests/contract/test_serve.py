@@ -236,6 +236,24 @@ def test_a_party_that_fails_while_nobody_asks_is_noticed(one: Consortium, monkey
         assert "party 1" in served.ended()
 
 
+def test_the_other_parties_hear_of_a_receiver_that_answers_from_its_log_without_a_pause(tmp_path: Path) -> None:
+    server, asked = endpoint.Endpoint(tmp_path, 0), [0]
+
+    def local(person: str) -> endpoint.Reply:
+        asked[0] += 1
+        server.requests.put(endpoint.Request(person))  # as clients that wait in a row
+        return endpoint.Reply(200, {})
+
+    try:
+        server.requests.put(endpoint.Request("p1"))
+        clients = threading.Thread(target=endpoint._next, args=(server, local, 0.1), daemon=True)
+        clients.start()
+        clients.join(LONG)
+        assert not clients.is_alive() and asked[0] > 1
+    finally:
+        server.close("")
+
+
 def test_the_dealer_is_kept_while_nobody_asks(one: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would stop after `idle` seconds without a request; the comparison comes after a quarter of them."""
     monkeypatch.setattr(endpoint, "BEAT", 0.02)
