@@ -62,8 +62,7 @@ def _commands(config: SessionConfig, session: Path, node: int) -> str:
     preflight = f"sccvfl preflight {file} --certs certs {'--dealer' if dealer else f'--rank {node}'}"
     whom = plain(f"{config.node_name(node)} of {config.name}")
     lines = [
-        f"# {whom}: run these in order, in the folder that has certs/"
-        + ("" if dealer else " and your table"),
+        f"# {whom}: run these in order, in the folder that has certs/" + ("" if dealer else " and your table"),
         f"# The digest of the plan: {spoken(make_plan(config).digest)}. Compare it with the other members by voice.",
         f"sccvfl certs install {member}.pem {AUTHORITY} certs",
     ]
