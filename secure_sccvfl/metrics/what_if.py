@@ -21,9 +21,10 @@ An owner sends rows x groups x columns ring elements of its mediators under its 
 What the receiver learns, beyond the decision: for each step one decision of the majority, no count and no logit. A
 step counts from the person's own group, which the receiver does not know unless it holds s. So an answer names no
 group: if it named the group, a decision that differs would tell that the person is not in it, and of two groups s
-itself. What can be inferred is statistical: a decision that differs says that the person has mediators that move,
-towards a decision that members of the other group get more often. Owner and holder see masked values alone, and the
-dealer shapes.
+itself. What can be inferred: a decision that differs says that the person has mediators that move, towards a decision
+that members of the other group get more often. Couplings of tables move one way, so of two groups the direction of a
+difference gives s to whoever knows which group gets more of a decision. Owner and holder see masked values alone, and
+the dealer shapes.
 
 **Reasons.** Before: as for logits. A column c (a feature with all its encoded columns) contributes w_c . e_c to the
 logit, where encodings are centred, on public values if the head is private. The contributions are the logits of a

@@ -129,7 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
             length = int(self.headers.get("Content-Length", "0"))
             content = json.loads(self.rfile.read(length) if 0 < length <= _LONGEST else b"")
             person = content["id"]
-        except (ValueError, KeyError, TypeError):
+            person.encode()  # half a surrogate pair is no text
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             person = None
         if not isinstance(person, str) or not person:
             return Reply.refused(400, 'a request is JSON like {"id": "p17"}')
@@ -190,16 +191,24 @@ def turns(
 def _next(
     endpoint: Endpoint, local: Callable[[str], Reply | str], seconds: float
 ) -> tuple[Request | None, int, bytes]:
-    """The next request that all parties have to see; others are answered here. IDLE after some seconds."""
+    """The next request that all parties have to see; others are answered here. IDLE after some seconds, however many.
+
+    The other parties wait meanwhile, and not for ever.
+    """
     end = time.monotonic() + seconds
-    while True:
+    while (left := end - time.monotonic()) > 0:
         try:
-            request = endpoint.requests.get(timeout=max(end - time.monotonic(), 0))
+            request = endpoint.requests.get(timeout=left)
         except queue.Empty:
-            return None, IDLE, bytes(NAME_BYTES)
+            break
         if request.person is None:
             return request, STOP, bytes(NAME_BYTES)
-        found = local(request.person)
+        try:
+            found = local(request.person)
+        except BaseException:
+            request.reply.put(Reply.refused(503, "the session ended before there was an answer"))
+            raise
         if isinstance(found, str):
             return request, ASKED, bytes.fromhex(found)
         request.reply.put(found)
+    return None, IDLE, bytes(NAME_BYTES)

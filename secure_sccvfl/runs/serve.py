@@ -29,6 +29,7 @@ MOST = 1_000_000
 """Decisions of a session where the plan has no limit, on public data."""
 FULL = "no more people may be decided: the plan's number is reached"
 HERE = f"a cell of this record cannot be read here: see {REFUSED_FILE}"
+ALIKE = "another record of this host's file has the same id but for case, spaces or the like: nobody can be decided"
 
 
 class ServeJob(PredictJob):
@@ -68,26 +69,37 @@ class _Desk:
     def __init__(self, job: ServeJob, session: Session, log: PredictionLog) -> None:
         self.job, self.session, self.log, self.refused = job, session, log, 0
         self.scoring = job.engine(session, job.model, job.schema)
-        self.left, self.rows = job.plan().releases[PREDICTIONS.name].times, dict[str, int]()
-        names = log.names(job.new.ids.tolist(), job.kind)
-        self.written = dict(zip(job.new.written.tolist(), names, strict=True))
-        for row, name in enumerate(names):
-            self.rows.setdefault(name, row)
+        self.left, ids = job.plan().releases[PREDICTIONS.name].times, job.new.ids.tolist()
+        self.rows = {name: row for row, name in enumerate(self._exact(ids))}
+        self.written = {written: row for row, written in enumerate(job.new.written.tolist())}
+        self.people = dict[str, list[int]]()
+        for row, name in enumerate(log.names(ids, job.kind)):
+            self.people.setdefault(name, []).append(row)
+
+    def _exact(self, ids: list[str]) -> list[str]:
+        """Pseudonyms by which parties name records to each other.
+
+        Those of the log are of a coarser form, in which two records of a file may have the same one.
+        """
+        return self.log.names([name.encode().hex() for name in ids], "exact id")
 
     def local(self, person: str) -> Reply | str:
-        """At the receiver: the reply that needs no other party, or the person's pseudonym."""
-        log, contents = self.log, self.job.contents
-        name = self.written.get(person) or log.names([person], self.job.kind)[0]
-        if name not in self.rows:
+        """At the receiver: the reply that needs no other party, or the pseudonym of the person's record."""
+        log, contents, row = self.log, self.job.contents, self.written.get(person)
+        name = log.names([person if row is None else self.job.new.ids[row]], self.job.kind)[0]
+        if name not in self.people:
             return Reply.refused(404, "this host has no record with that id")
-        question = self._question(name)
+        if len(self.people[name]) > 1:
+            return Reply.refused(409, ALIKE)
+        (exact,) = self._exact([self.job.new.ids[self.people[name][0]]])
+        question = self._question(exact)
         if not question.new.readable[0]:
             return Reply.refused(409, HERE)
         if question.requests.changed[0]:
             return Reply.refused(409, CHANGED)
         if question.requests.fresh[0]:
             full = self.job.allowed != NO_LIMIT and len(log.decided) >= self.job.allowed
-            return Reply.refused(429, FULL) if full or not self.left else name
+            return Reply.refused(429, FULL) if full or not self.left else exact
         earlier = log.answers.get(name)
         if why := LOST if earlier is None else contents.lacks(earlier):
             return Reply.refused(409, why)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from protocols.config import ConfigError, SessionConfig
@@ -21,7 +22,7 @@ from secure_sccvfl.runs import endpoint
 from secure_sccvfl.runs.endpoint import ENDPOINT
 from secure_sccvfl.runs.jobs import agreed_plan
 from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST
-from secure_sccvfl.runs.serve import FULL, HERE, ServeJob
+from secure_sccvfl.runs.serve import ALIKE, FULL, HERE, ServeJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.contract.test_prediction_log import ROOMY, Consortium, some, with_changed
 from tests.support.sessions import LONG
@@ -138,6 +139,22 @@ def test_who_cannot_be_decided_is_refused_with_the_reason(one: Consortium) -> No
         assert served.decision("n0") == (409, CHANGED)
 
 
+def test_nobody_gets_the_decision_of_a_record_with_a_similar_id(one: Consortium) -> None:
+    """The log counts ids that differ in case as one. The receiver's file has both; then each party has one."""
+    new = people(3, 11, "n")
+    new["id"] = np.array(["aB3", "Ab3", "n2"], object)
+    with Served(one, new, new) as served:
+        assert served.decision("aB3") == served.decision("Ab3") == served.decision("ab3") == (409, ALIKE)
+        assert served.decision("n2")[0] == 200
+    with Served(one, some(new, slice(0, 1)), some(new, slice(1, 2))) as served:
+        assert served.decision("aB3") == (409, ELSEWHERE)
+    with Served(one, some(new, slice(1, 2)), new) as served:
+        assert served.decision("ab3")[0] == 200, "the other party has both, and takes the right one"
+        answer = served.decision("Ab3")
+    one.ask(some(new, slice(1, 2)), some(new, slice(1, 2)))
+    assert one.predictions["Ab3"]["decision"] == answer[1]["decision"]
+
+
 def test_a_person_whom_another_party_has_on_record_is_not_decided(one: Consortium) -> None:
     new = people(2, 4, "n")
     with Served(one, new, new) as served:
@@ -167,6 +184,7 @@ def test_the_plan_bounds_how_many_are_decided(one: Consortium) -> None:
         ("/decision", None, {"name": "n0"}, 400),
         ("/decision", None, {"id": 7}, 400),
         ("/decision", None, {"id": "n" * 5000}, 400),
+        ("/decision", None, {"id": "\ud800"}, 400),
     ],
 )
 def test_requests_without_token_or_id_are_refused_and_ask_nobody(
@@ -216,6 +234,24 @@ def test_a_party_that_fails_while_nobody_asks_is_noticed(one: Consortium, monkey
     monkeypatch.setattr(Session, "swap_bytes", stops)
     with Served(one, new, new) as served:
         assert "party 1" in served.ended()
+
+
+def test_the_other_parties_hear_of_a_receiver_that_answers_from_its_log_without_a_pause(tmp_path: Path) -> None:
+    server, asked = endpoint.Endpoint(tmp_path, 0), [0]
+
+    def local(person: str) -> endpoint.Reply:
+        asked[0] += 1
+        server.requests.put(endpoint.Request(person))  # as clients that wait in a row
+        return endpoint.Reply(200, {})
+
+    try:
+        server.requests.put(endpoint.Request("p1"))
+        clients = threading.Thread(target=endpoint._next, args=(server, local, 0.1), daemon=True)
+        clients.start()
+        clients.join(LONG)
+        assert not clients.is_alive() and asked[0] > 1
+    finally:
+        server.close("")
 
 
 def test_the_dealer_is_kept_while_nobody_asks(one: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:

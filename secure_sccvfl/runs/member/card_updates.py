@@ -2,8 +2,9 @@
 
 Each host has its own copy of the card. `send` signs the copy of one host with the key of its pinned certificate;
 `receive` takes it over at another host if it is the same run's card with later appeals, reviews or approvals, and
-nothing else. A file is public among the parties. It shows that this member sent this card; whether owners approved it
-is shown by their approvals on it. Nobody has to receive one, and cards that grew apart are refused.
+nothing else. Approvals that this host has stay. A file is public among the parties. It shows that this member sent
+this card; whether owners approved it is shown by their approvals on it. Nobody has to receive one, and cards that
+grew apart are refused.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def receive(run: Path, file: Path) -> tuple[PolicyCard, PolicyCard, str]:
     card = PolicyCard.of(update["card"])
     _check_successor(own, card, file.name)
     card = _with_own_discovery(own, card)
+    card = replace(card, approvals=(*own.approvals, *(a for a in card.approvals if a not in own.approvals)))
     if card == own:
         return own, own, ""
     new = card.events[len(own.events) :]
@@ -80,6 +82,13 @@ def receive(run: Path, file: Path) -> tuple[PolicyCard, PolicyCard, str]:
 
 def _check_successor(own: PolicyCard, card: PolicyCard, name: str) -> None:
     """Raise unless a card follows from ours by later events and approvals alone."""
+    try:
+        _check_events(own, card, name)
+    except (KeyError, TypeError, AttributeError):
+        raise PolicyError(f"{name}: its events cannot be read; it was not taken over") from None
+
+
+def _check_events(own: PolicyCard, card: PolicyCard, name: str) -> None:
     if card.run != own.run:
         raise PolicyError(f"{name} is about another run than this folder")
     if own.events != card.events[: len(own.events)]:
@@ -89,23 +98,31 @@ def _check_successor(own: PolicyCard, card: PolicyCard, name: str) -> None:
     if changed := [field for field in FIXED if getattr(card, field) != getattr(own, field)]:
         raise PolicyError(f"{name} changes {changed[0]}, which no appeal or review changes; it was not taken over")
     new = card.events[len(own.events) :]
-    reviewed = {str(event.get("feature", "")) for event in new if event["kind"] == "review"}
-    roles = dict(card.roles.of)
-    for event in reversed(new):
+    reviews = [event for event in new if event["kind"] == "review"]
+    reviewed, roles = {str(event.get("feature", "")) for event in reviews}, dict[str, str](own.roles.of)
+    for event in reviews:
         if "change" in event:
-            roles[event["feature"]] = event["change"].split(" -> ")[0]
+            before, _, after = str(event["change"]).partition(" -> ")
+            if roles.get(event["feature"]) != before:
+                raise PolicyError(f"{name}: a review changes a role that {event['feature']!r} does not have")
+            roles[event["feature"]] = after
     moved = [k for k, d in card.decisions.items() if k in own.decisions and d.by_people != own.decisions[k].by_people]
-    if roles != dict(own.roles.of) or set(moved) - reviewed:
+    if roles != dict(card.roles.of) or set(moved) - reviewed:
         raise PolicyError(f"{name} changes a role or evidence without a review of it; it was not taken over")
-    if not any(e["kind"] == "review" for e in new) and card.digest() != own.digest():
+    dated = ("review_due", "version", "date")
+    if not reviews and (card.digest() != own.digest() or any(getattr(card, k) != getattr(own, k) for k in dated)):
         raise PolicyError(f"{name} changes the card without a review; it was not taken over")
+    said = [{k: (d.reason, one.dictionary.get(k)) for k, d in one.decisions.items()} for one in (own, card)]
+    others = [{k: v for k, v in one.dictionary.items() if k not in one.decisions} for one in (own, card)]
+    if others[0] != others[1] or {k for k, words in said[1].items() if words != said[0][k]} - reviewed:
+        raise PolicyError(f"{name} changes a reason or an entry without a review of it; it was not taken over")
     if broken := [verdict.words for verdict in verdicts(card) if verdict.problem]:
         raise PolicyError(f"{name}: a broken approval ({broken[0]}); it was not taken over")
 
 
 def _with_own_discovery(own: PolicyCard, card: PolicyCard) -> PolicyCard:
     """What discovery found is of each host (its budget is named there), unless a review has run it again since."""
-    if any("deltas" in event for event in card.events[len(own.events) :]):
+    if any(event["kind"] == "review" and "deltas" in event for event in card.events[len(own.events) :]):
         return card
     decisions = {}
     for name, decision in card.decisions.items():

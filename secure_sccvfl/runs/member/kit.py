@@ -11,6 +11,7 @@ import shlex
 import zipfile
 from pathlib import Path
 
+from accounting.plain_text import plain
 from protocols.config import ConfigError, SessionConfig, node_folder
 from protocols.net.certificates import AUTHORITY, ISSUED, fingerprint, spoken
 from secure_sccvfl.runs.member.plan import approvals_folder, make_plan
@@ -56,11 +57,12 @@ def write_kit(path: Path, files: dict[str, bytes]) -> None:
 
 def _commands(config: SessionConfig, session: Path, node: int) -> str:
     """All commands of a member from its kit to new predictions, as a shell reads them."""
-    member, file, dealer = node_folder(node, config.dealer), session.name, node == config.dealer
+    member, file = node_folder(node, config.dealer), shlex.quote(session.name)
+    dealer = node == config.dealer
     preflight = f"sccvfl preflight {file} --certs certs {'--dealer' if dealer else f'--rank {node}'}"
+    whom = plain(f"{config.node_name(node)} of {config.name}")
     lines = [
-        f"# {config.node_name(node)} of {config.name}: run these in order, in the folder that has certs/"
-        + ("" if dealer else " and your table"),
+        f"# {whom}: run these in order, in the folder that has certs/" + ("" if dealer else " and your table"),
         f"# The digest of the plan: {spoken(make_plan(config).digest)}. Compare it with the other members by voice.",
         f"sccvfl certs install {member}.pem {AUTHORITY} certs",
     ]
@@ -71,7 +73,7 @@ def _commands(config: SessionConfig, session: Path, node: int) -> str:
         return "\n".join([*lines, ""])
     dataset, approvals = str(config.options.get("dataset", "")), approvals_folder(session).name
     if dataset.endswith(".toml") and config.names:
-        lines += [f"sccvfl check {dataset} --party {shlex.quote(config.names[node])}"]
+        lines += [f"sccvfl check {shlex.quote(dataset)} --party {shlex.quote(config.names[node])}"]
     common = f"--rank {node} --config {file} --certs certs --out out"
     lines += [
         f"sccvfl approve {file} --certs certs --rank {node}",

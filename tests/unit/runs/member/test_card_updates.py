@@ -75,6 +75,21 @@ def test_cards_that_grew_apart_are_refused(
     assert (hosts / "out-1" / CARD).read_bytes() == before
 
 
+def test_approvals_of_two_hosts_come_together_and_an_earlier_file_takes_none_away(
+    hosts: Path, certificates: Path
+) -> None:
+    for rank in range(2):
+        path = hosts / f"out-{rank}" / CARD
+        write_card(path.parent, PolicyCard.of({**json.loads(path.read_text()), "owners": ["board", "clinic"]}))
+    before = sent(hosts, certificates, "before.json")
+    for rank, owner in enumerate(("board", "clinic")):
+        assert main(["policy", "approve", f"out-{rank}", "--as", owner]) == 0
+    assert main(["policy", "receive", "out-1", str(before)]) == 0
+    assert [a.who for a in read_card(hosts / "out-1" / CARD).approvals] == ["clinic"]
+    assert main(["policy", "receive", "out-1", str(sent(hosts, certificates))]) == 0
+    assert [a.who for a in read_card(hosts / "out-1" / CARD).approvals] == ["clinic", "board"]
+
+
 def resigned(update: dict[str, Any], credentials: Credentials) -> dict[str, Any]:
     """As a dishonest member with its own key would write it."""
     covered = {key: update[key] for key in SIGNED}
@@ -89,6 +104,8 @@ def with_card(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, An
     return lambda update: change(update["card"])
 
 
+OF_ALL = {"kind": "review", "number": "2", "date": "2026-11-18", "who": "board", "text": "as before"}
+"""A review of no column."""
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], bool, str]] = {
     "text": (with_card(lambda c: c["events"][0].update(text="another")), False, "the signature does not fit"),
     "place": (lambda u: u.update(place="party-1"), True, "not signed with the certificate that the run pins"),
@@ -114,6 +131,44 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], bool, str]] = {
         True,
         "a role or evidence without a review",
     ),
+    "date": (with_card(lambda c: c.update(review_due="2999-01-01")), True, "changes the card without a review"),
+    "appeal that changes a role": (
+        with_card(
+            lambda c: (
+                c["events"].append({"kind": "appeal", "who": "x", "feature": "chol", "change": "M -> N"}),
+                c["events"].append(OF_ALL),
+                c["decisions"]["chol"].update(role="N"),
+            )
+        ),
+        True,
+        "a role or evidence without a review",
+    ),
+    "another role than the review says": (
+        with_card(
+            lambda c: (
+                c["events"].append({**OF_ALL, "feature": "chol", "change": "M -> N"}),
+                c["decisions"]["chol"].update(role="P"),
+            )
+        ),
+        True,
+        "a role or evidence without a review",
+    ),
+    "column that is gone": (
+        with_card(
+            lambda c: (
+                c["events"].append({**OF_ALL, "feature": "chol", "change": "M -> N"}),
+                c["decisions"].pop("chol"),
+            )
+        ),
+        True,
+        "a role or evidence without a review",
+    ),
+    "reason beside a review": (
+        with_card(lambda c: (c["events"].append(OF_ALL), c["decisions"]["chol"].update(reason="x"))),
+        True,
+        "a reason or an entry without a review",
+    ),
+    "event that is none": (with_card(lambda c: c["events"].append({"who": "x"})), True, "its events cannot be read"),
     "torn": (lambda u: u.pop("signature"), False, "is not what `sccvfl policy send` writes"),
     "no card": (lambda u: u.update(card={}), True, "the card has no 'dataset'"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -85,3 +86,14 @@ def test_a_private_key_never_gets_into_a_kit(
     assert main(["kit", "session.toml", "--authority", authority]) == 0
     assert main(["kit", "session.toml", "--authority", authority]) == 2
     assert "kit-party-0.zip is there already" in capsys.readouterr().err
+
+
+def test_no_name_in_a_session_file_makes_a_command(desk: Path, authority: str) -> None:
+    session, text = desk / "session.toml", (desk / "session.toml").read_text()
+    (desk / "own;touch x.toml").write_text((desk / "own.toml").read_text())
+    session.write_text('name = "a\\ntouch x"\n' + text.replace('"own.toml"', '"own;touch x.toml"'))
+    assert main(["kit", "session.toml", "--authority", authority, "--member", "party-0"]) == 0
+    with zipfile.ZipFile(desk / "kit-party-0.zip") as archive:
+        lines = archive.read("commands.txt").decode().splitlines()
+    assert all(line.startswith(("# ", "sccvfl ")) for line in lines)
+    assert any(shlex.split(line)[:3] == ["sccvfl", "check", "own;touch x.toml"] for line in lines)
