@@ -313,7 +313,7 @@ ABOUT = """\
 # EVERYTHING IN THIS FILE BECOMES PUBLIC among the parties. Somebody at {party} must read and approve it first.
 # - Ranges are rounded outward to a grid and are not the least and largest values. Still, they tell their size.
 # - A listed category, class or group tells that it occurs. Values in fewer than {floor} records are not listed.
-# - id_shape tells how ids are written (characters, lengths, zeros in front), for a comparison; it names none.
+# - id_shape tells how ids are written (characters, lengths, zeros in front), for a comparison; it holds no id.
 # - Write units and meanings. Delete the line of a column that must not be used.
 """
 

@@ -256,7 +256,13 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     elsewhere = signed(home, "elsewhere.toml", head="0" * 64)
     said += refused(home / "elsewhere", {**settings, "cap": str(elsewhere)}, PINS)
     said += refused(home / "unpinned", {**settings, "cap": str(good)})
-    for part in ("not its own", "has not signed", "another ledger", "must pin", "party-3, which is no party"):
+    for part in (
+        "not of its pinned certificate",
+        "has not signed",
+        "another ledger",
+        "must pin",
+        "party-3, which is no party",
+    ):
         assert any(part in line for line in said), part
     assert ledgers(home) == before
     results = train(home / "raised", {**settings, "cap": str(good)}, PINS)

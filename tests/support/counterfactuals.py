@@ -15,7 +15,6 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.scoring import Predictor
 from secure_sccvfl.models.encoders import plain_encoding
-from secure_sccvfl.training.config import TrainConfig
 
 MEDIATORS = (
     "checking_status",
@@ -91,9 +90,13 @@ def _mediators(data: Dataset, effect: float, rng: np.random.Generator) -> tuple[
     return factual, counterfactual
 
 
+RIDGE = 5e-3
+"""Of the head that gives the labels, and of the one that is judged."""
+
+
 def _head(layout: Layout, inputs: np.ndarray, label: np.ndarray) -> Predictor:
-    """A linear head over the parties' encoding, with the ridge of the default."""
-    ridge = TrainConfig().with_ridge(len(label)).ridge * len(label)
+    """A linear head over the parties' encoding."""
+    ridge = RIDGE * len(label)
     model = LogisticRegression(C=1 / ridge, max_iter=1000).fit(plain_encoding(layout, inputs), label)
     return lambda rows: model.decision_function(plain_encoding(layout, rows))[:, None]
 
