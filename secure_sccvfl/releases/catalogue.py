@@ -635,11 +635,11 @@ OTHER_GROUPS = Kind(
     basis="asked",
     what="decisions of new people if they were in another group",
     purpose="of new records, as asked for: the decision in every other group, by a majority of draws of the "
-    "mediators from released tables; no group is named",
+    "mediators from released tables; no group is named, but a decision that differs can tell s",
     about="new records: s and columns of all parties",
     why="with `--what-if`: for each other group of s the decision of most of five draws of the mediators. They come "
-    "in the order of the groups after the person's own, which is not revealed, so none is named. Counted with the "
-    "decision",
+    "in the order of the groups after the person's own, so none is named. The direction of a decision that differs "
+    "can tell the group all the same: mediators move one way from each group. Counted with the decision",
     times=lambda facts: int(facts.what_if),
 )
 REASON_NAMES = Kind(

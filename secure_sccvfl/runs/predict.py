@@ -400,8 +400,10 @@ class PredictJob(ModelJob):
         trained = self.model.aware
         if trained is None:
             return None
-        if self.options.session.scores and not self.model.held_out.pooled:
-            raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
+        asked = self.options.session
+        if (asked.scores or asked.what_if) and not self.model.held_out.pooled:
+            what = "scores" if asked.scores else "decisions in other groups"
+            raise ConfigError(f"this model uses s: its {what} would tell s of a record, so it opens decisions alone")
         if self.card is None:
             in_time(trained)
             return trained

@@ -9,6 +9,7 @@ is withheld. Records are not aligned: the parties are told whom to decide.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,16 +99,22 @@ class _Desk:
         if question.requests.changed[0]:
             return Reply.refused(409, CHANGED)
         if question.requests.fresh[0]:
-            full = self.job.allowed != NO_LIMIT and len(log.decided) >= self.job.allowed
-            return Reply.refused(429, FULL) if full or not self.left else exact
+            return Reply.refused(429, FULL) if self._full or not self.left else exact
         earlier = log.answers.get(name)
         if why := LOST if earlier is None else contents.lacks(earlier):
             return Reply.refused(409, why)
         return self._words(question, Answers(np.array([contents.taken(earlier or [])]), np.ones(1, np.bool_)))
 
+    @property
+    def _full(self) -> bool:
+        return self.job.allowed != NO_LIMIT and len(self.log.decided) >= self.job.allowed
+
     def decide(self, name: str) -> Reply | None:
         """Run by all parties together; the reply at the receiver."""
         question, job = self._question(name), self.job
+        if self._full and question.requests.fresh[0]:  # others may have room, so the session goes on
+            nobody = np.zeros(1, np.bool_)
+            question = replace(question, requests=replace(question.requests, readable=nobody))
         requested = question.requests.readable & question.requests.fresh
         self.log.agree(self.session, int(requested.sum()), job.allowed)
         answers = job.opened(self.session, self.log, self.scoring, question)

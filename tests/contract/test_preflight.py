@@ -74,6 +74,8 @@ def test_clocks_that_are_apart_are_a_problem() -> None:
     line, problems = verdict(peer, {"code x": "1"})
     assert "clock +90.00 s" in line and problems == ["its clock is +90 s ahead of ours: set one of them"]
     assert verdict(replace(peer, ahead=-30.0), {"code x": "1"})[1] == []
+    assert verdict(replace(peer, ahead=float("nan")), {"code x": "1"})[1] != []
+    assert verdict(replace(peer, ahead=0.0, facts={}), {"code x": "1"})[1] == ["told no versions"]
 
 
 def test_facts_are_public_and_the_dealer_needs_no_description(tmp_path: Path) -> None:

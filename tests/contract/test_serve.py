@@ -18,7 +18,7 @@ import pytest
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.session.runtime import Session
-from secure_sccvfl.runs import endpoint
+from secure_sccvfl.runs import endpoint, serve
 from secure_sccvfl.runs.endpoint import ENDPOINT
 from secure_sccvfl.runs.jobs import agreed_plan
 from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST
@@ -173,6 +173,18 @@ def test_the_plan_bounds_how_many_are_decided(one: Consortium) -> None:
         assert statuses == [200] * MOST + [429] and served.decision(new["id"][-1]) == (429, FULL)
         assert served.decision(new["id"][0])[0] == 200, "an answer on record can still be read"
     assert served.error == "" and served.results[0]["on_record"] == MOST
+
+
+def test_a_party_whose_log_is_full_refuses_new_people_and_the_session_goes_on(
+    one: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, full = people(2, 6, "n"), [1]
+    monkeypatch.setattr(serve._Desk, "_full", property(lambda desk: desk.session.rank in full))
+    with Served(one, new, new) as served:
+        assert served.decision("n0") == (409, ELSEWHERE)
+        full.clear()
+        assert served.decision("n1")[0] == 200
+    assert served.error == ""
 
 
 @pytest.mark.parametrize(

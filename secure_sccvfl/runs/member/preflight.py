@@ -27,13 +27,15 @@ def verdict(peer: Met, facts: Mapping[str, str]) -> tuple[str, list[str]]:
     if peer.problem:
         return f"{peer.name}: {peer.problem}", [peer.problem]
     parts, problems = [f"round trip {peer.round_trip * 1000:.1f} ms", f"clock {peer.ahead:+.2f} s"], list[str]()
-    if abs(peer.ahead) > CLOCK_SECONDS:
+    if not abs(peer.ahead) <= CLOCK_SECONDS:  # also if it is not a number
         problems.append(f"its clock is {peer.ahead:+.0f} s ahead of ours: set one of them")
     for kind, name in KINDS.items():
         differing = peer.differing(facts, kind)
         if differing:
             found = list(differing if kind == "plan" else differing.values())[:3]
             problems.append(f"{name} differ{'s' * (kind != 'code')}: {'; '.join(found)}")
+        elif differing is None and kind == "code":
+            problems.append("told no versions")
         equal = "not compared" if differing is None else "DIFFERENT" if differing else "equal"
         parts.append(f"{name} {equal}")
     return f"{peer.name}: {', '.join(parts)}", problems
