@@ -2,9 +2,9 @@
 
 Each host has its own copy of the card. `send` signs the copy of one host with the key of its pinned certificate;
 `receive` takes it over at another host if it is the same run's card with later appeals, reviews or approvals, and
-nothing else. Approvals that this host has stay. A file is public among the parties. It shows that this member sent
-this card; whether owners approved it is shown by their approvals on it. Nobody has to receive one, and cards that
-grew apart are refused.
+nothing else. Approvals that this host has stay; new ones are taken over from owners alone whose key the card names,
+because others could be written by anybody. A file is public among the parties and shows that this member sent this
+card. Nobody has to receive one, and cards that grew apart are refused.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def receive(run: Path, file: Path) -> tuple[PolicyCard, PolicyCard, str]:
     card = PolicyCard.of(update["card"])
     _check_successor(own, card, file.name)
     card = _with_own_discovery(own, card)
-    card = replace(card, approvals=(*own.approvals, *(a for a in card.approvals if a not in own.approvals)))
+    keyed = {owner.name for owner in own.owners if owner.key}
+    new_approvals = (a for a in card.approvals if a not in own.approvals and a.who in keyed)
+    card = replace(card, approvals=(*own.approvals, *new_approvals))
     if card == own:
         return own, own, ""
     new = card.events[len(own.events) :]

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from launch.cli import main
 from protocols.net.certificates import Credentials, fingerprint, sign
+from secure_sccvfl.policy.approvals import approved
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.reports.policy_card import CARD, card_markdown, write_card
 from secure_sccvfl.reports.run_log import read_log, seal
@@ -78,12 +80,16 @@ def test_cards_that_grew_apart_are_refused(
 def test_approvals_of_two_hosts_come_together_and_an_earlier_file_takes_none_away(
     hosts: Path, certificates: Path
 ) -> None:
+    """Approvals of owners whose key the card does not name stay where they were made: anybody could write them."""
+    keys = {name: Ed25519PrivateKey.generate() for name in ("board", "clinic")}
+    owners = [{"name": name, "key": key.public_key().public_bytes_raw().hex()} for name, key in keys.items()]
     for rank in range(2):
         path = hosts / f"out-{rank}" / CARD
-        write_card(path.parent, PolicyCard.of({**json.loads(path.read_text()), "owners": ["board", "clinic"]}))
+        write_card(path.parent, PolicyCard.of({**json.loads(path.read_text()), "owners": [*owners, "guest"]}))
     before = sent(hosts, certificates, "before.json")
-    for rank, owner in enumerate(("board", "clinic")):
-        assert main(["policy", "approve", f"out-{rank}", "--as", owner]) == 0
+    for rank, owner in ((0, "board"), (1, "clinic"), (0, "guest")):
+        folder = hosts / f"out-{rank}"
+        write_card(folder, approved(read_card(folder / CARD), owner, "2026-01-01", keys.get(owner)))
     assert main(["policy", "receive", "out-1", str(before)]) == 0
     assert [a.who for a in read_card(hosts / "out-1" / CARD).approvals] == ["clinic"]
     assert main(["policy", "receive", "out-1", str(sent(hosts, certificates))]) == 0
