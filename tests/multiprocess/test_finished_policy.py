@@ -97,7 +97,7 @@ def test_the_record_of_a_decision_names_card_mask_and_approval(run: Path, capsys
     with (run.parent / "told" / "party-0" / "predictions.csv").open() as file:
         (named,) = {(r["card"], r["mask"], r["approved"]) for r in csv.DictReader(file)}
     assert named == ("1", mask, read_card(card).approved_on) and read_card(card).approved_on
-    text = card.read_text().replace('"role": "M"', '"role": "P"', 1)
+    text = card.read_text().replace('"role": "N"', '"role": "P"', 1)
     card.write_text(text.replace('"evidence": [', '"evidence": ["x",'))
     capsys.readouterr()
     assert main([*given, "--out", str(run.parent / "other")]) == 2
