@@ -47,7 +47,7 @@ docs:           ## build the documentation as a site in build/site, with mkdocs 
 
 lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.txt is kept by hand)
 	@test -n "$(UV)" || { echo "make lock needs uv"; exit 1; }
-	$(COMPILE) pyproject.toml --extra test --no-emit-package torch --output-file locks/requirements.txt
+	$(COMPILE) pyproject.toml --extra test --group engine --no-emit-package torch --output-file locks/requirements.txt
 	grep -o 'torch==[0-9.]*' pyproject.toml | \
 	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt
 	$(COMPILE) --no-config --group peers --output-file locks/peers.txt
@@ -72,10 +72,10 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m mypy --strict accounting protocols
+	$(BIN)/python -m mypy --strict --follow-imports silent -p secure_sccvfl.accounting -p secure_sccvfl.protocols
 
 bench: $(READY) ## ours beside stock CrypTen and plaintext
 	$(BIN)/python launch/bench.py ops --json results/bench-ops.json
 
 clean:          ## remove the environment and caches
-	rm -rf $(VENV) .venv-peers .venv-docs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-docs build dist secure_sccvfl/bundled *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accounting import objective_bounds
-from accounting.events import OBJECTIVE, Event, Mechanism
+from secure_sccvfl.accounting import objective_bounds
+from secure_sccvfl.accounting.events import OBJECTIVE, Event, Mechanism
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -26,11 +26,20 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from accounting.accountant import Epsilons, Price, epsilon_of, epsilons, price_of
-from accounting.calibration import check_target
-from accounting.events import Event
-from accounting.ledger import START, Entry, FileLedger, Ledger, LedgerError, digest_of, read_ledger, states_of
-from accounting.records import RecordSet, memberships
+from secure_sccvfl.accounting.accountant import Epsilons, Price, epsilon_of, epsilons, price_of
+from secure_sccvfl.accounting.calibration import check_target
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import (
+    START,
+    Entry,
+    FileLedger,
+    Ledger,
+    LedgerError,
+    digest_of,
+    read_ledger,
+    states_of,
+)
+from secure_sccvfl.accounting.records import RecordSet, memberships
 
 VERSION = 2
 RAISED = "cap"

@@ -11,8 +11,8 @@ from dataclasses import astuple, dataclass, replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 
-from accounting.accountant import Lines, Price, epsilon_of, price_of, renyi
-from accounting.events import OBJECTIVE, Event, Mechanism
+from secure_sccvfl.accounting.accountant import Lines, Price, epsilon_of, price_of, renyi
+from secure_sccvfl.accounting.events import OBJECTIVE, Event, Mechanism
 
 UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from accounting.records import RecordSet
+from secure_sccvfl.accounting.records import RecordSet
 
 Entry = dict[str, Any]
 START = hashlib.sha256(b"sccvfl privacy ledger").hexdigest()

@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from accounting.events import Mechanism
+from secure_sccvfl.accounting.events import Mechanism
 
 Floats = npt.NDArray[np.float64]
 

@@ -28,9 +28,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accounting.accountant import tight_epsilon
-from accounting.calibration import check_target
-from accounting.events import Event, Sensitivity
+from secure_sccvfl.accounting.accountant import tight_epsilon
+from secure_sccvfl.accounting.calibration import check_target
+from secure_sccvfl.accounting.events import Event, Sensitivity
 
 
 def proposition_1(sigma: float, delta: float) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.accountant import (
+from secure_sccvfl.accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
     epsilon_of,
@@ -25,12 +25,12 @@ from accounting.accountant import (
     finite,
     tight_epsilon,
 )
-from accounting.budget import GRAM, HEAD, Account, Charge, Terms, by_part, part_of
-from accounting.calibration import releases_left
-from accounting.charts import STYLE, running_chart
-from accounting.events import Event
-from accounting.paper import claim
-from accounting.plain_text import markdown
+from secure_sccvfl.accounting.budget import GRAM, HEAD, Account, Charge, Terms, by_part, part_of
+from secure_sccvfl.accounting.calibration import releases_left
+from secure_sccvfl.accounting.charts import STYLE, running_chart
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.paper import claim
+from secure_sccvfl.accounting.plain_text import markdown
 
 PAPER_SIGMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
 NOISE = {

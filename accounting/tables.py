@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.plain_text import markdown, plain
+from secure_sccvfl.accounting.plain_text import markdown, plain
 
 Row = Mapping[str, Any]
 

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol
 
-from protocols.config import ConfigError
 from secure_sccvfl.config.fields import parsed_setting
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
 from secure_sccvfl.runs.status import LOOPBACK, Watching
 

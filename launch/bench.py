@@ -30,8 +30,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.arguments import Parser
-from protocols.config import ConfigError
+from secure_sccvfl.launch.arguments import Parser
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import OK, guarded, say
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import Main, answer, argument, did_you_mean, program
-from protocols.config import ConfigError, node_folder
+from secure_sccvfl.launch.arguments import Main, answer, argument, did_you_mean, program
+from secure_sccvfl.protocols.config import ConfigError, node_folder
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, WRONG_USE, say
 
 if TYPE_CHECKING:
-    from protocols.net.certificates import Authority
+    from secure_sccvfl.protocols.net.certificates import Authority
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argument("--days", type=int, default=365, help="how long they are valid (default 365)"),
 )
 def whole_set(options: argparse.Namespace) -> int:
-    from protocols.net.certificates import make_certificates
+    from secure_sccvfl.protocols.net.certificates import make_certificates
 
     folders = [str(path) for path in make_certificates(options.folder, options.parties, options.days)]
     return answer(options, {"made": folders}, *(f"made {path}" for path in folders))
@@ -69,7 +69,7 @@ def whole_set(options: argparse.Namespace) -> int:
 )
 def _request(options: argparse.Namespace) -> int:
     """Make this host's key, which stays here, and a request for its certificate."""
-    from protocols.net.certificates import make_request, spoken
+    from secure_sccvfl.protocols.net.certificates import make_request, spoken
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
     return answer(
@@ -89,7 +89,7 @@ def _request(options: argparse.Namespace) -> int:
 )
 def _authority(options: argparse.Namespace) -> int:
     """Make the consortium's authority, on one host."""
-    from protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem, spoken
+    from secure_sccvfl.protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem, spoken
 
     passphrase = _from_file(options.passphrase_file)
     if passphrase is None and options.ask:
@@ -115,7 +115,7 @@ def _authority(options: argparse.Namespace) -> int:
 )
 def _sign(options: argparse.Namespace) -> int:
     """Sign requests. Compare the key's fingerprint with its holder by voice: five groups of four characters."""
-    from protocols.net.certificates import Authority, spoken
+    from secure_sccvfl.protocols.net.certificates import Authority, spoken
 
     authority = Authority(options.authority)
     passphrase = _passphrase(authority, options.passphrase_file)
@@ -140,7 +140,7 @@ def _sign(options: argparse.Namespace) -> int:
 )
 def _install(options: argparse.Namespace) -> int:
     """Put a signed certificate next to its key, if they fit."""
-    from protocols.net.certificates import install, spoken
+    from secure_sccvfl.protocols.net.certificates import install, spoken
 
     member = install(options.certificate, options.authority, options.folder)
     return answer(
@@ -156,7 +156,7 @@ def _install(options: argparse.Namespace) -> int:
 )
 def _show(options: argparse.Namespace) -> int:
     """Members, validity and fingerprints: as they are read out; whole with --json."""
-    from protocols.net.certificates import members, spoken
+    from secure_sccvfl.protocols.net.certificates import members, spoken
 
     listed = members(options.folder)
     lines = [f"{m.node}  {m.name}  {m.start:%F} to {m.end:%F}  {spoken(m.fingerprint)}" for m in listed]
@@ -172,8 +172,8 @@ def _show(options: argparse.Namespace) -> int:
 )
 def _pin(options: argparse.Namespace) -> int:
     """Write the certificates that a session accepts into its file."""
-    from protocols.net.certificates import members, pinned, spoken
     from secure_sccvfl.config.session_file import load_session
+    from secure_sccvfl.protocols.net.certificates import members, pinned, spoken
 
     add = [member for path in options.certificates for member in members(path)]
     if len({member.node for member in add}) < len(add):
@@ -228,7 +228,7 @@ def _members_of(text: str, session: Path) -> list[str]:
 )
 def _revoke(options: argparse.Namespace) -> int:
     """Note that a certificate is revoked; its key is never signed again."""
-    from protocols.net.certificates import Authority, members, spoken
+    from secure_sccvfl.protocols.net.certificates import Authority, members, spoken
 
     authority = Authority(options.authority)
     certificate = options.certificate

@@ -25,11 +25,12 @@ import argparse
 import json
 import sys
 from importlib import import_module
+from importlib.metadata import version
 
-from launch.arguments import argument, did_you_mean, program
 from secure_sccvfl.config.fields import json_schema, listing
 from secure_sccvfl.config.sections import OPTIONS, SECTIONS
 from secure_sccvfl.config.session_file import top_level_schema
+from secure_sccvfl.launch.arguments import argument, did_you_mean, program
 from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
 
 COMMANDS: dict[str, tuple[str, list[str], str]] = {
@@ -98,6 +99,9 @@ def _dispatched(given: list[str]) -> int:
         print("\nsccvfl COMMAND --help tells more; --debug works everywhere, --json where there is a result.")
         print(EXIT_CODES)
         return OK
+    if given[0] == "--version":
+        print(f"secure-sccvfl {version('secure-sccvfl')}")
+        return OK
     if given[0] not in COMMANDS:
         meant = did_you_mean(given[0], COMMANDS)
         say(f"sccvfl: no command {given[0]!r}{meant or '; available: ' + ', '.join(COMMANDS)}", error=True)
@@ -105,7 +109,7 @@ def _dispatched(given: list[str]) -> int:
     path, first, _ = COMMANDS[given[0]]
     module, _, function = path.partition(":")
     sys.argv[0] = f"sccvfl {given[0]}"  # the name of the program in --help and errors
-    code: int = getattr(import_module(f"launch.{module}"), function or "main")([*first, *given[1:]])
+    code: int = getattr(import_module(f"{__package__}.{module}"), function or "main")([*first, *given[1:]])
     return code
 
 

@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from launch.arguments import answer, argument, program
-from protocols.config import ConfigError, node_folder
+from secure_sccvfl.launch.arguments import answer, argument, program
+from secure_sccvfl.protocols.config import ConfigError, node_folder
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, STOPPED, say
 
 SESSION = argument("session", type=Path, help="the session file")
@@ -37,8 +37,8 @@ def plan(options: argparse.Namespace) -> int:
     --rank also this party's own file and ledgers, which change nothing that is agreed. All parties find
     the same digest; compare its five groups by voice. --out has all of it; `sccvfl approve` signs it.
     """
-    from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session, moved_options
+    from secure_sccvfl.protocols.net.certificates import Credentials
     from secure_sccvfl.runs.member.outlook import outlook, plan_lines
     from secure_sccvfl.runs.member.plan import (
         approval_problem,
@@ -128,10 +128,10 @@ def preflight(options: argparse.Namespace) -> int:
     writes no file. Exit code 1 if a peer was not met, a clock is off by more than a minute, or something
     differs; the last line says what.
     """
-    from protocols.net.certificates import Credentials
-    from protocols.net.preflight import Met, Preflight
-    from protocols.net.rendezvous import listen
     from secure_sccvfl.config.session_file import load_session
+    from secure_sccvfl.protocols.net.certificates import Credentials
+    from secure_sccvfl.protocols.net.preflight import Met, Preflight
+    from secure_sccvfl.protocols.net.rendezvous import listen
     from secure_sccvfl.runs.member.preflight import facts_of, verdict
 
     config = load_session(options.session)
@@ -181,8 +181,8 @@ def approve(options: argparse.Namespace) -> int:
     file, such as second.toml: approvals-second/party-0.json). Hand that file to the other parties; it is
     public. `sccvfl party` starts only if all parties approved the plan as it is.
     """
-    from protocols.net.certificates import Credentials
     from secure_sccvfl.config.session_file import load_session
+    from secure_sccvfl.protocols.net.certificates import Credentials
     from secure_sccvfl.runs.member.outlook import outlook, plan_lines
     from secure_sccvfl.runs.member.plan import approvals_folder, check_own, check_rank, make_plan
     from secure_sccvfl.runs.member.plan import approve as sign_plan
@@ -229,8 +229,8 @@ def raise_cap(options: argparse.Namespace) -> int:
     the certificates that the session file pins, and writes the decision into every ledger. A party that does
     not sign is enough to keep the cap. --test is about the ledger of test records.
     """
-    from accounting.ledger import LedgerError
-    from protocols.net.certificates import Credentials, spoken
+    from secure_sccvfl.accounting.ledger import LedgerError
+    from secure_sccvfl.protocols.net.certificates import Credentials, spoken
     from secure_sccvfl.releases.ledgers import (
         EVALUATIONS,
         LEDGER,

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from launch.arguments import answer, argument, program
-from protocols.config import ConfigError
+from secure_sccvfl.launch.arguments import answer, argument, program
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 

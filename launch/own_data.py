@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from launch.arguments import answer, argument, program
-from protocols.alignment.interface import AlignKind
-from protocols.config import ConfigError
 from secure_sccvfl.data.drafts import Keep
 from secure_sccvfl.data.features import DataError, counted
 from secure_sccvfl.data.id_shapes import AS_THEY_ARE, RULES
+from secure_sccvfl.launch.arguments import answer, argument, program
+from secure_sccvfl.protocols.alignment.interface import AlignKind
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import OK, WRONG_USE
 
 

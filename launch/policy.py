@@ -36,8 +36,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.arguments import answer, argument, program
-from protocols.config import ConfigError
+from secure_sccvfl.launch.arguments import answer, argument, program
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 if TYPE_CHECKING:

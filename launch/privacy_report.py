@@ -18,8 +18,8 @@ import json
 import sys
 from pathlib import Path
 
-from launch.arguments import argument, program
-from protocols.config import ConfigError
+from secure_sccvfl.launch.arguments import argument, program
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 
@@ -30,8 +30,8 @@ from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
     argument("--quiet", action="store_true", help="with --out: write the files, print nothing"),
 )
 def main(options: argparse.Namespace) -> int:
-    from accounting.ledger import LedgerError
-    from accounting.report import to_markdown
+    from secure_sccvfl.accounting.ledger import LedgerError
+    from secure_sccvfl.accounting.report import to_markdown
     from secure_sccvfl.reports.collect import budget_reports
 
     if options.quiet and options.out is None:

@@ -35,11 +35,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from accounting.tables import page
-from launch.arguments import Parser
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.tables import page
 from secure_sccvfl.data.catalogue import dataset_help, load
+from secure_sccvfl.launch.arguments import Parser
 from secure_sccvfl.policy.card import named_card
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.experiments import EXPERIMENTS
 from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.research.tables import (

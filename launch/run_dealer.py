@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser, add_status, watching
+from secure_sccvfl.launch.arguments import Parser, add_status, watching
 from secure_sccvfl.runs.console import documented
 from secure_sccvfl.runs.process import DealerProcess
 

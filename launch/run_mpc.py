@@ -31,14 +31,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.arguments import Parser, add_options, given_options
 from secure_sccvfl.config.sections import ANSWERS, CACHED, OPTIONS, wire_names
+from secure_sccvfl.launch.arguments import Parser, add_options, given_options
 from secure_sccvfl.runs.console import OK, guarded, say
 from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.runs.process import check_transcript
 
 if TYPE_CHECKING:
-    from protocols.config import SessionConfig
+    from secure_sccvfl.protocols.config import SessionConfig
 
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from protocols.config import ConfigError
+    from secure_sccvfl.protocols.config import ConfigError
     from secure_sccvfl.reports.folders import result_of
     from secure_sccvfl.reports.results import Report, to_json
     from secure_sccvfl.reports.run_log import last_seal
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
-    from protocols.config import ConfigError
+    from secure_sccvfl.protocols.config import ConfigError
     from secure_sccvfl.reports.folders import RunFolder
     from secure_sccvfl.runs.local.whole_run import natural_parties, with_usual_epsilon
     from secure_sccvfl.training.modes.options import prediction_options
@@ -166,8 +166,8 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 
 def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
     """The session with the certificates of this folder: those who may raise a cap."""
-    from protocols.config import ConfigError, node_folder
-    from protocols.net.certificates import Credentials, fingerprint
+    from secure_sccvfl.protocols.config import ConfigError, node_folder
+    from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint
 
     if certs is None:
         raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")
@@ -178,7 +178,7 @@ def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
 
 def _check_resume(options: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Refuse other settings than the run began with, and a finished run, which would be trained over."""
-    from protocols.config import ConfigError
+    from secure_sccvfl.protocols.config import ConfigError
     from secure_sccvfl.reports.run_log import LOG
 
     given = [*settings, *(name for name in ("parties", "out") if getattr(options, name) is not None)]
@@ -189,7 +189,7 @@ def _check_resume(options: argparse.Namespace, settings: dict[str, Any]) -> None
 
 
 def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> None:
-    from protocols.config import ConfigError
+    from secure_sccvfl.protocols.config import ConfigError
 
     check_transcript(settings)
     if options.resume is not None:

@@ -30,10 +30,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launch.arguments import Parser, add_status, watching
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import InputError
 from secure_sccvfl.config.session_file import load_session
+from secure_sccvfl.launch.arguments import Parser, add_status, watching
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import InputError
 from secure_sccvfl.runs.console import OK, documented, guarded
 from secure_sccvfl.runs.local.screens import show_concerns
 from secure_sccvfl.runs.process import PartyProcess

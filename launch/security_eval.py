@@ -26,7 +26,7 @@ import json
 import sys
 from pathlib import Path
 
-from launch.arguments import argument, program
+from secure_sccvfl.launch.arguments import argument, program
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, say
 
 _FRESH = ("dataset", "seed", "parties", "mode")
@@ -43,7 +43,7 @@ _FRESH = ("dataset", "seed", "parties", "mode")
     argument("--releases", type=int, default=400, help="releases of each kind for the audit (400)"),
 )
 def main(options: argparse.Namespace) -> int:
-    from protocols.config import ConfigError
+    from secure_sccvfl.protocols.config import ConfigError
     from secure_sccvfl.reports.folders import RunFolder
 
     given = [name for name in _FRESH if getattr(options, name) is not None]
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
     if options.releases < 10:
         raise ConfigError(f"--releases must be at least 10, not {options.releases}")
     if options.fresh:
-        from launch import run_mpc
+        from secure_sccvfl.launch import run_mpc
 
         settings = [text for name in given for text in (f"--{name}", getattr(options, name))]
         with contextlib.redirect_stdout(sys.stderr):

@@ -17,11 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from protocols.errors import ProtocolError
+from secure_sccvfl.protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
 """`gloo` was removed: it is accepted so that session files of old runs still load, but no session can use it."""
 APPROVALS = ("", "required", "none")
+CRYPTEN = "0.4.1"
+"""The version of CrypTen whose internals `protocols.session` replaces; no other is used."""
 DEALER = "dealer"
 """The dealer's name for the others."""
 SOURCES = "sources of "
@@ -209,15 +211,22 @@ def split_address(address: str) -> tuple[str, int]:
 @cache
 def code_parts() -> dict[str, str]:
     """A digest of the sources of each of our packages, and the versions of the libraries that compute."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).parent.parent  # secure_sccvfl, in a clone as in a wheel
     parts: dict[str, str] = {}
-    for package in ("accounting", "launch", "protocols", "secure_sccvfl"):
+    for package in ("accounting", "launch", "protocols", ""):
         digest = hashlib.sha256()
         for path in sorted((root / package).rglob("*.py")):
-            digest.update(f"{path.relative_to(root)}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-        parts[f"{SOURCES}{package}"] = digest.hexdigest()
-    return parts | {library: importlib.metadata.version(library) for library in ("torch", "crypten", "numpy")}
+            place = path.relative_to(root)
+            if package or place.parts[0] not in ("accounting", "launch", "protocols", "bundled"):
+                digest.update(f"{place.as_posix()}\0".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+        parts[f"{SOURCES}{package or root.name}"] = digest.hexdigest()
+    return parts | {"torch": public_version("torch"), "crypten": CRYPTEN, "numpy": public_version("numpy")}
+
+
+def public_version(library: str) -> str:
+    """The installed version without its build: two builds of a version, such as 2.13.0+cpu, compute the same."""
+    return importlib.metadata.version(library).partition("+")[0]
 
 
 def code_digest() -> bytes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from protocols.errors import ProtocolError, RangeError
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
 
 if TYPE_CHECKING:
     import torch

@@ -51,14 +51,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocols.alignment.interface import UNION, checked
-from protocols.dealing.matching import PSEUDONYM_BYTES, Aligned, Bounds, Pseudonyms
-from protocols.dealing.randomness import KEY_BYTES, Unshown, fresh_key
-from protocols.errors import PeerError, ProtocolError
-from protocols.net.transport import Array
-from protocols.ring import RingArray
-from protocols.session.binding_tensors import share_in
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.alignment.interface import UNION, checked
+from secure_sccvfl.protocols.dealing.matching import PSEUDONYM_BYTES, Aligned, Bounds, Pseudonyms
+from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, Unshown, fresh_key
+from secure_sccvfl.protocols.errors import PeerError, ProtocolError
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.ring import RingArray
+from secure_sccvfl.protocols.session.binding_tensors import share_in
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 
 RATIO_BITS = 20
 _PATIENCE = 600.0

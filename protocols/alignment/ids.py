@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from protocols.errors import InputError
+from secure_sccvfl.protocols.errors import InputError
 
 _SHOWN = 3
 """So many findings stand in a message."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Protocol
 
-from protocols.alignment.ids import check_distinct
-from protocols.dealing.matching import Aligned
-from protocols.errors import InputError, ProtocolError
-from protocols.records.releases import ANY, Release
+from secure_sccvfl.protocols.alignment.ids import check_distinct
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.errors import InputError, ProtocolError
+from secure_sccvfl.protocols.records.releases import ANY, Release
 
 AlignKind = Literal["exact", "hidden", "revealed"]
 EQUAL, UNION = "alignment", "alignment: places"

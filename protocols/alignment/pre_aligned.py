@@ -20,11 +20,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from protocols.alignment.interface import EQUAL, AlignmentError, checked
-from protocols.dealing.matching import Aligned
-from protocols.errors import ProtocolError
-from protocols.net.transport import Array
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.alignment.interface import EQUAL, AlignmentError, checked
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.session.runtime import Session
 
 _BITS = 128
 

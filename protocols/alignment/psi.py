@@ -53,12 +53,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocols.alignment.interface import COMMON, SIZES, AlignmentError, Progress, checked, rows_of
-from protocols.dealing.matching import ABSENT, PSEUDONYM_BYTES, Aligned, Pseudonyms, numbered
-from protocols.dealing.randomness import Draw, Unshown
-from protocols.errors import PeerError, ProtocolError
-from protocols.net.transport import Array, Spec
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.alignment.interface import COMMON, SIZES, AlignmentError, Progress, checked, rows_of
+from secure_sccvfl.protocols.dealing.matching import ABSENT, PSEUDONYM_BYTES, Aligned, Pseudonyms, numbered
+from secure_sccvfl.protocols.dealing.randomness import Draw, Unshown
+from secure_sccvfl.protocols.errors import PeerError, ProtocolError
+from secure_sccvfl.protocols.net.transport import Array, Spec
+from secure_sccvfl.protocols.session.runtime import Session
 
 Bits = npt.NDArray[np.uint8]
 CHUNK = 1 << 13

@@ -31,12 +31,12 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import DEALER
-from protocols.dealing import matching
-from protocols.dealing.randomness import Draw, Stream, fresh_key
-from protocols.dealing.tuples import Request, recipe, unbundle
-from protocols.errors import PeerError, PeerStopped, ProtocolError
-from protocols.net.transport import Array, Transport
+from secure_sccvfl.protocols.config import DEALER
+from secure_sccvfl.protocols.dealing import matching
+from secure_sccvfl.protocols.dealing.randomness import Draw, Stream, fresh_key
+from secure_sccvfl.protocols.dealing.tuples import Request, recipe, unbundle
+from secure_sccvfl.protocols.errors import PeerError, PeerStopped, ProtocolError
+from secure_sccvfl.protocols.net.transport import Array, Transport
 
 _STREAM = "dealer tuples"
 _ASKING = "request for tuples"

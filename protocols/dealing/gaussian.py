@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from protocols.errors import RangeError
-from protocols.ring import RingArray
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.ring import RingArray
 
 LARGEST_SIGMA = 2.0**58
 """Twelve deviations of this size fit the ring easily."""

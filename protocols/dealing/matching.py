@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocols.dealing.randomness import Draw
-from protocols.errors import LocalError, PeerError, ProtocolError
-from protocols.net.transport import Array, Spec, Transport
-from protocols.ring import RingArray
+from secure_sccvfl.protocols.dealing.randomness import Draw
+from secure_sccvfl.protocols.errors import LocalError, PeerError, ProtocolError
+from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
+from secure_sccvfl.protocols.ring import RingArray
 
 Pseudonyms = npt.NDArray[np.uint64]
 """One row of two ring elements for each pseudonym."""

@@ -35,15 +35,15 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
-from protocols.config import SessionConfig
-from protocols.dealing.dealer import TupleSource
-from protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
-from protocols.dealing.tuples import Request
-from protocols.errors import PeerError
-from protocols.net.link import as_bytes
-from protocols.net.transport import Array, Spec, Transport
-from protocols.records.releases import Admission
-from protocols.ring import RingArray
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.dealing.dealer import TupleSource
+from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, KeyAgreement, Stream, fresh_key
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.errors import PeerError
+from secure_sccvfl.protocols.net.link import as_bytes
+from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
+from secure_sccvfl.protocols.records.releases import Admission
+from secure_sccvfl.protocols.ring import RingArray
 
 How = Literal["add", "xor"]
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from protocols.errors import CounterReuse, ProtocolError
+from secure_sccvfl.protocols.errors import CounterReuse, ProtocolError
 
 KEY_BYTES = 32
 _ZEROS = memoryview(bytes(1 << 18))  # encrypting zeros gives the key stream

@@ -25,12 +25,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protocols import ring
-from protocols.dealing.gaussian import discrete_gaussian
-from protocols.dealing.randomness import Draw
-from protocols.errors import ProtocolError
-from protocols.net.transport import Array, Spec
-from protocols.ring import Shape
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.protocols.dealing.randomness import Draw
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.transport import Array, Spec
+from secure_sccvfl.protocols.ring import Shape
 
 Band = tuple[int, tuple[tuple[int, int], ...]]
 """The number of rows, and for each block its mask's number and its columns."""

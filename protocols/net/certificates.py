@@ -45,7 +45,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from protocols.config import ConfigError, node_folder
+from secure_sccvfl.protocols.config import ConfigError, node_folder
 
 _PREFIX = "urn:sccvfl:"
 _NODE = re.compile(r"dealer|party-(?:0|[1-9][0-9]{0,3})")

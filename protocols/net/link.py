@@ -19,8 +19,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from protocols.errors import PeerError, PeerStopped, ProtocolError
-from protocols.net.transport import Array, Cost, Meter
+from secure_sccvfl.protocols.errors import PeerError, PeerStopped, ProtocolError
+from secure_sccvfl.protocols.net.transport import Array, Cost, Meter
 
 HEADER = struct.Struct(">BHQQ")
 DATA, MESSAGE, ABORT, GOODBYE = 1, 2, 3, 4

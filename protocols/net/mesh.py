@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from protocols.config import SessionConfig
-from protocols.errors import PeerError, PeerLate
-from protocols.net.link import DATA, GOODBYE, HEADER, MESSAGE, Frame, Link, Want
-from protocols.net.transport import Array, Meter, Spec, describe
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import PeerError, PeerLate
+from secure_sccvfl.protocols.net.link import DATA, GOODBYE, HEADER, MESSAGE, Frame, Link, Want
+from secure_sccvfl.protocols.net.transport import Array, Meter, Spec, describe
 
 _SLOWEST_BYTES_PER_SECOND = 1e6
 

@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from protocols.config import SessionConfig
-from protocols.errors import PeerError
-from protocols.net.certificates import Credentials
-from protocols.net.link import why
-from protocols.net.rendezvous import PREFLIGHT, Rendezvous, difference, exchange_settings, received
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import PeerError
+from secure_sccvfl.protocols.net.certificates import Credentials
+from secure_sccvfl.protocols.net.link import why
+from secure_sccvfl.protocols.net.rendezvous import PREFLIGHT, Rendezvous, difference, exchange_settings, received
 
 ECHOES = 5
 """The least of so many round trips is the one that is shown; the clocks are compared at it."""

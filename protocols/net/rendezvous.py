@@ -29,9 +29,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from protocols.config import SOURCES, ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
-from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
-from protocols.net.certificates import (
+from secure_sccvfl.protocols.config import (
+    SOURCES,
+    ConfigError,
+    SessionConfig,
+    code_digest,
+    code_parts,
+    node_folder,
+    split_address,
+)
+from secure_sccvfl.protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
+from secure_sccvfl.protocols.net.certificates import (
     SHOWN,
     Credentials,
     certified_node,
@@ -40,7 +48,7 @@ from protocols.net.certificates import (
     fingerprint,
     own_period,
 )
-from protocols.net.link import Activity, Link, why
+from secure_sccvfl.protocols.net.link import Activity, Link, why
 
 log = logging.getLogger(__name__)
 

@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from protocols import ring
-from protocols.dealing.party import Party
-from protocols.dealing.tuples import Request
-from protocols.errors import ProtocolError
-from protocols.net.transport import Spec
-from protocols.ring import RingArray, unsigned_quotient
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.transport import Spec
+from secure_sccvfl.protocols.ring import RingArray, unsigned_quotient
 
 _SLICED = 1 << 15
 

@@ -32,12 +32,19 @@ from functools import cached_property
 
 import numpy as np
 
-from protocols import ring
-from protocols.dealing.party import Party
-from protocols.dealing.tuples import Band
-from protocols.errors import ProtocolError, RangeError
-from protocols.operations.arithmetic import Halves, Masked, bilinear, mask_blocks, mask_shared, unmask_quotient
-from protocols.ring import FRACTION_BITS, RingArray
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.dealing.tuples import Band
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
+from secure_sccvfl.protocols.operations.arithmetic import (
+    Halves,
+    Masked,
+    bilinear,
+    mask_blocks,
+    mask_shared,
+    unmask_quotient,
+)
+from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray
 
 BAND_ROWS = 1 << 11
 Turn = Callable[[RingArray], RingArray]

@@ -20,8 +20,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from protocols.dealing.party import Party
-from protocols.ring import RingArray
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.ring import RingArray
 
 Bits = npt.NDArray[np.uint8]
 

@@ -29,13 +29,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from protocols import ring
-from protocols.dealing.party import Party
-from protocols.dealing.tuples import Request
-from protocols.errors import ProtocolError
-from protocols.net.transport import Array, Spec
-from protocols.operations.banded import rows_at_once
-from protocols.ring import RingArray
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.transport import Array, Spec
+from secure_sccvfl.protocols.operations.banded import rows_at_once
+from secure_sccvfl.protocols.ring import RingArray
 
 CHUNK_BYTES = 1 << 24
 """About this much of all parties' columns is processed at a time."""

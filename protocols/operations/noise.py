@@ -25,10 +25,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from protocols.dealing.gaussian import discrete_gaussian
-from protocols.dealing.party import Party
-from protocols.errors import ProtocolError
-from protocols.ring import RingArray
+from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.ring import RingArray
 
 NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 

@@ -55,11 +55,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protocols.dealing.party import Party
-from protocols.errors import RangeError
-from protocols.net.transport import Array
-from protocols.operations.arithmetic import Halves, truncate
-from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.operations.arithmetic import Halves, truncate
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
 
 Name = Literal["sigmoid", "tanh", "log_cosh"]
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protocols.errors import LogError
-from protocols.records.private import naming
+from secure_sccvfl.protocols.errors import LogError
+from secure_sccvfl.protocols.records.private import naming
 
 START = hashlib.sha256(b"sccvfl chain").hexdigest()
 

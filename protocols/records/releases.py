@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from protocols.config import can_receive
-from protocols.errors import ProtocolError, UndeclaredRelease
-from protocols.records.chain import HashChain
+from secure_sccvfl.protocols.config import can_receive
+from secure_sccvfl.protocols.errors import ProtocolError, UndeclaredRelease
+from secure_sccvfl.protocols.records.chain import HashChain
 
 ANY = -1
 """In a declared shape: a length that is not fixed in advance."""

@@ -20,9 +20,9 @@ from typing import Literal
 
 import numpy as np
 
-from protocols.config import ConfigError
-from protocols.errors import LocalError
-from protocols.net.transport import Array, Meter, Spec, Transport
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import LocalError
+from secure_sccvfl.protocols.net.transport import Array, Meter, Spec, Transport
 
 LIMIT = 1 << 32
 """The most bytes of one transcript."""

@@ -18,12 +18,21 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from protocols.errors import ProtocolError, Unavailable, UndeclaredRelease
-from protocols.operations import comparison
-from protocols.ring import FRACTION_BITS
-from protocols.session import binding_tensors
-from protocols.session.binding_tensors import METHODS, bits_in, direct, handle, held, inner_of, is_long, share_in
-from protocols.session.tensors import current
+from secure_sccvfl.protocols.errors import ProtocolError, Unavailable, UndeclaredRelease
+from secure_sccvfl.protocols.operations import comparison
+from secure_sccvfl.protocols.ring import FRACTION_BITS
+from secure_sccvfl.protocols.session import binding_tensors
+from secure_sccvfl.protocols.session.binding_tensors import (
+    METHODS,
+    bits_in,
+    direct,
+    handle,
+    held,
+    inner_of,
+    is_long,
+    share_in,
+)
+from secure_sccvfl.protocols.session.tensors import current
 
 _crypten: Any = None
 _Tensor: Any = None
@@ -140,7 +149,9 @@ class Communicator:
 
 def _replace_set_up(crypten: Any) -> None:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise ProtocolError("CrypTen's own set-up is not used here: open a protocols.session.runtime.Session")
+        raise ProtocolError(
+            "CrypTen's own set-up is not used here: open a secure_sccvfl.protocols.session.runtime.Session"
+        )
 
     crypten.init = crypten.init_thread = crypten.uninit = refuse
     crypten.communicator._init = crypten.communicator.uninit = refuse

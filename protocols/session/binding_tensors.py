@@ -21,12 +21,12 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from protocols import ring
-from protocols.errors import ProtocolError, RangeError, Unavailable
-from protocols.operations import arithmetic, banded
-from protocols.ring import FRACTION_BITS, RingArray
-from protocols.session import tensors
-from protocols.session.tensors import Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError, Unavailable
+from secure_sccvfl.protocols.operations import arithmetic, banded
+from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray
+from secure_sccvfl.protocols.session import tensors
+from secure_sccvfl.protocols.session.tensors import Held, Late, Owned, Parts, Pinned, Stack, Sum, Value, current
 
 _Shared: Any = None
 _Tensor: Any = None

@@ -23,10 +23,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from protocols.config import SessionConfig, node_folder
-from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
-from protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, node_in, sign
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.config import SessionConfig, node_folder
+from secure_sccvfl.protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
+from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint, is_issued, is_signed, node_in, sign
+from secure_sccvfl.protocols.session.runtime import Session
 
 PURPOSE = "heads"
 Digests = Mapping[str, Any]

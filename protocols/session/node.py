@@ -9,20 +9,20 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.dealing.dealer import Dealer
-from protocols.dealing.party import agree_on_keys
-from protocols.errors import reason_for_peers, waited_for
-from protocols.net.certificates import Credentials
-from protocols.net.link import Activity
-from protocols.net.mesh import Mesh
-from protocols.net.rendezvous import Rendezvous
-from protocols.net.transport import Transport
-from protocols.records.releases import ReleasePlan
-from protocols.records.transcript import Recording, Transcript
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.dealer import Dealer
+from secure_sccvfl.protocols.dealing.party import agree_on_keys
+from secure_sccvfl.protocols.errors import reason_for_peers, waited_for
+from secure_sccvfl.protocols.net.certificates import Credentials
+from secure_sccvfl.protocols.net.link import Activity
+from secure_sccvfl.protocols.net.mesh import Mesh
+from secure_sccvfl.protocols.net.rendezvous import Rendezvous
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.records.transcript import Recording, Transcript
 
 if TYPE_CHECKING:
-    from protocols.session.runtime import Session
+    from secure_sccvfl.protocols.session.runtime import Session
 
 
 def connect(
@@ -59,7 +59,7 @@ def open_session(
 
     `activity`: for people who watch its links.
     """
-    from protocols.session.runtime import Session
+    from secure_sccvfl.protocols.session.runtime import Session
 
     if log is not None and log.exists():
         raise ConfigError(f"{log} already exists: choose a new folder for this run")

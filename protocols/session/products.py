@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from protocols import ring
-from protocols.errors import ProtocolError, RangeError
-from protocols.net.transport import Spec
-from protocols.operations.arithmetic import Halves
-from protocols.ring import RingArray
-from protocols.session.binding_tensors import bits_in, of, share_in, value_of
-from protocols.session.tensors import Held, Late, Owned, current
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
+from secure_sccvfl.protocols.net.transport import Spec
+from secure_sccvfl.protocols.operations.arithmetic import Halves
+from secure_sccvfl.protocols.ring import RingArray
+from secure_sccvfl.protocols.session.binding_tensors import bits_in, of, share_in, value_of
+from secure_sccvfl.protocols.session.tensors import Held, Late, Owned, current
 
 
 def weighted_sums(rows: Any, weight: Any) -> Any:

@@ -17,6 +17,7 @@ in a process that never opens a session.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import sys
 import threading
@@ -34,12 +35,13 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from protocols import ring
-from protocols.dealing.matching import Aligned, Bounds, Pseudonyms
-from protocols.dealing.party import Party, agree_on_keys
-from protocols.dealing.randomness import fresh_key
-from protocols.dealing.tuples import Request
-from protocols.errors import (
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.config import CRYPTEN
+from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds, Pseudonyms
+from secure_sccvfl.protocols.dealing.party import Party, agree_on_keys
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.errors import (
     LogError,
     PeerError,
     ProtocolError,
@@ -48,20 +50,28 @@ from protocols.errors import (
     reason_for_peers,
     waited_for,
 )
-from protocols.net.link import Activity
-from protocols.net.transport import Array, Cost, Spec, Transport
-from protocols.operations import arithmetic, comparison, noise, sigmoid
-from protocols.operations.noise import NoiseKind
-from protocols.operations.sigmoid import Name as SeriesName
-from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
-from protocols.records.transcript import Transcript
-from protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
-from protocols.session import binding, binding_tensors, tensors
-from protocols.session.tensors import CURRENT
+from secure_sccvfl.protocols.net.link import Activity
+from secure_sccvfl.protocols.net.transport import Array, Cost, Spec, Transport
+from secure_sccvfl.protocols.operations import arithmetic, comparison, noise, sigmoid
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.operations.sigmoid import Name as SeriesName
+from secure_sccvfl.protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
+from secure_sccvfl.protocols.records.transcript import Transcript
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
+from secure_sccvfl.protocols.session import binding, binding_tensors, tensors
+from secure_sccvfl.protocols.session.tensors import CURRENT
 
 
 def _import_crypten() -> Any:
-    """Import crypten with a stand-in for the one module that current torch breaks."""
+    """Import crypten with a stand-in for the one module that current torch breaks.
+
+    A wheel of this project brings its own copy (setup.py), which is used where version `CRYPTEN` is not installed.
+    """
+    bundled = str(Path(__file__).parents[2] / "bundled")
+    try:
+        installed = importlib.metadata.version("crypten") == CRYPTEN
+    except importlib.metadata.PackageNotFoundError:
+        installed = False
     if "crypten" not in sys.modules:
         stand_in = types.ModuleType("crypten.nn.onnx_converter")
 
@@ -74,12 +84,17 @@ def _import_crypten() -> Any:
         sys.modules["crypten.nn.onnx_converter"] = stand_in
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if not installed:
+            sys.path.insert(0, bundled)
         try:
             import crypten
             import crypten.mpc.primitives.circuit
             import crypten.mpc.primitives.converters
         except ModuleNotFoundError as error:
             raise ProtocolError(f"{error.name} is not installed; run `make env`") from None
+        finally:
+            if not installed:
+                sys.path.remove(bundled)
     return crypten
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocols.errors import ProtocolError
-from protocols.operations import arithmetic
-from protocols.ring import RingArray, decode
-from protocols.session.binding_tensors import share_in
-from protocols.session.runtime import Session, bits_of, share_of, tensor_of
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.operations import arithmetic
+from secure_sccvfl.protocols.ring import RingArray, decode
+from secure_sccvfl.protocols.session.binding_tensors import share_in
+from secure_sccvfl.protocols.session.runtime import Session, bits_of, share_of, tensor_of
 
 
 def save_share(tensor: Any) -> RingArray:

@@ -34,16 +34,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from protocols import ring
-from protocols.dealing.party import Party
-from protocols.errors import ProtocolError
-from protocols.net.transport import Array
-from protocols.operations import arithmetic, banded, group_table, sigmoid
-from protocols.operations.arithmetic import Halves, Masked
-from protocols.ring import FRACTION_BITS, RingArray, Shape
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.operations import arithmetic, banded, group_table, sigmoid
+from secure_sccvfl.protocols.operations.arithmetic import Halves, Masked
+from secure_sccvfl.protocols.ring import FRACTION_BITS, RingArray, Shape
 
 if TYPE_CHECKING:
-    from protocols.session.runtime import Session
+    from secure_sccvfl.protocols.session.runtime import Session
 
 CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 

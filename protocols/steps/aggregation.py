@@ -34,10 +34,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from protocols import ring
-from protocols.errors import ProtocolError, RangeError
-from protocols.records.releases import Release
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
+from secure_sccvfl.protocols.records.releases import Release
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 
 FEWEST = 2
 

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from protocols.net.transport import Array
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.session.runtime import Session
 
 
 def some(bits: Any) -> Any:

@@ -38,8 +38,8 @@ from typing import Any
 
 import numpy as np
 
-from protocols.errors import RangeError
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 
 BITS = 26
 """Fraction of the numbers in Newton's steps."""

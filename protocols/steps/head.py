@@ -30,12 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from protocols import ring
-from protocols.errors import RangeError
-from protocols.operations import banded
-from protocols.operations.sigmoid import BOUND, SIGMOID_BITS
-from protocols.ring import FRACTION_BITS
-from protocols.session.runtime import crypten
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.operations import banded
+from secure_sccvfl.protocols.operations.sigmoid import BOUND, SIGMOID_BITS
+from secure_sccvfl.protocols.ring import FRACTION_BITS
+from secure_sccvfl.protocols.session.runtime import crypten
 
 HEAD_BITS = 24
 LOGIT_BITS = FRACTION_BITS + HEAD_BITS

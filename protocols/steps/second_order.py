@@ -76,12 +76,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols import ring
-from protocols.errors import RangeError
-from protocols.operations.noise import NoiseKind
-from protocols.operations.sigmoid import BOUND, FINE_BOUND
-from protocols.session.runtime import Session, crypten
-from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.operations.sigmoid import BOUND, FINE_BOUND
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 
 Shared = Any
 """A CrypTen tensor. CrypTen has no types for mypy."""

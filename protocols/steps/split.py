@@ -43,10 +43,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.net.transport import Array
-from protocols.session.products import SplitLayout, SplitProducts
-from protocols.session.runtime import Session, crypten
-from protocols.steps.head import Weights
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.session.products import SplitLayout, SplitProducts
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps.head import Weights
 
 Shared = Any
 """A CrypTen tensor."""

@@ -41,11 +41,11 @@ from typing import Any
 
 import numpy as np
 
-from protocols.errors import RangeError
-from protocols.net.transport import Array
-from protocols.ring import FRACTION_BITS
-from protocols.session import products
-from protocols.session.products import sampled_rows
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.net.transport import Array
+from secure_sccvfl.protocols.ring import FRACTION_BITS
+from secure_sccvfl.protocols.session import products
+from secure_sccvfl.protocols.session.products import sampled_rows
 
 WEIGHT_BITS = 28
 SUM_BITS = FRACTION_BITS + WEIGHT_BITS

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from protocols.alignment.ids import IdRule
-from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.drafts import FEW_VALUES, MOST_CATEGORIES, in_order
 from secure_sccvfl.data.features import GAPS, CellProblem, DataError, Feature, refuse
@@ -28,6 +26,8 @@ from secure_sccvfl.data.files import (
     read_whole,
 )
 from secure_sccvfl.data.groups import factors_of
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.records.private import private
 
 Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry

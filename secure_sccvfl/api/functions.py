@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from protocols.config import ConfigError
 from secure_sccvfl.api.frames import Entry, Holder, read_frames, to_frames, write_files
 from secure_sccvfl.api.trained import Discovered, TrainedModel, one_thread
 from secure_sccvfl.config.rules import WEIGHTS
@@ -30,6 +29,7 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.evaluation.methods import prepare
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.releases.default_budget import default_epsilon
 from secure_sccvfl.releases.noise import GaussianNoise
 from secure_sccvfl.training.modes import gradient_mode

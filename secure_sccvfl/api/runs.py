@@ -17,9 +17,6 @@ from typing import Any
 
 import pandas as pd
 
-from protocols.config import ConfigError
-from protocols.errors import ProtocolError
-from protocols.records.private import private
 from secure_sccvfl.api.figures import SHOWN
 from secure_sccvfl.api.frames import as_frame
 from secure_sccvfl.api.functions import Data, as_data
@@ -27,6 +24,9 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.private import private
 from secure_sccvfl.reports.figures import interval
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import REPORT, Report, read

@@ -31,8 +31,8 @@ import numpy as np
 from scipy import optimize, stats
 from scipy.special import expit
 
-from accounting.accountant import Epsilons, epsilons
-from accounting.events import Event
+from secure_sccvfl.accounting.accountant import Epsilons, epsilons
+from secure_sccvfl.accounting.events import Event
 
 CONFIDENCE = 0.95
 MIDDLE = 0.5

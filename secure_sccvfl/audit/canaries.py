@@ -36,21 +36,11 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
-from accounting.events import Sensitivity
-from accounting.records import RecordSet
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.config import ConfigError, SessionConfig
-from protocols.operations import noise
-from protocols.operations.noise import NoiseKind
-from protocols.records.releases import Release, ReleasePlan
-from protocols.session.runtime import Session
-from protocols.steps.clipping import scaled
-from protocols.steps.head import HEAD_BITS, LOGIT_BOUND
-from protocols.steps.second_order import noise_of_heads
-from protocols.steps.weighted_sums import WEIGHT_BITS, clipped
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.events import Sensitivity
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.audit.bounds import CONFIDENCE, Audit, Loss, Records, audit, capped, head_noise, log_cosh, train
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
@@ -63,6 +53,16 @@ from secure_sccvfl.metrics.certified import AtEnds
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.clipping import scaled
+from secure_sccvfl.protocols.steps.head import HEAD_BITS, LOGIT_BOUND
+from secure_sccvfl.protocols.steps.second_order import noise_of_heads
+from secure_sccvfl.protocols.steps.weighted_sums import WEIGHT_BITS, clipped
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import CATALOGUE, Kind, PlanFacts
 from secure_sccvfl.releases.charging import Charger

@@ -32,12 +32,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from protocols.config import ConfigError
-from protocols.net.link import HEADER
-from protocols.net.transport import Array, Spec, describe
-from protocols.records.private import private
-from protocols.records.transcript import Frame, read_transcript
-from protocols.session.saving import combined
 from secure_sccvfl.audit.attacks.labels import kept_of_split, signals_of
 from secure_sccvfl.audit.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Dataset
@@ -47,6 +41,12 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.methods import affine_white_box
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, NetworkEncoder
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.net.link import HEADER
+from secure_sccvfl.protocols.net.transport import Array, Spec, describe
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.records.transcript import Frame, read_transcript
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.catalogue import GRADIENT
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.runs.model_files import PartyModel, load_model

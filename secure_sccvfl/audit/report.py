@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from accounting.plain_text import markdown as marked
-from accounting.tables import MarkdownText, Table, page
+from secure_sccvfl.accounting.plain_text import markdown as marked
+from secure_sccvfl.accounting.tables import MarkdownText, Table, page
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, BOUND, NO_GAIN, TARGET
 from secure_sccvfl.audit.bounds import Audit
 from secure_sccvfl.audit.canaries import canaries_of, charged_kinds

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import SessionConfig
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
-from protocols.session.saving import views_of_a_square
 from secure_sccvfl.audit.finished_run import Seen, as_columns
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.saving import views_of_a_square
 from secure_sccvfl.runs.jobs import Progress
 
 SECRETS = (0.0, 11.9)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from protocols.config import ConfigError, unknown_name, wrong_kind
 from secure_sccvfl.data.registry import imported
+from secure_sccvfl.protocols.config import ConfigError, unknown_name, wrong_kind
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocols.config import ConfigError
 from secure_sccvfl.config.sections import BY_WIRE, CACHED, Config, checked, wire_names
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.registry import imported
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.training import RECIPES, paper_settings
 
 PREDICTIONS = 1000

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from protocols.config import ConfigError, unknown_name
 from secure_sccvfl.config.fields import Option, option, options_of
+from secure_sccvfl.protocols.config import ConfigError, unknown_name
 from secure_sccvfl.releases.default_budget import EPSILON_RULE
 
 CACHED = "kept"

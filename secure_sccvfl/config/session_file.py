@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.config.sections import BY_WIRE, SECTIONS, flattened
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 
 
 def load_session(path: Path) -> SessionConfig:

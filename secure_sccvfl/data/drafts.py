@@ -26,8 +26,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from protocols.config import SessionConfig
-from protocols.records.private import private
 from secure_sccvfl.data.features import (
     PLAIN,
     WRITING,
@@ -43,6 +41,8 @@ from secure_sccvfl.data.features import (
 from secure_sccvfl.data.files import check_description, check_table, column_names, open_table, read_toml, toml
 from secure_sccvfl.data.groups import columns_of
 from secure_sccvfl.data.id_shapes import IdShape, check_shapes, id_entry
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.records.private import private
 
 FLOOR = 5
 """A value in fewer records is not listed: a listed category publishes that it occurs."""

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from protocols.config import wrong_kind
-from protocols.errors import InputError
+from secure_sccvfl.protocols.config import wrong_kind
+from secure_sccvfl.protocols.errors import InputError
 
 SHOWN = 3
 """Number of values, ids or rows that a message shows."""

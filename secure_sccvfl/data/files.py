@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from accounting.plain_text import plain
-from protocols.alignment.ids import IdRule
-from protocols.errors import InputError
+from secure_sccvfl.accounting.plain_text import plain
 from secure_sccvfl.data.dataset import Dataset, DataWarning, Label, PartyTable, Protected
 from secure_sccvfl.data.features import (
     SHOWN,
@@ -39,6 +37,8 @@ from secure_sccvfl.data.features import (
     whole_column,
 )
 from secure_sccvfl.data.groups import beyond_a_list, factors_of, look_at_codes, names_of, read_codes
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.errors import InputError
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from protocols.config import wrong_kind
 from secure_sccvfl.data.features import PLAIN, CellProblem, DataError, check_entries, cut, short, some
+from secure_sccvfl.protocols.config import wrong_kind
 
 MOST_GROUPS = 20
 """Most groups without an order: each has a share of its own in every table."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from protocols.alignment.hidden_intersection import MembershipMask
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.groups import Factor, Structure
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
 
 if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.ids import IdRule
-from protocols.dealing.matching import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Task
 from secure_sccvfl.data.features import PLAIN, DataError, Feature, check_disjoint
@@ -24,6 +22,8 @@ from secure_sccvfl.data.groups import beyond_a_list, factors_of, names_of
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Attribute, Part, Party, make_party
 from secure_sccvfl.data.splits import TEST_SHARE, UNSPLIT, VALIDATION_SHARE, Split, SplitKind, make_split
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.dealing.matching import ABSENT, Aligned
 
 BY_ID = IdRule(("id",))
 

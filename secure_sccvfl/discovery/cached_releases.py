@@ -33,12 +33,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from accounting.budget import Budget, BudgetError
-from accounting.events import Event
-from protocols.errors import InputError
-from protocols.operations.noise import NoiseKind
-from protocols.records.private import private
+from secure_sccvfl.accounting.budget import Budget, BudgetError
+from secure_sccvfl.accounting.events import Event
 from secure_sccvfl.discovery.statistics import Released, Statistic
+from secure_sccvfl.protocols.errors import InputError
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.records.private import private
 from secure_sccvfl.releases.catalogue import NOISY_TABLES
 
 FOLDER, COMMON = "tables", "common records"

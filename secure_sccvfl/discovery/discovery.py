@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.budget import BudgetError
+from secure_sccvfl.accounting.budget import BudgetError
 from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, RoleAssignment, benjamini_hochberg, confidence, decide
 from secure_sccvfl.discovery.noisy_tables import NoisyTables, release_tables

@@ -72,9 +72,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from accounting.events import Sensitivity
-from protocols.session.runtime import Session, crypten
-from protocols.steps.clipping import divided
+from secure_sccvfl.accounting.events import Sensitivity
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, Attribute, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import group_sizes
@@ -92,6 +90,8 @@ from secure_sccvfl.discovery.statistics import (
     column_slices,
     joint_norm,
 )
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps.clipping import divided
 from secure_sccvfl.releases.catalogue import REDRAWS, RESIDUALS, RISK_GAINS
 
 HALVES = 2

@@ -29,14 +29,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from accounting.events import Event, Sensitivity
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.alignment.interface import AlignmentError
-from protocols.errors import RangeError
-from protocols.operations import noise
-from protocols.records.releases import Receipt
-from protocols.ring import FRACTION_BITS, WIDE_BITS
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.accounting.events import Event, Sensitivity
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.cached_releases import COMMON, CachedRelease, CachedReleases, Keep
@@ -56,6 +49,13 @@ from secure_sccvfl.discovery.statistics import (
     column_slices,
     open_to_all,
 )
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.alignment.interface import AlignmentError
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 from secure_sccvfl.releases.catalogue import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, Columns, Kind, owner_title
 from secure_sccvfl.releases.charging import Charger
 

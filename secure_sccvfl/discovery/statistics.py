@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from accounting.events import Mechanism, Sensitivity
-from accounting.paper import clipped
-from protocols.errors import RangeError
-from protocols.records.releases import Receipt
-from protocols.session.runtime import Session
-from protocols.steps.clipping import Clipping, clip, scaled
+from secure_sccvfl.accounting.events import Mechanism, Sensitivity
+from secure_sccvfl.accounting.paper import clipped
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.scores import Opened, group_sizes, projection
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.clipping import Clipping, clip, scaled
 from secure_sccvfl.releases.catalogue import Columns
 from secure_sccvfl.releases.noise import Noise
 

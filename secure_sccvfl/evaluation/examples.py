@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block, Layout
@@ -30,6 +29,7 @@ from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.methods import Prepared, aware, edited_rows, erm, own_rows, scc
 from secure_sccvfl.evaluation.scoring import Predictor, logits_of
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.records.private import private
 from secure_sccvfl.training.plain import decisions
 
 DRAWN = 24

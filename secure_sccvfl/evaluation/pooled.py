@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Party, make_parties, part_of
@@ -41,6 +40,7 @@ from secure_sccvfl.metrics.rates import MIN_GROUP, NULL
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.records.private import private
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import decisions

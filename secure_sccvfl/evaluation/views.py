@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from protocols.config import ConfigError
 from secure_sccvfl.audit.attacks.columns import Answers
 from secure_sccvfl.audit.attacks.labels import Completion
 from secure_sccvfl.audit.attacks.training_data import MOST_RECORDS, TRAININGS, Edits, Membership, Retraining, Tables
@@ -28,6 +27,7 @@ from secure_sccvfl.models.certificate import range_gram
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.models.table_generator import shift_direction
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.releases.mechanisms import SHORTENED, gram_sensitivity
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import ModuleHead

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 
 Shared = Any
 """A CrypTen tensor."""

@@ -40,14 +40,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.records.releases import Release
-from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.certified import AtEnds, certified
 from secure_sccvfl.metrics.rates import CERTIFIED, RATES, Copies, figures_of_model, rate_record, reported_gaps
+from secure_sccvfl.protocols.records.releases import Release
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 from secure_sccvfl.releases.catalogue import EXACT_EVALUATION, PlanFacts
 
 LOSS_BOUND = 50.0

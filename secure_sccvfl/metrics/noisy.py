@@ -51,19 +51,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from accounting.events import Sensitivity
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.alignment.interface import AlignmentError
-from protocols.operations import noise
-from protocols.records.releases import Release
-from protocols.ring import WIDE_BITS
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.accounting.events import Sensitivity
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.certified import AtEnds, certified
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, SharedCopies, split, squares
 from secure_sccvfl.metrics.rates import CERTIFIED, NULL, RATES, Copies, reported_gaps, wilson
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.alignment.interface import AlignmentError
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.records.releases import Release
+from secure_sccvfl.protocols.ring import WIDE_BITS
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 from secure_sccvfl.releases.catalogue import EVALUATION, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event

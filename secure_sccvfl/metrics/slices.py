@@ -18,9 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import ConfigError
-from protocols.records.releases import Release
-from protocols.session.runtime import crypten
 from secure_sccvfl.data.features import MISSING, Feature
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Part
@@ -28,6 +25,9 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.statistics import open_to_all
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
 from secure_sccvfl.metrics.rates import RATES, rate_record
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.records.releases import Release
+from secure_sccvfl.protocols.session.runtime import crypten
 from secure_sccvfl.releases.catalogue import SLICES, PlanFacts
 
 

@@ -51,10 +51,10 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, together
 from secure_sccvfl.models.encoders import plain_columns
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 
 DRAWS = 5
 """Draws of the mediators for each other group: odd, so that two classes have a majority."""

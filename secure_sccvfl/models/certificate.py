@@ -17,9 +17,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from protocols.errors import InputError
 from secure_sccvfl.data.layout import Block, Layout, unit_cuts
 from secure_sccvfl.models.encoders import Encoder, PlainEncoder
+from secure_sccvfl.protocols.errors import InputError
 
 Contributions = Sequence[np.ndarray]
 """For each mediator, what each of its levels adds to the logits (levels x outputs); its first level adds 0."""

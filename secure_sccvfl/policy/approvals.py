@@ -22,9 +22,9 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from protocols.records.private import private
 from secure_sccvfl.policy.card import OWNERS, Approval, PolicyCard, as_date
 from secure_sccvfl.policy.roles import PolicyError
+from secure_sccvfl.protocols.records.private import private
 
 PURPOSE = b"sccvfl approval of a policy card\n"
 """What the signed bytes begin with, so that a signature is good for nothing else."""

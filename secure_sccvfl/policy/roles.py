@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from protocols.errors import InputError
+from secure_sccvfl.protocols.errors import InputError
 
 Role = Literal["N", "M", "P"]
 ROLES: tuple[Role, ...] = ("N", "M", "P")

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal
 
-from protocols.alignment.interface import COMMON, EQUAL, SIZES, UNION
-from protocols.records.releases import ANY, Release
+from secure_sccvfl.protocols.alignment.interface import COMMON, EQUAL, SIZES, UNION
+from secure_sccvfl.protocols.records.releases import ANY, Release
 
 Receivers = Literal["all", "owner", "receiver"]
 Basis = Literal["charged", "follows", "public", "exact", "uncharged", "asked"]

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget, BudgetError, Quote
-from accounting.calibration import HeadBudget, check_target
-from accounting.events import Event, Mechanism, Sensitivity
-from accounting.ledger import LedgerError, LedgerFull, comparable
-from accounting.records import RecordSet
-from protocols.errors import LocalError, ProtocolError
-from protocols.operations.noise import NoiseKind, deviation
-from protocols.records.releases import Receipt
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget, BudgetError, Quote
+from secure_sccvfl.accounting.calibration import HeadBudget, check_target
+from secure_sccvfl.accounting.events import Event, Mechanism, Sensitivity
+from secure_sccvfl.accounting.ledger import LedgerError, LedgerFull, comparable
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.protocols.errors import LocalError, ProtocolError
+from secure_sccvfl.protocols.operations.noise import NoiseKind, deviation
+from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import GRAM, HEAD, HEAD_OUTPUT, charge_number
 from secure_sccvfl.releases.mechanisms import (
     GramNoise,

@@ -29,24 +29,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accounting.accountant import (
+from secure_sccvfl.accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
     epsilon_of,
     epsilon_with_batches_known,
     finite,
 )
-from accounting.budget import Account, Budget, BudgetError, CapDecision, account_of, by_part, read_account
-from accounting.calibration import check_target
-from accounting.ledger import SETS, FileLedger, LedgerError, read_ledger, states_of
-from protocols.config import ConfigError
-from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
-from protocols.records.private import private
+from secure_sccvfl.accounting.budget import (
+    Account,
+    Budget,
+    BudgetError,
+    CapDecision,
+    account_of,
+    by_part,
+    read_account,
+)
+from secure_sccvfl.accounting.calibration import check_target
+from secure_sccvfl.accounting.ledger import SETS, FileLedger, LedgerError, read_ledger, states_of
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint, is_signed, sign
+from secure_sccvfl.protocols.records.private import private
 
 if TYPE_CHECKING:  # readers of a report import this module for the names of the ledgers, without CrypTen
-    from protocols.operations.noise import NoiseKind
-    from protocols.session.runtime import Session
+    from secure_sccvfl.protocols.operations.noise import NoiseKind
+    from secure_sccvfl.protocols.session.runtime import Session
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"

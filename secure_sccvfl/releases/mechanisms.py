@@ -68,17 +68,17 @@ from typing import Protocol
 
 import numpy as np
 
-from accounting.accountant import FINE
-from accounting.calibration import Coarse, HeadBudget, HeadShape, Sampled, split_budget
-from accounting.events import Event, Mechanism, Sensitivity
-from protocols.errors import RangeError
-from protocols.operations import noise
-from protocols.operations.noise import NoiseKind
-from protocols.operations.sigmoid import CAP, CAP_STEEPNESS
-from protocols.records.releases import Receipt
-from protocols.ring import FRACTION_BITS, WIDE_BITS
-from protocols.steps.second_order import TOLERANCE, tolerance_of
+from secure_sccvfl.accounting.accountant import FINE
+from secure_sccvfl.accounting.calibration import Coarse, HeadBudget, HeadShape, Sampled, split_budget
+from secure_sccvfl.accounting.events import Event, Mechanism, Sensitivity
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.operations.sigmoid import CAP, CAP_STEEPNESS
+from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
+from secure_sccvfl.protocols.steps.second_order import TOLERANCE, tolerance_of
 from secure_sccvfl.releases.catalogue import FIRST_COUNT, GRAM, HEAD, HEAD_OUTPUT
 
 COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}

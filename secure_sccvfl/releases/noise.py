@@ -11,13 +11,13 @@ from typing import Protocol
 
 import numpy as np
 
-from accounting.budget import Budget
-from accounting.calibration import HeadBudget, check_target, noise_multiplier
-from accounting.events import Event, Mechanism, Sensitivity
-from accounting.records import RecordSet
-from protocols.operations import noise
-from protocols.operations.noise import NoiseKind
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import HeadBudget, check_target, noise_multiplier
+from secure_sccvfl.accounting.events import Event, Mechanism, Sensitivity
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.releases.mechanisms import (
     GramNoise,
     HeadNoise,

@@ -46,11 +46,11 @@ from typing import Any
 
 import numpy as np
 
-from protocols.dealing.randomness import KEY_BYTES, fresh_key
-from protocols.errors import LocalError, LogError, ProtocolError
-from protocols.records.chain import HashChain
-from protocols.records.private import private
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, fresh_key
+from secure_sccvfl.protocols.errors import LocalError, LogError, ProtocolError
+from secure_sccvfl.protocols.records.chain import HashChain
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.record_key import RecordKey
 
 NO_LIMIT = 0

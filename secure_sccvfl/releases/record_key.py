@@ -31,14 +31,14 @@ from typing import NoReturn
 
 import numpy as np
 
-from accounting.ledger import SETS
-from accounting.records import RecordSet
-from protocols.alignment.ids import IdRule, canonical
-from protocols.dealing.randomness import KEY_BYTES, fresh_key
-from protocols.errors import LocalError, ProtocolError
-from protocols.records.private import private
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.ledger import SETS
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.splits import Split
+from secure_sccvfl.protocols.alignment.ids import IdRule, canonical
+from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES, fresh_key
+from secure_sccvfl.protocols.errors import LocalError, ProtocolError
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import PREDICTION_LOGS
 
 NAME = "records.key"

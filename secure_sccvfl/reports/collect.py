@@ -20,15 +20,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from accounting.accountant import epsilon_of, tight_epsilon
-from accounting.budget import read_account
-from accounting.charts import percent
-from accounting.ledger import Entry, LedgerError, comparable, read_ledger
-from accounting.report import Notes, build_report, write_report
-from protocols.config import ConfigError
-from protocols.records.chain import read_chain
+from secure_sccvfl.accounting.accountant import epsilon_of, tight_epsilon
+from secure_sccvfl.accounting.budget import read_account
+from secure_sccvfl.accounting.charts import percent
+from secure_sccvfl.accounting.ledger import Entry, LedgerError, comparable, read_ledger
+from secure_sccvfl.accounting.report import Notes, build_report, write_report
 from secure_sccvfl.policy.card import AwareEntry, PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.releases.catalogue import NOISY_TABLES
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.figures import check_warnings, group_warnings, interval, listed

@@ -20,9 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.charts import percent, tidy
-from protocols.alignment.ids import IdRule
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.charts import percent, tidy
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.dataset import DataWarning
@@ -34,6 +32,8 @@ from secure_sccvfl.evaluation.pooled import ready_with
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports.figures import listed
 from secure_sccvfl.reports.folders import RunFolder, read_json
 from secure_sccvfl.reports.policy_card import CARD

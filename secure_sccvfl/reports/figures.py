@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent, tidy
-from accounting.tables import Table
+from secure_sccvfl.accounting.charts import Dot, Interval, Mark, forest, frontier_chart, number, percent, tidy
+from secure_sccvfl.accounting.tables import Table
 from secure_sccvfl.evaluation.counterfactual_models import (
     COUNTERFACTUAL_MODELS,
     LEAST_AUC,

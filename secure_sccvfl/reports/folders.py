@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocols.config import ConfigError, SessionConfig, node_folder
-from protocols.records.chain import unused_name
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard, read_card
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder
+from secure_sccvfl.protocols.records.chain import unused_name
 from secure_sccvfl.runs.files import CARD, DESCRIPTION
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accounting.charts import percent, tidy
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.charts import percent, tidy
 from secure_sccvfl.metrics.rates import CERTIFIED
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports.figures import trusted
 from secure_sccvfl.reports.results import REPORT, Report, ResultsError, read
 from secure_sccvfl.reports.run_log import FINISHED, LOG

@@ -16,11 +16,11 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.budget import GRAM, HEAD, part_of
-from accounting.charts import STYLE, tidy
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.budget import GRAM, HEAD, part_of
+from secure_sccvfl.accounting.charts import STYLE, tidy
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports import figures, sections
 from secure_sccvfl.reports.figures import frontier
 from secure_sccvfl.reports.folders import RunFolder, in_order, read_json

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accounting.charts import percent
-from accounting.plain_text import markdown
-from accounting.tables import Table, page
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.charts import percent
+from secure_sccvfl.accounting.plain_text import markdown
+from secure_sccvfl.accounting.tables import Table, page
 from secure_sccvfl.policy.approvals import concerns, urgent, verdicts
 from secure_sccvfl.policy.card import (
     DISCOVERY,
@@ -25,6 +24,7 @@ from secure_sccvfl.policy.card import (
     read_card,
     shipped_card,
 )
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.reports.run_log import record
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from protocols.config import ConfigError
 from secure_sccvfl.policy.roles import Proxies, Role
+from secure_sccvfl.protocols.config import ConfigError
 
 VERSION = 2
 REPORT = "report.json"

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocols.config import code_digest
-from protocols.errors import LogError
-from protocols.records.chain import HashChain
+from secure_sccvfl.protocols.config import code_digest
+from secure_sccvfl.protocols.errors import LogError
+from secure_sccvfl.protocols.records.chain import HashChain
 from secure_sccvfl.releases.ledgers import PREDICTION_LOGS
 
 LOG, HEAD = "audit.jsonl", "audit.head"

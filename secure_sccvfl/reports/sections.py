@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline
-from accounting.tables import Table
-from protocols.config import receiver_name
+from secure_sccvfl.accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline
+from secure_sccvfl.accounting.tables import Table
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
 from secure_sccvfl.policy.card import Evidence
+from secure_sccvfl.protocols.config import receiver_name
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import failed_checks, listed, size
 from secure_sccvfl.reports.policy_card import PROXIES

@@ -25,15 +25,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.ledger import LedgerError, comparable, digest_of, read_ledger
-from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
-from protocols.dealing.randomness import fresh_key
-from protocols.errors import LogError
-from protocols.net.certificates import Credentials
-from protocols.records.chain import read_chain
-from protocols.records.private import private
-from protocols.session.log_digests import broken_signatures, exchange_digests
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.ledger import LedgerError, comparable, digest_of, read_ledger
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, node_folder
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.errors import LogError
+from secure_sccvfl.protocols.net.certificates import Credentials
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.session.log_digests import broken_signatures, exchange_digests
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.folders import (
     EVALUATE,

@@ -9,8 +9,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from accounting.plain_text import markdown as marked
-from accounting.tables import MarkdownText, Table
+from secure_sccvfl.accounting.plain_text import markdown as marked
+from secure_sccvfl.accounting.tables import MarkdownText, Table
 from secure_sccvfl.audit.attacks.attributes import EPOCHS
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.evaluation.counterfactual_models import (

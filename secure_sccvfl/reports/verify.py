@@ -22,15 +22,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Account, read_account
-from accounting.ledger import Entry, LedgerError, comparable, read_ledger
-from accounting.report import build_report
-from protocols.config import ConfigError, code_digest
-from protocols.errors import LogError
-from protocols.records.chain import read_chain
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Account, read_account
+from secure_sccvfl.accounting.ledger import Entry, LedgerError, comparable, read_ledger
+from secure_sccvfl.accounting.report import build_report
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
+from secure_sccvfl.protocols.config import ConfigError, code_digest
+from secure_sccvfl.protocols.errors import LogError
+from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.collect import APPROVALS, POOLED, build, make_host_results, notes_of, sealed_facts
 from secure_sccvfl.reports.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from protocols.config import code_digest
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
@@ -65,6 +64,7 @@ from secure_sccvfl.evaluation.views import views_of
 from secure_sccvfl.models.aware import make_aware
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import code_digest
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.research.paper.methods import PAPER_ABLATIONS, SWEEPS, SWITCHES, paper_with
 from secure_sccvfl.research.results import short_name

@@ -28,9 +28,9 @@ from matplotlib.patches import Patch
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from accounting.charts import percent, tidy
-from accounting.plain_text import plain
-from accounting.tables import Table
+from secure_sccvfl.accounting.charts import percent, tidy
+from secure_sccvfl.accounting.plain_text import plain
+from secure_sccvfl.accounting.tables import Table
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import one_hot

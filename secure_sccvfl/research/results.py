@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from protocols.config import code_digest
+from secure_sccvfl.protocols.config import CRYPTEN, code_digest
 
-PACKAGES = ("torch", "crypten", "numpy", "scikit-learn")
+PACKAGES = ("torch", "numpy", "scikit-learn")
 
 
 def provenance(command: str) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def provenance(command: str) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "commit": git.stdout.strip(),
         "code": code_digest().hex()[:16],
-        "versions": {name: metadata.version(name) for name in PACKAGES},
+        "versions": {"crypten": CRYPTEN, **{name: metadata.version(name) for name in PACKAGES}},
     }
 
 

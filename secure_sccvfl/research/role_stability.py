@@ -23,7 +23,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import spearmanr
 
-from accounting.tables import Column, Row, Table
+from secure_sccvfl.accounting.tables import Column, Row, Table
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties, part_of

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from accounting.tables import Column, Table, page
-from protocols.errors import ProtocolError
+from secure_sccvfl.accounting.tables import Column, Table, page
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.evaluation.counterfactual_models import FIRST, RUN_MODELS
 from secure_sccvfl.evaluation.scoring import deviation, half_width
+from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.runs.console import OK

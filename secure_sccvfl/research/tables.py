@@ -19,8 +19,8 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot as plt
 
-from accounting.plain_text import plain
-from accounting.tables import Column, MarkdownText, Table, page
+from secure_sccvfl.accounting.plain_text import plain
+from secure_sccvfl.accounting.tables import Column, MarkdownText, Table, page
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS, OWN
 from secure_sccvfl.evaluation.scoring import RATES, deviation, for_new_people, interval, reduction, signed

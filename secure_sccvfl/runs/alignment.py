@@ -23,17 +23,17 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.hidden_intersection import HiddenIntersection, MembershipMask
-from protocols.alignment.interface import AlignKind
-from protocols.alignment.pre_aligned import PreAligned
-from protocols.alignment.psi import PrivateSetIntersection
-from protocols.config import SessionConfig
-from protocols.dealing.matching import Aligned, Bounds
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import PartyData, Schema, public_split
 from secure_sccvfl.data.splits import PARTS, SHARES
+from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersection, MembershipMask
+from secure_sccvfl.protocols.alignment.interface import AlignKind
+from secure_sccvfl.protocols.alignment.pre_aligned import PreAligned
+from secure_sccvfl.protocols.alignment.psi import PrivateSetIntersection
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import plan_of
 from secure_sccvfl.releases.charging import refusals_in_one_line
 from secure_sccvfl.runs.jobs import PhaseMeter, Progress

@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting.budget import Budget
-from protocols.config import ConfigError
-from protocols.errors import ProtocolError
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
 from secure_sccvfl.config.sections import CACHED
 from secure_sccvfl.discovery.cached_releases import (
     CachedRelease,
@@ -26,6 +23,9 @@ from secure_sccvfl.discovery.cached_releases import (
     load_releases,
     save_releases,
 )
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, charge_number, statistics_charges
 from secure_sccvfl.runs.files import sessions_of, tables_used
 from secure_sccvfl.runs.model_files import model_folder

@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import ConfigError
-from protocols.dealing.randomness import KEY_BYTES
-from protocols.errors import ProtocolError
-from protocols.records.private import naming, private
-from protocols.session.runtime import Session
-from protocols.session.saving import restore_share, save_share
-from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.config.rules import REMOVED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.groups import structure_of
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.residuals import Conditional
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.dealing.randomness import KEY_BYTES
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.private import naming, private
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import SharedHead, SharedModule, Weights

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accounting.plain_text import plain
-from protocols.config import ConfigError
-from protocols.errors import DISK_FULL, InputError, PeerStopped, ProtocolError
+from secure_sccvfl.accounting.plain_text import plain
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import DISK_FULL, InputError, PeerStopped, ProtocolError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from accounting.calibration import check_target
-from protocols.config import ConfigError, SessionConfig
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.calibration import check_target
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.discovery import Discovery, check_support
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, raise_cap, spent_figures
 from secure_sccvfl.releases.record_key import record_key

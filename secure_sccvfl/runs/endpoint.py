@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 
-from protocols.dealing.randomness import fresh_key
-from protocols.errors import ProtocolError
-from protocols.net.rendezvous import listen, listen_anywhere
-from protocols.records.private import private
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.rendezvous import listen, listen_anywhere
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs.status import LOOPBACK, LocalServer
 
 ENDPOINT = "endpoint.json"

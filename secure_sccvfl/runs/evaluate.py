@@ -28,17 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from accounting.calibration import noise_multiplier
-from accounting.ledger import read_ledger
-from accounting.records import RecordSet
-from protocols.alignment.interface import AlignmentError
-from protocols.config import ConfigError, SessionConfig
-from protocols.dealing.randomness import fresh_key
-from protocols.errors import LogError, ProtocolError
-from protocols.records.chain import read_chain
-from protocols.records.private import private
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.ledger import read_ledger
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Party
@@ -50,6 +42,14 @@ from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share
 from secure_sccvfl.metrics.rates import NULL, Copies
 from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.models.counterfactuals import below_each_other, public_targets
+from secure_sccvfl.protocols.alignment.interface import AlignmentError
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.errors import LogError, ProtocolError
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
 from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, raise_cap, spent_in

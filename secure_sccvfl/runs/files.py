@@ -16,10 +16,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from protocols.errors import InputError
-from protocols.records.chain import HashChain, read_chain
 from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.features import NOTES
+from secure_sccvfl.protocols.errors import InputError
+from secure_sccvfl.protocols.records.chain import HashChain, read_chain
 
 if TYPE_CHECKING:
     from secure_sccvfl.data.party_data import Schema  # imports torch, which readers of a report need not

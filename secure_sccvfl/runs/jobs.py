@@ -13,9 +13,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the step that begins, its number, and how many there are."""

@@ -16,10 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.alignment.interface import AlignKind
-from protocols.records.private import naming, private
-from protocols.session.saving import restore_share, save_share
-from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.groups import structure_of
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
@@ -31,6 +27,10 @@ from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, Network, Plai
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
+from secure_sccvfl.protocols.alignment.interface import AlignKind
+from secure_sccvfl.protocols.records.private import naming, private
+from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.runs.files import ModelError, digest_of, read_model
 from secure_sccvfl.training.config import Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec

@@ -20,14 +20,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from protocols.alignment.hidden_intersection import unveiled
-from protocols.config import ConfigError, SessionConfig
-from protocols.dealing.matching import Aligned
-from protocols.dealing.randomness import fresh_key
-from protocols.records.private import private
-from protocols.records.releases import Release, ReleasePlan
-from protocols.session.runtime import Session, crypten
-from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from secure_sccvfl.config.rules import PREDICTIONS as DEFAULT_PREDICTIONS
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import CellProblem, DataError, Feature, refuse
@@ -42,6 +34,14 @@ from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
 from secure_sccvfl.metrics.what_if import DRAWS, majorities, reason_names, strongest, weights_by_feature
 from secure_sccvfl.policy.card import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.alignment.hidden_intersection import unveiled
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from secure_sccvfl.releases.catalogue import OTHER_GROUPS, PREDICTIONS, REASON_NAMES, REFUSED_RECORDS, Kind
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog, open_log
 from secure_sccvfl.releases.record_key import record_key

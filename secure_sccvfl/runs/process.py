@@ -18,15 +18,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protocols.config import DEALER, ConfigError, SessionConfig, node_folder
-from protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.config.session_file import load_session
+from secure_sccvfl.protocols.config import DEALER, ConfigError, SessionConfig, node_folder
+from secure_sccvfl.protocols.errors import ProtocolError, reason_for_peers
 from secure_sccvfl.runs.console import CHECK_FAILED, OK, guarded, outcome_of, start_logging
 from secure_sccvfl.runs.status import Status, Watching
 
 if TYPE_CHECKING:
-    from protocols.net.certificates import Credentials
-    from protocols.session.runtime import Session
+    from secure_sccvfl.protocols.net.certificates import Credentials
+    from secure_sccvfl.protocols.session.runtime import Session
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Libraries read their number of threads from these when they are imported."""
@@ -96,8 +96,8 @@ class DealerProcess(SessionProcess):
         return DEALER
 
     def work(self, listener: socket.socket | None, status: Status) -> int:
-        from protocols.net.certificates import Credentials
-        from protocols.session.node import serve_as_dealer
+        from secure_sccvfl.protocols.net.certificates import Credentials
+        from secure_sccvfl.protocols.session.node import serve_as_dealer
 
         config = load_session(self.config)
         if self.transcript is not None:
@@ -142,7 +142,7 @@ class PartyProcess(SessionProcess):
         return self.one_session(load_session(self.config), status, listener)
 
     def credentials(self, config: SessionConfig) -> Credentials | None:
-        from protocols.net.certificates import Credentials
+        from secure_sccvfl.protocols.net.certificates import Credentials
 
         return None if self.certs is None else Credentials.of(self.certs, node_folder(self.rank, config.dealer))
 
@@ -162,9 +162,9 @@ class PartyProcess(SessionProcess):
         """
         import torch
 
-        from protocols.net.rendezvous import listen
-        from protocols.records.chain import unused_name
-        from protocols.session.node import open_session
+        from secure_sccvfl.protocols.net.rendezvous import listen
+        from secure_sccvfl.protocols.records.chain import unused_name
+        from secure_sccvfl.protocols.session.node import open_session
         from secure_sccvfl.runs.jobs import agreed_plan, check_job, make_job
 
         log = logging.getLogger("party")
@@ -212,7 +212,7 @@ class PartyProcess(SessionProcess):
         return OK if result["ok"] else CHECK_FAILED
 
     def _keep(self, result: Mapping[str, Any]) -> None:
-        from protocols.records.private import naming, private
+        from secure_sccvfl.protocols.records.private import naming, private
 
         file = self.out / "result.json"
         with naming(file), open(file, "w", opener=private) as written:  # tables that went to this party alone
@@ -237,7 +237,7 @@ def telling_others(
     They hear the kind of the error, without anything about the data. Otherwise they would wait until the time to
     connect is over, and learn nothing.
     """
-    from protocols.session.node import refuse
+    from secure_sccvfl.protocols.session.node import refuse
 
     try:
         yield

@@ -11,12 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accounting.calibration import noise_multiplier
-from accounting.ledger import LedgerError, read_ledger
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import ProtocolError
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.ledger import LedgerError, read_ledger
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
@@ -35,6 +31,10 @@ from secure_sccvfl.models.encoders import PlainEncoder, reached
 from secure_sccvfl.models.generators import Generator
 from secure_sccvfl.policy.card import AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import (
     COLUMNS,
     HEAD,

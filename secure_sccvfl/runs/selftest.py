@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import UndeclaredRelease
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import UndeclaredRelease
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs.jobs import Progress
 
 Array = npt.NDArray[Any]

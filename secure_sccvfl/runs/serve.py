@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import SessionConfig
-from protocols.dealing.matching import Aligned
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import PREDICTIONS
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, PredictionLog
 from secure_sccvfl.runs.endpoint import Endpoint, Reply, turns

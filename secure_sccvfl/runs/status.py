@@ -29,11 +29,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from accounting.plain_text import plain
-from protocols.config import ConfigError
-from protocols.errors import reason_for_peers
-from protocols.net.link import Activity
-from protocols.net.rendezvous import listen
+from secure_sccvfl.accounting.plain_text import plain
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import reason_for_peers
+from secure_sccvfl.protocols.net.link import Activity
+from secure_sccvfl.protocols.net.rendezvous import listen
 
 _WINDOW, _SPACING = 15.0, 0.5
 _PROBLEMS, _LONGEST = 5, 300
@@ -289,7 +289,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 log = logging.getLogger(__name__)
-_SHOWN = ("protocols.net", "secure_sccvfl.runs.status")
+_SHOWN = ("secure_sccvfl.protocols.net", "secure_sccvfl.runs.status")
 """Whose warnings are about links and the page. A party's own log may speak of its data."""
 
 

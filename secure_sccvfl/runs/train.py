@@ -15,13 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accounting.records import RecordSet
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import ProtocolError
-from protocols.operations.noise import NoiseKind
-from protocols.records.chain import read_chain, unused_name
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
@@ -31,6 +25,12 @@ from secure_sccvfl.discovery.discovery import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import (

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from accounting.calibration import LEAST_RIDGE
+from secure_sccvfl.accounting.calibration import LEAST_RIDGE
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import Split

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.operations.sigmoid import CAPPED_BOUND
-from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.models.table_gram import TableGram
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.operations.sigmoid import CAPPED_BOUND
+from secure_sccvfl.protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.releases.mechanisms import SLOPES, GramNoise, HeadNoise
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.modules import HeadSpec

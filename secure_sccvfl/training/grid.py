@@ -28,9 +28,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocols.operations.banded import BAND_ROWS, even
-from protocols.steps.second_order import FIRST, relaxations
 from secure_sccvfl.data.party import Blocks
+from secure_sccvfl.protocols.operations.banded import BAND_ROWS, even
+from secure_sccvfl.protocols.steps.second_order import FIRST, relaxations
 
 LARGEST_WEIGHT = 2.0**10
 """Of the consistency penalty and of the proxy penalty."""

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.errors import InputError
-from protocols.session.runtime import crypten
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.protocols.errors import InputError
+from secure_sccvfl.protocols.session.runtime import crypten
 
 LINEAR = "linear"
 LAYERS = ("Linear", "ReLU", "Sigmoid")

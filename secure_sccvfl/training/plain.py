@@ -15,15 +15,15 @@ import torch
 from scipy.linalg import block_diag
 from scipy.special import expit
 
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
-from protocols.ring import FRACTION_BITS
-from protocols.steps.second_order import FLATTEST, SETTLED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.models.table_gram import TableGram
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
+from secure_sccvfl.protocols.ring import FRACTION_BITS
+from secure_sccvfl.protocols.steps.second_order import FLATTEST, SETTLED
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step
 from secure_sccvfl.training.grid import (

@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.errors import ProtocolError
-from protocols.records.releases import Receipt
-from protocols.ring import FRACTION_BITS, WIDE_BITS
-from protocols.session.runtime import Session, crypten
-from protocols.steps import choice, head, second_order
-from protocols.steps.aggregation import TooFew, aggregate
-from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Weights
-from protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.models.table_gram import TableGram
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.releases import Receipt
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps import choice, head, second_order
+from secure_sccvfl.protocols.steps.aggregation import TooFew, aggregate
+from secure_sccvfl.protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Weights
+from secure_sccvfl.protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.releases import catalogue as releases
 from secure_sccvfl.releases.catalogue import Kind
 from secure_sccvfl.releases.mechanisms import GramNoise, HeadNoise

@@ -28,13 +28,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from protocols.dealing.tuples import Request
-from protocols.errors import RangeError
-from protocols.operations.sigmoid import FINE_BOUND
-from protocols.ring import FRACTION_BITS, WIDE_BITS
-from protocols.session.runtime import Session, crypten
-from protocols.steps import second_order
-from protocols.steps.head import (
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.operations.sigmoid import FINE_BOUND
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps import second_order
+from secure_sccvfl.protocols.steps.head import (
     HEAD_BITS,
     LOGIT_BITS,
     LOGIT_BOUND,
@@ -44,7 +45,7 @@ from protocols.steps.head import (
     check_reach,
     scaled_columns,
 )
-from protocols.steps.second_order import (
+from secure_sccvfl.protocols.steps.second_order import (
     INVERSE_LIMIT,
     MATRIX_BITS,
     RIDGE_BITS,
@@ -57,7 +58,6 @@ from protocols.steps.second_order import (
     Slope,
     bounded_slope,
 )
-from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.grid import (
     PRIVATE_SAMPLED,

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.dealing.tuples import Request
-from protocols.ring import FRACTION_BITS, INPUT_LIMIT
-from protocols.session.runtime import Session, crypten
-from protocols.steps import head
-from protocols.steps.head import Weights
-from protocols.steps.second_order import Curved, Plan, Shared, Slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.ring import FRACTION_BITS, INPUT_LIMIT
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps import head
+from secure_sccvfl.protocols.steps.head import Weights
+from secure_sccvfl.protocols.steps.second_order import Curved, Plan, Shared, Slope
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.modules import HeadSpec

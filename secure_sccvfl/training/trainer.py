@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.errors import RangeError
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
@@ -46,6 +45,7 @@ from secure_sccvfl.models.table_generator import shift_direction
 from secure_sccvfl.models.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.errors import RangeError
 from secure_sccvfl.releases.catalogue import (
     FEATURES,
     GRAM,

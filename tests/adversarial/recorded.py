@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from protocols.dealing import tuples
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.tensors import current
 from secure_sccvfl.audit.finished_run import FinishedRun
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.tensors import current
 from secure_sccvfl.runs.local.relay import Relay
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training import secure_steps

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import protocols.alignment.psi as psi
-from protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
-from protocols.alignment.interface import SIZES, releases
-from protocols.alignment.psi import Blinding, PrivateSetIntersection
-from protocols.dealing.matching import Aligned, Bounds
-from protocols.dealing.randomness import Stream, fresh_key
-from protocols.records.releases import ReleasePlan
-from protocols.records.transcript import Frame, read_transcript
-from protocols.session.runtime import Session
+import secure_sccvfl.protocols.alignment.psi as psi
+from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
+from secure_sccvfl.protocols.alignment.interface import SIZES, releases
+from secure_sccvfl.protocols.alignment.psi import Blinding, PrivateSetIntersection
+from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds
+from secure_sccvfl.protocols.dealing.randomness import Stream, fresh_key
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.records.transcript import Frame, read_transcript
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.sessions import run_session
 from tests.support.two_parties import error_text
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment import pre_aligned
-from protocols.alignment.interface import AlignmentError
-from protocols.dealing.randomness import Draw
-from protocols.net.transport import Transport
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.alignment import pre_aligned
+from secure_sccvfl.protocols.alignment.interface import AlignmentError
+from secure_sccvfl.protocols.dealing.randomness import Draw
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
 from tests.support.sessions import run_session
 

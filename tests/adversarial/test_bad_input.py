@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model, save_model

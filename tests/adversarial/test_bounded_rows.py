@@ -14,11 +14,6 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from protocols import ring
-from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS, capped_slope
-from protocols.session.runtime import Session, share_of
-from protocols.steps.head import LOGIT_BITS, RESIDUAL_BITS
-from protocols.steps.second_order import TOLERANCE, bounded_slope
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
@@ -31,6 +26,11 @@ from secure_sccvfl.models.encoders import (
     without,
 )
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS, capped_slope
+from secure_sccvfl.protocols.session.runtime import Session, share_of
+from secure_sccvfl.protocols.steps.head import LOGIT_BITS, RESIDUAL_BITS
+from secure_sccvfl.protocols.steps.second_order import TOLERANCE, bounded_slope
 from secure_sccvfl.releases.mechanisms import LARGEST_CURVATURE, HeadPlan
 from secure_sccvfl.training.engine import LARGEST_LOGIT
 from tests.support.sessions import run_session

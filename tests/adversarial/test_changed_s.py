@@ -9,15 +9,15 @@ import math
 import numpy as np
 import pytest
 
-from accounting.accountant import epsilon_against_dealer, epsilon_of, epsilons
-from accounting.calibration import noise_multiplier
-from accounting.events import Sensitivity
-from protocols.operations.noise import NoiseKind
+from secure_sccvfl.accounting.accountant import epsilon_against_dealer, epsilon_of, epsilons
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.events import Sensitivity
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.modes.options import RunOptions

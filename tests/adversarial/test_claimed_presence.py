@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing import matching
-from protocols.dealing.matching import Aligned
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing import matching
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.two_parties import OPTIONS, people, run_two, write, write_data

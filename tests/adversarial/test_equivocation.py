@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.party import BroadcastTags
-from protocols.dealing.randomness import Stream, fresh_key
-from protocols.net.transport import Transport
-from protocols.operations import arithmetic, group_table
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, share_of
-from protocols.steps import weighted_sums
+from secure_sccvfl.protocols.dealing.party import BroadcastTags
+from secure_sccvfl.protocols.dealing.randomness import Stream, fresh_key
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.operations import arithmetic, group_table
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session, share_of
+from secure_sccvfl.protocols.steps import weighted_sums
 from secure_sccvfl.training.shared import side_by_side
 from tests.contract import test_split as split
 from tests.support.sessions import results, run_session

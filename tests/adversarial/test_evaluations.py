@@ -10,10 +10,10 @@ import shutil
 
 import pytest
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget
 from secure_sccvfl.data.party_data import own_part
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import digest_of, read_model
 from secure_sccvfl.runs.train import TrainJob

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session import runtime
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session import runtime
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.dealer import Dealer, TupleSource
-from protocols.dealing.party import Party
-from protocols.dealing.tuples import Request, recipe
-from protocols.net.transport import Array, Spec, Transport
-from protocols.operations import group_table
-from protocols.session.node import connect, serve_as_dealer
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.dealer import Dealer, TupleSource
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.dealing.tuples import Request, recipe
+from secure_sccvfl.protocols.net.transport import Array, Spec, Transport
+from secure_sccvfl.protocols.operations import group_table
+from secure_sccvfl.protocols.session.node import connect, serve_as_dealer
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs.jobs import make_job
 from tests.support.sessions import credentials, in_threads, local_config, results, run_session
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.models.encoders import public_encoder
 from secure_sccvfl.models.generators import FITTED, GENERATORS, GeneratorConfig, make_generator
 from secure_sccvfl.models.table_gram import table_gram
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs import evaluate as scoring
 from secure_sccvfl.runs.model_files import PartyModel
 from secure_sccvfl.runs.train import TrainJob

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.errors import ProtocolError, UndeclaredRelease
-from protocols.session import runtime
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.errors import ProtocolError, UndeclaredRelease
+from secure_sccvfl.protocols.session import runtime
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 from tests.support.sessions import results, run_session
 
 WAYS = {
@@ -81,7 +81,7 @@ def test_no_configuration_reaches_another_provider(provider: str) -> None:
 
 
 def test_the_session_file_cannot_name_a_provider(tmp_path: Any) -> None:
-    from protocols.config import ConfigError, SessionConfig
+    from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 
     path = tmp_path / "session.toml"
     path.write_text('parties = ["a:1", "b:2"]\nprovider = "TFP"\n')

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from launch import run_party
-from protocols.config import SessionConfig
+from secure_sccvfl.launch import run_party
+from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.runs.member import outlook
 from secure_sccvfl.runs.member.outlook import plan_lines
 from secure_sccvfl.runs.member.plan import ApprovalError, check_approvals, make_plan

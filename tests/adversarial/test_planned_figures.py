@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget, read_account
-from accounting.calibration import HeadBudget
-from accounting.events import Event
-from accounting.records import RecordSet
-from protocols.errors import ProtocolError
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget, read_account
+from secure_sccvfl.accounting.calibration import HeadBudget
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.releases import charging
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.runs.train import TrainJob

@@ -18,7 +18,7 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import balanced_accuracy_score
 
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import REFUSED_RECORDS
 from secure_sccvfl.runs.predict import Asked, PredictJob
 from secure_sccvfl.runs.train import TrainJob

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.errors import ProtocolError
-from protocols.records.chain import unused_name
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.chain import unused_name
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases import charging
 from secure_sccvfl.runs import train
 from secure_sccvfl.runs.model_files import PartyModel

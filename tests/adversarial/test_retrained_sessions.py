@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.saving import combined
 from secure_sccvfl.audit.attacks.training_data import recovered
 from secure_sccvfl.audit.attacks.view import balanced
 from secure_sccvfl.data.party_data import PartyData, own_part, own_schema
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases import charging
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.runs import train

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget, read_account
-from accounting.events import Sensitivity
-from accounting.records import RecordSet
-from protocols.config import SessionConfig
-from protocols.errors import PeerError, ProtocolError
-from protocols.net.transport import Spec
-from protocols.session import runtime
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget, read_account
+from secure_sccvfl.accounting.events import Sensitivity
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import PeerError, ProtocolError
+from secure_sccvfl.protocols.net.transport import Spec
+from secure_sccvfl.protocols.session import runtime
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases import ledgers
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import agree_on_run

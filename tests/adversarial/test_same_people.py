@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment import ids as id_rules
-from protocols.alignment.ids import canonical
-from protocols.config import SessionConfig
-from protocols.records.chain import unused_name
 from secure_sccvfl.data import files
+from secure_sccvfl.protocols.alignment import ids as id_rules
+from secure_sccvfl.protocols.alignment.ids import canonical
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.records.chain import unused_name
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.member.outlook import outlook, plan_lines

@@ -10,14 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import run_dealer, run_mpc, run_party, security_eval
-from protocols.config import ConfigError, SessionConfig
-from protocols.dealing import tuples
-from protocols.errors import LocalError
-from protocols.net.link import HEADER
-from protocols.net.transport import describe
-from protocols.records.releases import ReleasePlan
-from protocols.records.transcript import LIMIT, Transcript, read_transcript
 from secure_sccvfl.audit import inference
 from secure_sccvfl.audit.attacks.catalogue import NO_GAIN
 from secure_sccvfl.audit.bounds import audit
@@ -26,6 +18,14 @@ from secure_sccvfl.audit.finished_run import FinishedRun, Target, contents, seen
 from secure_sccvfl.audit.inference import Inference, dependence, gain_interval, infer
 from secure_sccvfl.audit.report import assemble, checks, markdown
 from secure_sccvfl.audit.share_probe import columns, drawn, held
+from secure_sccvfl.launch import run_dealer, run_mpc, run_party, security_eval
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.errors import LocalError
+from secure_sccvfl.protocols.net.link import HEADER
+from secure_sccvfl.protocols.net.transport import describe
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.records.transcript import LIMIT, Transcript, read_transcript
 from secure_sccvfl.research.split.mode import SplitConfig
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.support.chance import confirmed

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
+from secure_sccvfl.protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
 from tests.support.sessions import LONG
 
 # Stock CrypTen seeds torch's generator with 64 bits, of which it uses 32. The window below stands
@@ -19,7 +19,7 @@ WINDOW = 1 << 14
 SEARCH = """
 import json, os, sys
 import torch
-from protocols.session.runtime import stock_crypten
+from secure_sccvfl.protocols.session.runtime import stock_crypten
 
 crypten = stock_crypten()
 window = int(sys.argv[1])

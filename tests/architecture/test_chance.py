@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.dealing.randomness import KeyAgreement, fresh_key
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.randomness import KeyAgreement, fresh_key
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support import chance
 from tests.support.randomness import REAL, drawn_from
 from tests.support.sessions import results, run_session

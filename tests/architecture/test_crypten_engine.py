@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.net.transport import Spec
-from protocols.operations import arithmetic
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.protocols.net.transport import Spec
+from secure_sccvfl.protocols.operations import arithmetic
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines, test_grid
@@ -41,10 +41,14 @@ def shares_in(source: str) -> Iterator[str]:
             continue
         for name in (alias.name for alias in node.names if alias.name not in PUBLIC):
             whole = f"{node.module}.{name}"
-            kernel = any(whole.startswith(f"protocols.operations.{module}") for module in KERNELS)
-            kernel |= whole == f"protocols.operations.sigmoid.{name}" and name.islower()
-            share = whole.startswith("protocols.ring") or name in ("share_of", "tensor_of", "noise_share")
-            if kernel or share or whole == "protocols.dealing.party.Party":
+            kernel = any(whole.startswith(f"secure_sccvfl.protocols.operations.{module}") for module in KERNELS)
+            kernel |= whole == f"secure_sccvfl.protocols.operations.sigmoid.{name}" and name.islower()
+            share = whole.startswith("secure_sccvfl.protocols.ring") or name in (
+                "share_of",
+                "tensor_of",
+                "noise_share",
+            )
+            if kernel or share or whole == "secure_sccvfl.protocols.dealing.party.Party":
                 yield whole
 
 
@@ -74,7 +78,7 @@ def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
     for path in [*(ROOT / "secure_sccvfl").rglob("*.py"), *(ROOT / "launch").rglob("*.py")]:
         name = path.relative_to(ROOT)
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module == "protocols.session.saving":
+            if isinstance(node, ast.ImportFrom) and node.module == "secure_sccvfl.protocols.session.saving":
                 for alias in node.names:
                     if name.parts[:3] != BENCHMARKS:
                         importers[alias.name].add(str(name))
@@ -84,20 +88,20 @@ def test_shares_reach_files_of_checkpoints_and_models_alone() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from protocols.operations import arithmetic",
-        "from protocols.operations.banded import product",
-        "from protocols.ring import RingArray",
-        "from protocols.session.runtime import Session, share_of",
+        "from secure_sccvfl.protocols.operations import arithmetic",
+        "from secure_sccvfl.protocols.operations.banded import product",
+        "from secure_sccvfl.protocols.ring import RingArray",
+        "from secure_sccvfl.protocols.session.runtime import Session, share_of",
         "def f(session): return session.party.open_masked('x', [])",
         "class A:\n    def f(self): return self._session.party",
         "def f(session, words): return session.wrap(words, 16)",
-        "from protocols.operations.group_table import group_table",
-        "from protocols.operations.sigmoid import evaluate",
+        "from secure_sccvfl.protocols.operations.group_table import group_table",
+        "from secure_sccvfl.protocols.operations.sigmoid import evaluate",
     ],
 )
 def test_what_works_on_shares_is_found(source: str) -> None:
     assert list(shares_in(source))
-    assert not list(shares_in("from protocols.session.runtime import Session, crypten"))
+    assert not list(shares_in("from secure_sccvfl.protocols.session.runtime import Session, crypten"))
 
 
 # a whole run

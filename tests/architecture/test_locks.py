@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -43,7 +45,8 @@ def test_what_the_project_asks_for_is_locked() -> None:
         assert wanted.specifier.contains(version), f"{text} is locked to {version}"
     for group, wants in PROJECT["dependency-groups"].items():
         for wanted in map(Requirement, wants):
-            version, _ = locked(f"{group}.txt")[canonicalize_name(wanted.name)]
+            pins = versions if group == "engine" else locked(f"{group}.txt")
+            version, _ = pins[canonicalize_name(wanted.name)]
             assert wanted.specifier.contains(version), f"{wanted} is locked to {version}"
 
 
@@ -57,3 +60,12 @@ def test_torch_is_one_version_and_cuda_comes_with_the_other_build_only() -> None
     assert not [name for name in rest if name.startswith(("nvidia", "cuda", "triton"))]
     for name in registry.keys() & rest:
         assert registry[name][0] == rest[name][0]
+
+
+def test_the_crypten_that_a_wheel_brings_is_the_locked_one() -> None:
+    """setup.py unpacks the file in locks/ into our wheel, since pip cannot install it from its metadata."""
+    wheel = ROOT / "locks" / "crypten-0.4.1-py3-none-any.whl"
+    pins = (ROOT / "locks" / "requirements.txt").read_text().partition("crypten==0.4.1")[2].partition("==")[0]
+    assert f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}" in pins
+    with zipfile.ZipFile(wheel) as held:
+        assert "crypten-0.4.1.dist-info/LICENSE" in held.namelist()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine

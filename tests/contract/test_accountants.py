@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from accounting.accountant import (
+from secure_sccvfl.accounting.accountant import (
     FINE,
     Epsilons,
     Price,
@@ -32,7 +32,7 @@ from accounting.accountant import (
     renyi,
     tally,
 )
-from accounting.events import Event
+from secure_sccvfl.accounting.events import Event
 
 DELTA = 1e-5
 KINDS = pytest.mark.parametrize("kind", [renyi, loss_distribution, opacus])

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment import psi as ring
-from protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
-from protocols.alignment.interface import COMMON, SIZES, UNION, AlignmentError, releases
-from protocols.alignment.pre_aligned import PreAligned
-from protocols.alignment.psi import Blinding, NoElement, PrivateSetIntersection, in_all
-from protocols.dealing import matching
-from protocols.dealing.matching import ABSENT, Aligned, checked_bounds, numbered
-from protocols.dealing.randomness import Stream
-from protocols.errors import InputError, PeerError, PeerStopped, ProtocolError
-from protocols.net.transport import Transport
-from protocols.operations import comparison
-from protocols.records.chain import read_chain
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.alignment import psi as ring
+from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
+from secure_sccvfl.protocols.alignment.interface import COMMON, SIZES, UNION, AlignmentError, releases
+from secure_sccvfl.protocols.alignment.pre_aligned import PreAligned
+from secure_sccvfl.protocols.alignment.psi import Blinding, NoElement, PrivateSetIntersection, in_all
+from secure_sccvfl.protocols.dealing import matching
+from secure_sccvfl.protocols.dealing.matching import ABSENT, Aligned, checked_bounds, numbered
+from secure_sccvfl.protocols.dealing.randomness import Stream
+from secure_sccvfl.protocols.errors import InputError, PeerError, PeerStopped, ProtocolError
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.operations import comparison
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
 from tests.support.sessions import run_session
 

@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from protocols.config import ConfigError
-from protocols.session.saving import combined
 from secure_sccvfl.api.frames import to_frames
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
@@ -21,6 +19,8 @@ from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.evaluation.scoring import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.policy.card import USES_S
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.predict import PredictJob

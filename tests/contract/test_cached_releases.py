@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.events import Event
-from accounting.ledger import comparable
-from accounting.records import RecordSet
-from protocols.net.certificates import fingerprint
-from protocols.records.chain import unused_name
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import comparable
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
+from secure_sccvfl.protocols.net.certificates import fingerprint
+from secure_sccvfl.protocols.records.chain import unused_name
 from secure_sccvfl.releases.ledgers import (
     FINISHED_HEADS,
     draft_decision,

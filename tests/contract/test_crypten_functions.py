@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.errors import ProtocolError, RangeError, Unavailable, UndeclaredRelease
-from protocols.records.releases import ReleasePlan
-from protocols.session import binding
-from protocols.session.binding_tensors import METHODS
-from protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError, Unavailable, UndeclaredRelease
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session import binding
+from secure_sccvfl.protocols.session.binding_tensors import METHODS
+from secure_sccvfl.protocols.session.runtime import Session, crypten
 from tests.support.sessions import results, run_session
 
 ULP = 2.0**-16

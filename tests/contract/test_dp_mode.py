@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from accounting.accountant import epsilons
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
-from accounting.events import Event, Sensitivity
-from accounting.records import RecordSet
-from protocols import ring
-from protocols.config import ConfigError
-from protocols.dealing import tuples
-from protocols.errors import ProtocolError, RangeError
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.steps import weighted_sums
+from secure_sccvfl.accounting.accountant import epsilons
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.events import Event, Sensitivity
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.audit.attacks.labels import labels_from_dp
 from secure_sccvfl.data.party import Part
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.steps import weighted_sums
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.runs.checkpoints import Checkpoints

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from protocols.dealing.party import Party
-from protocols.operations import noise
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.operations import noise
 from tests.support import golden, openings
 
 KNOWN = json.loads(golden.FILE.read_text())

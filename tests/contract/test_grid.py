@@ -7,11 +7,11 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from protocols.operations import banded
-from protocols.steps import second_order
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.protocols.operations import banded
+from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import SMALLEST_RIDGE, TrainConfig, second_order_schedule
 from secure_sccvfl.training.engine import CURVATURE

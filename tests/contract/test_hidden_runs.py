@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.events import Event
-from accounting.ledger import comparable, read_ledger
-from launch.run_mpc import main
-from protocols.alignment.interface import UNION
-from protocols.config import ConfigError, SessionConfig
-from protocols.dealing.matching import Aligned
-from protocols.records.chain import read_chain, unused_name
-from protocols.session.runtime import Session
-from protocols.session.saving import combined
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import comparable, read_ledger
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
+from secure_sccvfl.launch.run_mpc import main
 from secure_sccvfl.metrics import noisy
+from secure_sccvfl.protocols.alignment.interface import UNION
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.ledgers import EVALUATIONS
 from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.alignment import AlignJob, part_bounds, split_records

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from protocols.alignment.interface import AlignmentError
-from protocols.dealing import tuples
-from protocols.operations import noise
-from protocols.records.chain import read_chain
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
+from secure_sccvfl.protocols.alignment.interface import AlignmentError
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.discovery import WIDTH, Consortium
 
 ROWS = 400

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from protocols.steps import second_order
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.reports.collect import refreshes_of

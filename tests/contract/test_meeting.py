@@ -22,14 +22,21 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from protocols.config import CONNECT_BY_HAND, ConfigError, SessionConfig, code_parts
-from protocols.dealing.party import agree_on_keys
-from protocols.errors import PeerError, PeerStopped, ProtocolError, reason_for_peers
-from protocols.net import certificates, rendezvous
-from protocols.net.certificates import Credentials, check_own_clock
-from protocols.net.link import Activity
-from protocols.net.rendezvous import MOST_BYTES, Rendezvous, exchange_settings, listen, mismatch, settings_by_key
-from protocols.session.node import connect, refuse
+from secure_sccvfl.protocols.config import CONNECT_BY_HAND, ConfigError, SessionConfig, code_parts
+from secure_sccvfl.protocols.dealing.party import agree_on_keys
+from secure_sccvfl.protocols.errors import PeerError, PeerStopped, ProtocolError, reason_for_peers
+from secure_sccvfl.protocols.net import certificates, rendezvous
+from secure_sccvfl.protocols.net.certificates import Credentials, check_own_clock
+from secure_sccvfl.protocols.net.link import Activity
+from secure_sccvfl.protocols.net.rendezvous import (
+    MOST_BYTES,
+    Rendezvous,
+    exchange_settings,
+    listen,
+    mismatch,
+    settings_by_key,
+)
+from secure_sccvfl.protocols.session.node import connect, refuse
 from tests.support.sessions import credentials, in_threads, local_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.config import ConfigError
-from protocols.errors import ProtocolError
-from protocols.session.runtime import crypten
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.session.runtime import crypten
 from secure_sccvfl.training import modules
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.modes import gradient_mode

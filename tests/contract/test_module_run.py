@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.saving import save_share
 from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.scoring import evaluate, flat
+from secure_sccvfl.protocols.session.saving import save_share
 from secure_sccvfl.research.benchmarks import trainings
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.runs.evaluate import EvaluateJob

@@ -10,11 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.config import ConfigError
-from protocols.operations import noise as noise_of_shares
-from protocols.records.releases import Receipt, Release, ReleasePlan
-from protocols.steps import second_order
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
@@ -25,6 +20,11 @@ from secure_sccvfl.evaluation.methods import train_plainly
 from secure_sccvfl.models.encoders import edit_radius, public_encoder
 from secure_sccvfl.models.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.operations import noise as noise_of_shares
+from secure_sccvfl.protocols.records.releases import Receipt, Release, ReleasePlan
+from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.catalogue import GRAM
 from secure_sccvfl.releases.mechanisms import GramNoise, gram_sensitivity, released_root
 from secure_sccvfl.releases.noise import GaussianNoise

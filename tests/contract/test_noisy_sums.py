@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.records import RecordSet
-from protocols.operations import noise
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.charging import Charger
 from tests.contract.test_secure_evaluation import GROUPS, LABEL, shares
 from tests.support.sessions import run_session

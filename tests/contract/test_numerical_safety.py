@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.session.runtime import share_of
-from protocols.steps import head
-from protocols.steps.head import largest_squares
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.session.runtime import share_of
+from secure_sccvfl.protocols.steps import head
+from secure_sccvfl.protocols.steps.head import largest_squares
 from secure_sccvfl.training.engine import UNSETTLED
 from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_secret
 from tests.contract.test_grid import CLOSE, bounds_of, descended, grid_of, guard_length, optima, whole

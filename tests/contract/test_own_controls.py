@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.session.saving import combined
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.randomness import stream
@@ -19,6 +18,7 @@ from secure_sccvfl.metrics.noisy import Sums, figures_of
 from secure_sccvfl.models.certificate import at_first_level, certified_binary, ends, level_encodings
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.runs import evaluate as score
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
-from accounting.records import RecordSet
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
@@ -22,6 +20,8 @@ from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import PARTS, probability_gap, table_hsic
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics, Released
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.training import RECIPES

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.runtime import Session
-from protocols.session.saving import combined
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.models.certificate import at_first_level, certified_binary, level_encodings
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases import record_key
 from secure_sccvfl.releases.prediction_log import PredictionLog
 from secure_sccvfl.runs.answers import LACKS, NO_SCORES

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import main
-from protocols.config import SessionConfig
-from protocols.errors import PeerError
-from protocols.net.preflight import Met, Preflight
-from protocols.net.rendezvous import Rendezvous
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import PeerError
+from secure_sccvfl.protocols.net.preflight import Met, Preflight
+from secure_sccvfl.protocols.net.rendezvous import Rendezvous
 from secure_sccvfl.runs.member.preflight import facts_of, verdict
 from tests.support.sessions import CERTIFICATES, CONNECT, credentials, in_threads, local_config
 

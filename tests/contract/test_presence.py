@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.training.engine import CURVATURE, Step
 from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.plain import PlainEngine

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.errors import ProtocolError
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import share_of
-from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics, Released
 from secure_sccvfl.models.table_gram import TableGram
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import share_of
+from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.releases.noise import NoNoise
 from secure_sccvfl.training.engine import PRIVATE_CURVATURE

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.records.releases import Release, ReleasePlan
-from protocols.ring import FRACTION_BITS
-from protocols.session.runtime import Session
-from protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.ring import FRACTION_BITS
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.choice import REFUSED, REPEATED, SHOWN, withheld
 from tests.support.sessions import run_session
 
 ROWS, NUMBERS = 40, 2

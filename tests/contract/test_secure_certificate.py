@@ -8,12 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.records import RecordSet
-from protocols.config import ConfigError
-from protocols.operations import noise
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.audit.canaries import CHANGED, KEPT, EvaluationCanary
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.features import Feature
@@ -25,6 +21,10 @@ from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import CERTIFIED, Copies
 from secure_sccvfl.models.certificate import CertificateError, certified_binary, certified_class
 from secure_sccvfl.models.encoders import FeatureEncoder, public_encoder
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.operations import noise
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.runs.evaluate import as_trained
 from secure_sccvfl.runs.model_files import HeldOut

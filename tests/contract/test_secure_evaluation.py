@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
-from accounting.records import RecordSet
-from protocols.records.releases import ReleasePlan
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.evaluation.counterfactual_models import Counterfactuals
 from secure_sccvfl.evaluation.scoring import group_gaps, net_flips, stability, utility
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, secret_counts, slice_table
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.releases.charging import Charger
 from tests.support.sessions import run_session
 

@@ -6,8 +6,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from protocols.records.chain import read_chain
-from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -17,6 +15,8 @@ from secure_sccvfl.evaluation.pooled import hand_out, run_counterfactuals
 from secure_sccvfl.evaluation.scoring import evaluate, flat
 from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.research.paper.generators import MaskedGenerator
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model

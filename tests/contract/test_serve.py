@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs import endpoint, serve
 from secure_sccvfl.runs.endpoint import ENDPOINT
 from secure_sccvfl.runs.jobs import agreed_plan

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.products import MOST_ROWS, SplitLayout
-from protocols.steps import split
-from protocols.steps.head import Weights
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError, UndeclaredRelease
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.products import MOST_ROWS, SplitLayout
+from secure_sccvfl.protocols.steps import split
+from secure_sccvfl.protocols.steps.head import Weights
 from secure_sccvfl.research.split.mode import probes, residual_of
 from secure_sccvfl.training.shared import share_held
 from tests.support.sessions import run_session

@@ -18,7 +18,6 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from protocols.records.releases import ReleasePlan
 from secure_sccvfl.audit.attacks.labels import signals_of
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
@@ -26,6 +25,7 @@ from secure_sccvfl.discovery.decisions import RoleAssignment
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.models.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.research.paper.generators import MaskedGenerator, group_posterior, restored
 from secure_sccvfl.research.paper.networks import code_columns, dropout_factors, make_mlp
 from secure_sccvfl.research.paper.settings import SETTINGS

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.steps.head import Weights
-from protocols.steps.split import SPLIT_HEAD_BITS
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.steps.head import Weights
+from secure_sccvfl.protocols.steps.split import SPLIT_HEAD_BITS
 from secure_sccvfl.research.split.mode import SplitConfig, split_releases
 from secure_sccvfl.research.split.stopping import EarlyStopping
 from secure_sccvfl.training.secure import SecureEngine

@@ -5,9 +5,9 @@ import threading
 import numpy as np
 import pytest
 
-from protocols.errors import ProtocolError
-from protocols.records.releases import ReleasePlan
 from secure_sccvfl.audit.attacks.labels import labels_from_split, passes_of
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.research.split.mode import SplitConfig, SplitTrainer, split_releases
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.base import Seen

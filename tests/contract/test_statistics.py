@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from accounting.budget import BudgetError
-from protocols.steps.clipping import Clipping
+from secure_sccvfl.accounting.budget import BudgetError
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import MOMENT_GRID
 from secure_sccvfl.discovery.residuals import HALVES, Grid, ResidualDependence, dependence, gains
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums, PlainStatistics
+from secure_sccvfl.protocols.steps.clipping import Clipping
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from tests.support.discovery import WIDTH, Consortium
 from tests.support.sessions import in_threads

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
-from protocols.operations import arithmetic, banded
-from protocols.session import binding, runtime, tensors
-from protocols.session.runtime import Session, bits_of, crypten, share_of
-from protocols.session.saving import combined, restore_share, save_share
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError, UndeclaredRelease
+from secure_sccvfl.protocols.operations import arithmetic, banded
+from secure_sccvfl.protocols.session import binding, runtime, tensors
+from secure_sccvfl.protocols.session.runtime import Session, bits_of, crypten, share_of
+from secure_sccvfl.protocols.session.saving import combined, restore_share, save_share
 from tests.support.randomness import drawn_from
 from tests.support.sessions import results, run_session
 

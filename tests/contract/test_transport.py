@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import ConfigurationMismatch, PeerError, PeerLate, PeerStopped, waited_for
-from protocols.net.transport import Spec, Transport
-from protocols.session.node import connect
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import ConfigurationMismatch, PeerError, PeerLate, PeerStopped, waited_for
+from secure_sccvfl.protocols.net.transport import Spec, Transport
+from secure_sccvfl.protocols.session.node import connect
 from tests.support.sessions import LONG, credentials, in_threads, local_config
 
 Work = Callable[[Transport], Any]

@@ -11,10 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.records.chain import read_chain
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
-from protocols.session.saving import combined
 from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import Party, make_parties
@@ -25,6 +21,10 @@ from secure_sccvfl.metrics.what_if import DRAWS, TOP, majorities, strongest
 from secure_sccvfl.models import table_generator
 from secure_sccvfl.models.certificate import CertificateError
 from secure_sccvfl.models.encoders import plain_columns
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.catalogue import OTHER_GROUPS, PREDICTIONS, REASON_NAMES, REFUSED_RECORDS
 from secure_sccvfl.runs.answers import LACKS
 from secure_sccvfl.runs.model_files import load_model

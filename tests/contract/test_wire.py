@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.config import SessionConfig, code_digest
-from protocols.errors import PeerError
-from protocols.net.certificates import Credentials
-from protocols.net.link import DATA, Frame
-from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
-from protocols.net.transport import Spec, describe
-from protocols.session.node import connect
+from secure_sccvfl.protocols.config import SessionConfig, code_digest
+from secure_sccvfl.protocols.errors import PeerError
+from secure_sccvfl.protocols.net.certificates import Credentials
+from secure_sccvfl.protocols.net.link import DATA, Frame
+from secure_sccvfl.protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
+from secure_sccvfl.protocols.net.transport import Spec, describe
+from secure_sccvfl.protocols.session.node import connect
 from tests.support.sessions import CERTIFICATES, credentials, in_threads, local_config
 
 ODD, DEALER = 1, 2
@@ -81,7 +81,7 @@ def test_giving_up_waits_for_a_handshake_that_is_about_to_start(monkeypatch: pyt
             threading.Event().wait(0.5)
             super().start()
 
-    monkeypatch.setattr("protocols.net.rendezvous.threading.Thread", SlowToStart)
+    monkeypatch.setattr("secure_sccvfl.protocols.net.rendezvous.threading.Thread", SlowToStart)
 
     def give_up() -> None:
         assert created.wait(60)

@@ -10,10 +10,10 @@ import signal
 import sys
 from typing import Any
 
-from launch import run_party
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
-from protocols.steps.aggregation import aggregate
+from secure_sccvfl.launch import run_party
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.aggregation import aggregate
 from secure_sccvfl.runs.selftest import SelfTest
 
 TOTAL = Release("total", (0, 1, 2), (ANY,), "test")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from protocols.config import DEALER, SessionConfig
+from secure_sccvfl.protocols.config import DEALER, SessionConfig
 from tests.multiprocess.programs import ROOT, Program, script_of
 from tests.support.sessions import CERTIFICATES, CONNECT, DEADLINE, local_config
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from launch import arguments as command_line
-from launch import cli
+from secure_sccvfl.launch import arguments as command_line
+from secure_sccvfl.launch import cli
 from tests.multiprocess.programs import ROOT
 
 FOLLOWED = ROOT / "docs" / "tutorial.md"
@@ -211,7 +211,7 @@ def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[s
         patch.setattr(command_line.Parser, "parse_args", stop)
         patch.setattr(sys, "argv", ["program"])
         try:
-            code = import_module(f"launch.{program[0]}").main(arguments)
+            code = import_module(f"secure_sccvfl.launch.{program[0]}").main(arguments)
         except _Parsed as parsed:
             return name, parsed.options
         except SystemExit as error:

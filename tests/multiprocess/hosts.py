@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocols.config import DEALER, SessionConfig, node_folder, split_address
+from secure_sccvfl.protocols.config import DEALER, SessionConfig, node_folder, split_address
 from tests.multiprocess.programs import Program, script_of
 from tests.support.sessions import CERTIFICATES, CONNECT, DEADLINE, LONG
 

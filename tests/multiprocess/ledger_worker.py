@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget, BudgetError
-from accounting.events import Event
-from accounting.records import RecordSet
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget, BudgetError
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.records import RecordSet
 
 CAP, DELTA, RECORDS = 8.0, 1e-5, RecordSet(np.arange(5, dtype=np.uint64))
 epsilon_of([Event("warm", 1.0, 1.0, RECORDS.digest)], DELTA)  # its slow imports happen here once, not in every fork

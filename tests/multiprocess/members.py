@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from protocols.config import SessionConfig
-from protocols.net.certificates import fingerprint, make_certificates
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.net.certificates import fingerprint, make_certificates
 from secure_sccvfl.runs.local.processes import ForkedProcess
 from secure_sccvfl.runs.member.member import Member
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess, SessionProcess

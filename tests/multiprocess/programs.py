@@ -137,7 +137,7 @@ def run_here(name: str, *arguments: str | Path, cwd: Path) -> Ran:
         patch.object(sys, "argv", [name]),
     ):
         try:
-            code = import_module(f"launch.{name}").main([*map(str, arguments)])
+            code = import_module(f"secure_sccvfl.launch.{name}").main([*map(str, arguments)])
         except SystemExit as stop:  # argparse
             code = stop.code or 0
     return Ran(int(code), said.getvalue(), errors.getvalue())

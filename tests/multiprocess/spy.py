@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from launch import run_party
-from protocols.dealing import randomness
-from protocols.dealing.party import Party
+from secure_sccvfl.launch import run_party
+from secure_sccvfl.protocols.dealing import randomness
+from secure_sccvfl.protocols.dealing.party import Party
 from secure_sccvfl.runs.selftest import SelfTest
 
 KEYS, SHARES = 12, 100

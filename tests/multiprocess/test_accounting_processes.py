@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import noise_multiplier
 from secure_sccvfl.runs.process import THREAD_VARIABLES
 from tests.multiprocess.ledger_worker import CAP, DELTA
 from tests.support.sessions import LONG

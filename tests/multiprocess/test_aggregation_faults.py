@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocols.records.chain import read_chain
+from secure_sccvfl.protocols.records.chain import read_chain
 from tests.multiprocess.byhand import ByHand
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.config import ConfigError
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.benchmarks.preparation import ids_of, measure_alignment, parsed
 
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting.ledger import read_ledger
-from protocols.alignment.interface import UNION
-from protocols.config import SessionConfig
-from protocols.net.mesh import Mesh
-from protocols.records.chain import read_chain
+from secure_sccvfl.accounting.ledger import read_ledger
+from secure_sccvfl.protocols.alignment.interface import UNION
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.net.mesh import Mesh
+from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.runs.local.processes import LocalSession, run_job, session_config
 from secure_sccvfl.runs.process import SessionProcess

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import secure_sccvfl as scc
-from protocols.net.certificates import spoken
 from secure_sccvfl.config.session_file import load_session
+from secure_sccvfl.protocols.net.certificates import spoken
 from tests.multiprocess.programs import ROOT
 from tests.multiprocess.walked import HOSTS, NODE, PARTIES, Namespaces, Step, Walk, network, walk_of
 

@@ -11,13 +11,13 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 
-from accounting.events import Event
-from launch import privacy_report
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import LocalError, LogError
-from protocols.records.chain import read_chain
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.events import Event
 from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.launch import privacy_report
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import LocalError, LogError
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.runs.discover import DiscoveryJob
 from secure_sccvfl.runs.files import read_audit
 from secure_sccvfl.runs.local.processes import Ending, LocalSession

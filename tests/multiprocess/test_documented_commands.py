@@ -30,12 +30,12 @@ import pandas as pd
 import pytest
 
 import secure_sccvfl as scc
-from launch import cli, policy
-from protocols.config import SessionConfig
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.drafts import draft_of
 from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.launch import cli, policy
 from secure_sccvfl.policy.card import read_card
+from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.reports.run_log import HEAD, LOG, read_log
 from secure_sccvfl.runs.console import CHECK_FAILED, OK
 from tests.multiprocess.documented import (
@@ -448,7 +448,7 @@ def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block
     if "open_session(" not in block.text:
         exec(code, dict(SUPPLIED))
         return
-    from protocols.session.node import serve_as_dealer
+    from secure_sccvfl.protocols.session.node import serve_as_dealer
 
     config, listeners = local_config(3)
     for listener in listeners:

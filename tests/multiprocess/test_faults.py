@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import SessionConfig
-from protocols.net.certificates import Credentials, make_certificates
-from protocols.records.chain import read_chain
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.net.certificates import Credentials, make_certificates
+from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.runs.local.processes import LocalSession
 from tests.multiprocess.byhand import ByHand
 from tests.multiprocess.programs import ROOT

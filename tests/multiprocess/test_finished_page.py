@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from accounting.charts import tidy
-from launch.cli import main
+from secure_sccvfl.accounting.charts import tidy
 from secure_sccvfl.evaluation.frontier import BUDGETS
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.figures import tiles
 from secure_sccvfl.reports.page import render

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger import read_ledger
-from launch.cli import main
-from protocols.records.chain import read_chain
+from secure_sccvfl.accounting.ledger import read_ledger
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.card import read_card
+from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.reports.policy_card import write_card
 from secure_sccvfl.reports.results import read
 from tests.multiprocess.audited import problems

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch.cli import main
-from protocols.records.chain import HashChain, read_chain
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.protocols.records.chain import HashChain, read_chain
 from secure_sccvfl.reports.results import read
 from tests.multiprocess.audited import problems
 from tests.multiprocess.programs import SHORT

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from protocols.dealing.gaussian import discrete_gaussian
-from protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
 from secure_sccvfl.runs.local.processes import ForkedProcess, context, prepare
 from secure_sccvfl.runs.process import DealerProcess, PartyProcess
 from tests.multiprocess.programs import ROOT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.cli import main
+from secure_sccvfl.launch.cli import main
 from tests.multiprocess.programs import run_mpc
 from tests.unit.reports.test_plain_text import read
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from accounting.ledger import comparable, read_ledger
-from launch.cli import main
-from protocols.config import SessionConfig
-from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials, sign
-from protocols.records.chain import HashChain, read_chain
-from protocols.session.log_digests import covered
-from protocols.session.saving import restore_share, save_share
-from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.accounting.ledger import comparable, read_ledger
 from secure_sccvfl.api.runs import Run
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.certificates import Credentials, sign
+from secure_sccvfl.protocols.records.chain import HashChain, read_chain
+from secure_sccvfl.protocols.session.log_digests import covered
+from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.reports.collect import make_host_results, seal_results
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import read

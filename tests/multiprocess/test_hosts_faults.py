@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import DEALER
-from protocols.net.certificates import make_certificates
+from secure_sccvfl.protocols.config import DEALER
+from secure_sccvfl.protocols.net.certificates import make_certificates
 from tests.multiprocess.hosts import PLACES, Hosts
 from tests.support.own_data import heart_rows, write_own
 from tests.support.sessions import CONNECT

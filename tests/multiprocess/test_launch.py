@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import SessionConfig
-from protocols.net.rendezvous import dial
-from protocols.records.chain import read_chain
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.net.rendezvous import dial
+from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.runs.local.processes import LocalSession, session_config
 from tests.multiprocess.byhand import ByHand
 from tests.multiprocess.programs import ROOT, run_here

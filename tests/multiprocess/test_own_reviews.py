@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from accounting.ledger import read_ledger
-from launch.cli import main
+from secure_sccvfl.accounting.ledger import read_ledger
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.verify import verify
 from tests.multiprocess.programs import SHORT, run_mpc

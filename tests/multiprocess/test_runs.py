@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import secure_sccvfl as scc
-from protocols.errors import ProtocolError
 from secure_sccvfl.audit.finished_run import FinishedRun
+from secure_sccvfl.protocols.errors import ProtocolError
 from tests.support.sessions import LONG
 
 SHORT = {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0]}

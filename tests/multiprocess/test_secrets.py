@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import SessionConfig
+from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.runs.selftest import SelfTest
 from tests.multiprocess.byhand import ByHand
 from tests.support.sessions import LONG

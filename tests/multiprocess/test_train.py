@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.records.chain import read_chain
-from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.records.chain import read_chain
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.reports.verify import verify
 from secure_sccvfl.runs.model_files import load_model, save_model
 from secure_sccvfl.runs.predict import ELSEWHERE

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from launch.cli import main
-from protocols.config import SessionConfig
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.card import shipped_card
+from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.reports.policy_card import CARD
 from secure_sccvfl.reports.results import encode, read, write
 from tests.multiprocess.programs import ROOT

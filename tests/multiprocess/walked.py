@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TextIO
 from unittest.mock import patch
 
-from launch.cli import main
+from secure_sccvfl.launch.cli import main
 from tests.multiprocess.documented import Block, blocks, is_walked
 from tests.multiprocess.hosts import free_addresses
 from tests.multiprocess.programs import ONE_THREAD, ROOT
@@ -143,7 +143,7 @@ class Walk:
             self.home(host).mkdir(parents=True, exist_ok=True)
         program = folder / "programs" / "sccvfl"
         program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m launch.cli "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m secure_sccvfl "$@"\n')
         program.chmod(0o755)
         paths = os.pathsep.join([str(program.parent), os.environ["PATH"]])
         ours = {"PATH": paths, "PYTHONPATH": str(ROOT), **ONE_THREAD}

@@ -3,8 +3,8 @@
 import datetime
 import sys
 
-from launch import run_party
-from protocols.net import certificates
+from secure_sccvfl.launch import run_party
+from secure_sccvfl.protocols.net import certificates
 
 if __name__ == "__main__":
     certificates._now = lambda: datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)

@@ -37,7 +37,7 @@ PATIENCE = 4.0
 NOT_SOURCE = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "*.egg-info")
 OUTPUTS = {"runs", "build", "dist"}
 """Folders of results, at the top of the tree only: `secure_sccvfl/runs` is source."""
-PACKAGES = ("protocols", "accounting", "secure_sccvfl", "launch", "tests")
+PACKAGES = ("secure_sccvfl", *(f"secure_sccvfl.{name}" for name in ("protocols", "accounting", "launch")), "tests")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Workshop:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
-        shutil.copytree(ROOT, self.root, ignore=left_behind)
+        shutil.copytree(ROOT, self.root, symlinks=True, ignore=left_behind)
         # No byte code: Python checks it by whole seconds and length of the source, and a mutation may change neither.
         self._environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         self._check_imports(folder)

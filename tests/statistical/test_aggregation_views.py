@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.party import Party
-from protocols.dealing.randomness import Draw
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
-from protocols.steps.aggregation import aggregate
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.dealing.randomness import Draw
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.aggregation import aggregate
 from tests.support.sessions import run_session
 from tests.support.views import Spy, distinguishable
 

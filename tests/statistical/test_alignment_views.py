@@ -24,15 +24,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
-from protocols.alignment.interface import UNION, releases
-from protocols.alignment.psi import PrivateSetIntersection, in_all
-from protocols.dealing import matching
-from protocols.dealing.matching import Aligned
-from protocols.dealing.randomness import Draw, Stream
-from protocols.net.transport import Transport
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersection, SessionPseudonyms
+from secure_sccvfl.protocols.alignment.interface import UNION, releases
+from secure_sccvfl.protocols.alignment.psi import PrivateSetIntersection, in_all
+from secure_sccvfl.protocols.dealing import matching
+from secure_sccvfl.protocols.dealing.matching import Aligned
+from secure_sccvfl.protocols.dealing.randomness import Draw, Stream
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.chance import LEVEL, alike, uniform
 from tests.support.sessions import run_session
 
@@ -267,7 +267,7 @@ def revealed_tells() -> dict[str, bool]:
     lists, honest = revealed_lists(), PrivateSetIntersection._around
     job: Callable[[Session], Any] = lambda session: PrivateSetIntersection(session).align(lists[session.rank])  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protocols.alignment.psi.in_all", kept)
+        patch.setattr("secure_sccvfl.protocols.alignment.psi.in_all", kept)
         patch.setattr(PrivateSetIntersection, "_around", around)
         run_session(job, 3, ReleasePlan(releases(3, revealed=True)), wrap=wrap)
     first, *others = [[tuple(row) for row in pseudonyms.tolist()] for pseudonyms in compared[0]]

@@ -13,12 +13,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.dealing import tuples
-from protocols.dealing.gaussian import discrete_gaussian
-from protocols.operations import noise as noise_module
-from protocols.operations.noise import NoiseKind
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
 from secure_sccvfl.audit.bounds import scale_test
 from secure_sccvfl.audit.canaries import (
     Canary,
@@ -34,6 +28,12 @@ from secure_sccvfl.audit.canaries import (
     charged_kinds,
     release_often,
 )
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.protocols.operations import noise as noise_module
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.contract import test_private_head

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
-from accounting.records import RecordSet
-from protocols.operations.noise import NoiseKind
-from protocols.records.releases import ReleasePlan
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import Attribute
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
@@ -19,6 +17,8 @@ from secure_sccvfl.discovery.noisy_tables import release_tables
 from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import PlainStatistics
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from accounting.accountant import Epsilons, epsilons
-from accounting.events import Event, Sensitivity
-from protocols.dealing import tuples
-from protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.accounting.accountant import Epsilons, epsilons
+from secure_sccvfl.accounting.events import Event, Sensitivity
 from secure_sccvfl.audit.bounds import (
     CONFIDENCE,
     MIDDLE,
@@ -32,6 +30,8 @@ from secure_sccvfl.audit.bounds import (
 from secure_sccvfl.audit.canaries import CanaryAudit, HeadCanary, canaries_of, charged_kinds, of_results
 from secure_sccvfl.audit.report import checks, not_audited
 from secure_sccvfl.metrics.noisy import Sums
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
 from secure_sccvfl.training.modes.base import noise_multiplier_of
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.sessions import local_config, run_session

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logsumexp
 
-from accounting.objective_bounds import Heads, closed_delta, closed_epsilon, divergences, excess
+from secure_sccvfl.accounting.objective_bounds import Heads, closed_delta, closed_epsilon, divergences, excess
 
 ORDERS = np.array([1.2, 2.0, 4.0, 8.0, 16.0])
 GRID_ERROR, DELTA_ERROR = 2e-3, 2e-2

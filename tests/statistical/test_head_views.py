@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing import tuples
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, share_of
-from protocols.steps import weighted_sums
-from protocols.steps.second_order import room_to_settle
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session, share_of
+from secure_sccvfl.protocols.steps import weighted_sums
+from secure_sccvfl.protocols.steps.second_order import room_to_settle
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.grid import Bounds, Grid

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.dealing import tuples
-from protocols.dealing.gaussian import discrete_gaussian
-from protocols.errors import ProtocolError, RangeError
-from protocols.operations import noise as noise_module
-from protocols.operations.noise import copies, copies_against_dealer, hidden_copies
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.protocols.errors import ProtocolError, RangeError
+from secure_sccvfl.protocols.operations import noise as noise_module
+from secure_sccvfl.protocols.operations.noise import copies, copies_against_dealer, hidden_copies
 from tests.support.chance import LEVEL, fits, fits_alone
 from tests.support.discovery import MULTIPLIER, Consortium
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocols.dealing import tuples
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
-from protocols.steps.choice import withheld
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.choice import withheld
 from tests.support.views import Spy, all_bytes, distinguishable
 
 ROWS, OTHERS, STEPS = 8000, (0, 1), ("bit product", "bit to number", "mul")

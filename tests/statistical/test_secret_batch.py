@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.dealing import tuples
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.steps import weighted_sums
-from protocols.steps.weighted_sums import nearest_sampling, secret_batch, threshold
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.steps import weighted_sums
+from secure_sccvfl.protocols.steps.weighted_sums import nearest_sampling, secret_batch, threshold
 from secure_sccvfl.training.shared import side_by_side
 from tests.support.chance import alike, of_rate, uniform
 from tests.support.randomness import fresh

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing import tuples
-from protocols.dealing.dealer import Dealer
-from protocols.dealing.party import Party
-from protocols.dealing.randomness import Stream
-from protocols.session import binding_tensors
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.dealing.dealer import Dealer
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.dealing.randomness import Stream
+from secure_sccvfl.protocols.session import binding_tensors
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.chance import alike, uniform
 from tests.support.sessions import results, run_session
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.randomness import Draw
-from protocols.operations import group_table as protocol
+from secure_sccvfl.protocols.dealing.randomness import Draw
+from secure_sccvfl.protocols.operations import group_table as protocol
 from tests.support.chance import uniform
 from tests.support.discovery import Consortium
 from tests.support.views import Spy, all_bytes, distinguishable

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.runtime import Session, share_of
+from secure_sccvfl.protocols.session.runtime import Session, share_of
 from tests.support.sessions import LONG, results, run_session
 
 PRODUCTS = 10_000_000
@@ -48,7 +48,7 @@ def party(rank, rendezvous, pipe):
     os.environ.update(WORLD_SIZE="3", RANK=str(rank), RENDEZVOUS="file://" + rendezvous,
                       DISTRIBUTED_BACKEND="gloo", GLOO_SOCKET_IFNAME="lo")
     import torch
-    from protocols.session.runtime import stock_crypten
+    from secure_sccvfl.protocols.session.runtime import stock_crypten
     torch.set_num_threads(1)
     crypten = stock_crypten()
     crypten.init()

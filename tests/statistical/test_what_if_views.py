@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing import tuples
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, crypten
-from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.what_if import DRAWS, majorities, strongest
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines
 from tests.statistical.test_head_views import uniform_bytes

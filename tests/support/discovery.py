@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from accounting.budget import Budget
-from accounting.records import RecordSet
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.records.releases import Release, ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
@@ -21,6 +18,9 @@ from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.scores import weigh
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums, PlainStatistics, Statistic
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import GROUP_SIZES, HSIC, RISK_GAINS, PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.noise import NoNoise

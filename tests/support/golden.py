@@ -45,15 +45,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.config import SessionConfig
-from protocols.dealing.party import Party
-from protocols.net.transport import Transport
-from protocols.session import runtime, tensors
-from protocols.session.runtime import MPCTensor, Session, share_of
-from protocols.session.tensors import Late, Parts
 from secure_sccvfl.discovery.residuals import ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import ClippedSums, GroupSums
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.session import runtime, tensors
+from secure_sccvfl.protocols.session.runtime import MPCTensor, Session, share_of
+from secure_sccvfl.protocols.session.tensors import Late, Parts
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.runs.train import TrainJob

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from protocols.records.releases import ANY, Release
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import benchmark_part
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.evaluation.methods import Prepared, prepare
+from secure_sccvfl.protocols.records.releases import ANY, Release
 from secure_sccvfl.training.config import TrainConfig
 
 PARTIES = 3

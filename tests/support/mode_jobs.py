@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from accounting.budget import Budget
-from accounting.records import RecordSet
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.research.split.mode import SplitConfig, SplitTrainer, split_releases
 from secure_sccvfl.training.engine import Step

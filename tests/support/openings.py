@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from protocols.dealing.dealer import TupleSource
-from protocols.dealing.party import Party
-from protocols.net.mesh import Mesh
+from secure_sccvfl.protocols.dealing.dealer import TupleSource
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.net.mesh import Mesh
 
 BELOW = ("protocols/dealing", "protocols/operations", "protocols/net", "tests/support")
 """Kernels, what they stand on, and the support of tests."""

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.session.runtime import Session
-from protocols.steps import second_order
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise, price_head
 from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions

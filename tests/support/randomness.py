@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from protocols.dealing import gaussian, randomness
-from protocols.dealing.randomness import KeyAgreement
+from secure_sccvfl.protocols.dealing import gaussian, randomness
+from secure_sccvfl.protocols.dealing.randomness import KeyAgreement
 
 DRAWER: contextvars.ContextVar[str] = contextvars.ContextVar("drawer", default="")
 """Who draws: each party of a session in threads has a sequence of its own."""

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.events import Sensitivity
-from protocols.config import SessionConfig, node_folder
-from protocols.net.certificates import Credentials, make_certificates
-from protocols.net.rendezvous import listen_anywhere
-from protocols.net.transport import Transport
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.records.transcript import Recording, Transcript
-from protocols.session.node import connect, serve_as_dealer
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.events import Sensitivity
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Shape
+from secure_sccvfl.protocols.config import SessionConfig, node_folder
+from secure_sccvfl.protocols.net.certificates import Credentials, make_certificates
+from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.records.transcript import Recording, Transcript
+from secure_sccvfl.protocols.session.node import connect, serve_as_dealer
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.randomness import DRAWER
 
 LONG = 600.0

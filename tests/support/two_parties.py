@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import SessionConfig
-from protocols.records.chain import read_chain
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.records.chain import read_chain
 from tests.support.sessions import run_session
 
 ADDRESSES = ("127.0.0.1:7000", "127.0.0.1:7001")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.party import Party
-from protocols.net.transport import Transport
-from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.chance import alike, uniform
 from tests.support.sessions import run_session
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting.tables import page
-from protocols.errors import ProtocolError
+from secure_sccvfl.accounting.tables import page
+from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.runs.local.processes import LocalSession, same_imports, session_config

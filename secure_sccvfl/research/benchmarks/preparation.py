@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from accounting.budget import Budget
-from accounting.records import RecordSet
-from accounting.tables import Column, Table
-from protocols.alignment.hidden_intersection import HiddenIntersection
-from protocols.alignment.interface import Alignment, releases
-from protocols.alignment.psi import PrivateSetIntersection
-from protocols.config import ConfigError, SessionConfig
-from protocols.dealing.matching import ABSENT
-from protocols.records.releases import Release, ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.accounting.tables import Column, Table
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
+from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersection
+from secure_sccvfl.protocols.alignment.interface import Alignment, releases
+from secure_sccvfl.protocols.alignment.psi import PrivateSetIntersection
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.dealing.matching import ABSENT
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, Columns, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.research.benchmarks.measuring import (

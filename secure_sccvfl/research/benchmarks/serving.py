@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from accounting.tables import Column, Table
-from protocols.errors import ProtocolError
+from secure_sccvfl.accounting.tables import Column, Table
 from secure_sccvfl.audit.finished_run import write_records
 from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session
 from secure_sccvfl.runs.endpoint import ENDPOINT
 from secure_sccvfl.runs.local.processes import LocalSession, session_config

@@ -29,13 +29,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from accounting.tables import Column, Table
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import ProtocolError
-from protocols.net.rendezvous import listen_anywhere
-from protocols.operations.banded import BAND_ROWS
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.tables import Column, Table
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
+from secure_sccvfl.protocols.operations.banded import BAND_ROWS
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.research.benchmarks import spu_process
 from secure_sccvfl.research.benchmarks.measuring import (
     PARTIES,

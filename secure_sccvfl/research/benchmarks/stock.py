@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from protocols.session.runtime import stock_crypten
+    from secure_sccvfl.protocols.session.runtime import stock_crypten
 
     torch.set_num_threads(1)
     crypten = stock_crypten()

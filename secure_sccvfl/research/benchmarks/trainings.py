@@ -26,8 +26,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from accounting.tables import Column, Table
-from protocols.session.saving import combined
+from secure_sccvfl.accounting.tables import Column, Table
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import own_schema, pooled
 from secure_sccvfl.data.randomness import stream
@@ -35,6 +34,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.cached_releases import cached_files, load_releases
 from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session
 from secure_sccvfl.runs.model_files import PartyModel, load_model

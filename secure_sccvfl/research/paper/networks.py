@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from protocols.steps.split import ACTIVATION_LIMIT
 from secure_sccvfl.audit.attacks.view import Gradients
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.protocols.steps.split import ACTIVATION_LIMIT
 
 _STANDARD = ("mean", "scale", "shown", "read")
 

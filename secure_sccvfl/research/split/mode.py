@@ -20,15 +20,24 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from protocols.config import ConfigError
-from protocols.dealing.tuples import Request
-from protocols.records.releases import Release
-from protocols.session.products import MOST_ROWS, SplitLayout
-from protocols.session.runtime import crypten
-from protocols.session.saving import restore_share, save_share
-from protocols.steps import head as secret_head
-from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
-from protocols.steps.split import (
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.models.counterfactuals import public_targets
+from secure_sccvfl.models.generators import Generator
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.records.releases import Release
+from secure_sccvfl.protocols.session.products import MOST_ROWS, SplitLayout
+from secure_sccvfl.protocols.session.runtime import crypten
+from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.steps import head as secret_head
+from secure_sccvfl.protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
+from secure_sccvfl.protocols.steps.split import (
     RESIDUAL_BITS,
     SPLIT_HEAD_BITS,
     Inputs,
@@ -39,15 +48,6 @@ from protocols.steps.split import (
     inputs_of,
     split_step,
 )
-from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Blocks, Part
-from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.decisions import RoleAssignment
-from secure_sccvfl.models.counterfactuals import public_targets
-from secure_sccvfl.models.generators import Generator
-from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.catalogue import (
     EARLY_STOPPING,
     EDITING_PARTIES,

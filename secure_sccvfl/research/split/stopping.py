@@ -32,16 +32,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from protocols.errors import ProtocolError
-from protocols.ring import FRACTION_BITS, WIDE_BITS
-from protocols.session.runtime import crypten
-from protocols.session.saving import restore_share, save_share
-from protocols.steps import choice
-from protocols.steps.head import LOGIT_BOUND, RESIDUAL_BITS, Weights
-from protocols.steps.second_order import Shared
-from protocols.steps.split import ACTIVATION_BITS, ACTIVATION_LIMIT
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Part
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
+from secure_sccvfl.protocols.session.runtime import crypten
+from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.steps import choice
+from secure_sccvfl.protocols.steps.head import LOGIT_BOUND, RESIDUAL_BITS, Weights
+from secure_sccvfl.protocols.steps.second_order import Shared
+from secure_sccvfl.protocols.steps.split import ACTIVATION_BITS, ACTIVATION_LIMIT
 from secure_sccvfl.releases.catalogue import EARLY_STOPPING
 from secure_sccvfl.research.paper.settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import ConfigError
-from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark, load
 from secure_sccvfl.data.dataset import PartyTable
 from secure_sccvfl.data.features import DataError
@@ -26,6 +24,8 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.reviews import Proposals
 from secure_sccvfl.policy.shift import Shift, new_records, shifts
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.records.chain import unused_name
 from secure_sccvfl.reports.folders import RunFolder, result_of
 from secure_sccvfl.runs.local.processes import run_job, session_config
 from secure_sccvfl.runs.local.whole_run import natural_parties

@@ -8,7 +8,7 @@ from importlib import import_module
 # Ctrl-C reaches every process of a terminal. The launcher reports it in one line, and this process ends with it.
 usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
 for name in (
-    "protocols.session.node",
+    "secure_sccvfl.protocols.session.node",
     "secure_sccvfl.runs.process",
     "secure_sccvfl.runs.evaluate",
     "secure_sccvfl.runs.predict",

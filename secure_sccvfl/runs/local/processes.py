@@ -34,10 +34,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from protocols.config import SessionConfig
-from protocols.errors import ProtocolError
-from protocols.net.certificates import make_certificates
-from protocols.net.rendezvous import listen_anywhere
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.certificates import make_certificates
+from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.runs.console import OK, PEER_STOPPED, STOPPED, WRONG_USE, documented
 from secure_sccvfl.runs.local.relay import Relay
 from secure_sccvfl.runs.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess

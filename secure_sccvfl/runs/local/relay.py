@@ -15,8 +15,8 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from protocols.config import split_address
-from protocols.net.rendezvous import listen_anywhere
+from secure_sccvfl.protocols.config import split_address
+from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
 
 _CHUNK = 1 << 18
 

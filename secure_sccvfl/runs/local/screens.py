@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.budget import HEAD
-from accounting.charts import number, percent, tidy
-from accounting.plain_text import plain
+from secure_sccvfl.accounting.budget import HEAD
+from secure_sccvfl.accounting.charts import number, percent, tidy
+from secure_sccvfl.accounting.plain_text import plain
 from secure_sccvfl.evaluation.counterfactual_models import OWN
 from secure_sccvfl.metrics.rates import CERTIFIED
 from secure_sccvfl.reports.figures import SECURE, plain_words, tiles, trusted

@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from protocols.config import SessionConfig
+from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import Report
 from secure_sccvfl.runs.local.processes import Ending, Event, run_job, without_the_script

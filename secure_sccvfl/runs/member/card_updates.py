@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from protocols.config import ConfigError, SessionConfig, node_folder
-from protocols.net.certificates import Credentials, fingerprint, is_signed, sign
 from secure_sccvfl.policy.approvals import verdicts
 from secure_sccvfl.policy.card import DISCOVERY, PolicyCard, read_card
 from secure_sccvfl.policy.roles import PolicyError
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder
+from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint, is_signed, sign
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.policy_card import CARD, keep_card
 from secure_sccvfl.runs.member.plan import canonical

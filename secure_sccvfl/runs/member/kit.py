@@ -11,9 +11,9 @@ import shlex
 import zipfile
 from pathlib import Path
 
-from accounting.plain_text import plain
-from protocols.config import ConfigError, SessionConfig, node_folder
-from protocols.net.certificates import AUTHORITY, ISSUED, fingerprint, spoken
+from secure_sccvfl.accounting.plain_text import plain
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder
+from secure_sccvfl.protocols.net.certificates import AUTHORITY, ISSUED, fingerprint, spoken
 from secure_sccvfl.runs.member.plan import approvals_folder, make_plan
 
 COMMANDS = "commands.txt"

@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import ProtocolError
-from protocols.net.rendezvous import listen
-from protocols.records.chain import unused_name
-from protocols.records.releases import ReleasePlan
-from protocols.session.node import open_session
-from protocols.session.runtime import Session
 from secure_sccvfl.config.session_file import load_session
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.rendezvous import listen
+from secure_sccvfl.protocols.records.chain import unused_name
+from secure_sccvfl.protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.session.node import open_session
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.reports.collect import APPROVALS, make_host_results, seal_results
 from secure_sccvfl.reports.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
 from secure_sccvfl.reports.run_log import LOG, STOPPED, contents, read_log, record, recorded

@@ -14,17 +14,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from accounting.accountant import epsilon_of
-from accounting.budget import read_account
-from accounting.events import Event
-from accounting.ledger import LedgerError
-from protocols.config import CONNECT_BY_HAND, SessionConfig
-from protocols.net.certificates import SHOWN, spoken
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import read_account
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import LedgerError
 from secure_sccvfl.config.sections import OPTIONS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import expected_training_records
+from secure_sccvfl.protocols.config import CONNECT_BY_HAND, SessionConfig
+from secure_sccvfl.protocols.net.certificates import SHOWN, spoken
 from secure_sccvfl.releases.default_budget import EPSILON_RULE, default_words
 from secure_sccvfl.releases.ledgers import fresh_beside_used, lasting_folder
 from secure_sccvfl.runs.member.plan import Plan, Spending, jobs_of

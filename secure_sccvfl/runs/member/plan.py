@@ -38,17 +38,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accounting.accountant import epsilon_of, finite
-from accounting.budget import HEAD as HEAD_PART
-from accounting.budget import by_part, part_of
-from accounting.calibration import HeadBudget, noise_multiplier
-from accounting.events import Event, Mechanism
-from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
-from protocols.net.certificates import SHOWN, Credentials, fingerprint, is_signed, sign
-from protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.accounting.accountant import epsilon_of, finite
+from secure_sccvfl.accounting.budget import HEAD as HEAD_PART
+from secure_sccvfl.accounting.budget import by_part, part_of
+from secure_sccvfl.accounting.calibration import HeadBudget, noise_multiplier
+from secure_sccvfl.accounting.events import Event, Mechanism
 from secure_sccvfl.data.files import read_description
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, node_folder
+from secure_sccvfl.protocols.net.certificates import SHOWN, Credentials, fingerprint, is_signed, sign
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.releases.catalogue import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, check_signatures, read_decision
 from secure_sccvfl.releases.mechanisms import COARSER

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protocols.config import SessionConfig, code_parts
-from protocols.net.preflight import CLOCK_SECONDS, Met
-from protocols.net.rendezvous import settings_by_key
+from secure_sccvfl.protocols.config import SessionConfig, code_parts
+from secure_sccvfl.protocols.net.preflight import CLOCK_SECONDS, Met
+from secure_sccvfl.protocols.net.rendezvous import settings_by_key
 
 KINDS = {"code": "versions", "setting": "session file", "plan": "plan"}
 

@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from accounting.budget import Budget, BudgetError
-from accounting.calibration import HeadBudget, TargetError, noise_multiplier
-from accounting.events import Event
-from accounting.records import RecordSet
-from protocols.config import ConfigError
-from protocols.errors import ProtocolError
-from protocols.records.private import private
-from protocols.records.releases import Release, ReleasePlan
-from protocols.session.runtime import Session
+from secure_sccvfl.accounting.budget import Budget, BudgetError
+from secure_sccvfl.accounting.calibration import HeadBudget, TargetError, noise_multiplier
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.cached_releases import CachedReleases
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.models.encoders import Encoder
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import PlanFacts, plan_of
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.mechanisms import COARSER, HeadPlan

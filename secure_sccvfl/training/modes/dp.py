@@ -42,24 +42,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector, skip_init, vector_to_parameters
 
-from accounting.budget import BudgetError
-from accounting.events import Event, Sensitivity
-from protocols.config import ConfigError
-from protocols.operations.noise import NoiseKind
-from protocols.records.releases import Release
-from protocols.session.runtime import Session, crypten
-from protocols.steps.head import LOGIT_BOUND
-from protocols.steps.weighted_sums import (
-    FINEST_NOISE,
-    SUM_BITS,
-    WEIGHT_BITS,
-    clipped,
-    nearest_sampling,
-    secret_batch,
-    sensitivity,
-    threshold,
-    weighted_sums,
-)
+from secure_sccvfl.accounting.budget import BudgetError
+from secure_sccvfl.accounting.events import Event, Sensitivity
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party
 from secure_sccvfl.data.party_data import Schema
@@ -70,6 +54,22 @@ from secure_sccvfl.models.encoders import (
     plain_encoding,
     public_encoder,
     public_radius,
+)
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.operations.noise import NoiseKind
+from secure_sccvfl.protocols.records.releases import Release
+from secure_sccvfl.protocols.session.runtime import Session, crypten
+from secure_sccvfl.protocols.steps.head import LOGIT_BOUND
+from secure_sccvfl.protocols.steps.weighted_sums import (
+    FINEST_NOISE,
+    SUM_BITS,
+    WEIGHT_BITS,
+    clipped,
+    nearest_sampling,
+    secret_batch,
+    sensitivity,
+    threshold,
+    weighted_sums,
 )
 from secure_sccvfl.releases.catalogue import NOISY_GRADIENT, PlanFacts
 from secure_sccvfl.releases.charging import Charger, Paid

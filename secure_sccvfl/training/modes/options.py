@@ -8,10 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from accounting.calibration import check_target
-from protocols.config import ConfigError
-from protocols.session.runtime import Session
-from protocols.steps.weighted_sums import nearest_sampling
+from secure_sccvfl.accounting.calibration import check_target
 from secure_sccvfl.config.rules import check, resolved
 from secure_sccvfl.config.sections import ANSWERS, Config, wire_names
 from secure_sccvfl.data.catalogue import forget
@@ -27,6 +24,9 @@ from secure_sccvfl.data.party_data import (
 )
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.policy.card import PolicyCard, named_card
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.weighted_sums import nearest_sampling
 from secure_sccvfl.releases.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES, paper_settings

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import datetime
 
-from protocols.config import ConfigError
-from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.models.encoders import reached
 from secure_sccvfl.policy.card import AwareEntry, PolicyCard
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.records.releases import Release
 from secure_sccvfl.releases.catalogue import plan_of
 from secure_sccvfl.releases.mechanisms import HeadPlan
 from secure_sccvfl.training.config import head_plan

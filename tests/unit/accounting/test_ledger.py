@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon_of
-from accounting.budget import Budget, BudgetError, account_of
-from accounting.calibration import noise_multiplier
-from accounting.events import Event
-from accounting.ledger import SETS, Ledger, LedgerError, LedgerFull, chained, read_ledger
-from accounting.records import RecordSet
+from secure_sccvfl.accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon_of
+from secure_sccvfl.accounting.budget import Budget, BudgetError, account_of
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import SETS, Ledger, LedgerError, LedgerFull, chained, read_ledger
+from secure_sccvfl.accounting.records import RecordSet
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)

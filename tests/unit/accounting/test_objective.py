@@ -17,18 +17,18 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp
 from scipy.stats import norm
 
-from accounting.accountant import (
+from secure_sccvfl.accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
     epsilon_of,
     epsilon_with_batches_known,
     epsilons,
 )
-from accounting.budget import Account, Charge, Terms
-from accounting.calibration import HeadShape, TargetError, split_budget
-from accounting.events import Event
-from accounting.objective_bounds import Heads, closed_delta, divergences, excess
-from accounting.records import RecordSet
+from secure_sccvfl.accounting.budget import Account, Charge, Terms
+from secure_sccvfl.accounting.calibration import HeadShape, TargetError, split_budget
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.objective_bounds import Heads, closed_delta, divergences, excess
+from secure_sccvfl.accounting.records import RecordSet
 
 DELTA = 1e-5
 RECORDS = RecordSet(np.arange(10, dtype=np.uint64))

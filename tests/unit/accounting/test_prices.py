@@ -14,14 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-import accounting
-from accounting.accountant import epsilon_added, epsilon_of, epsilons
-from accounting.budget import Budget, BudgetError, Terms
-from accounting.calibration import check_target, noise_multiplier, releases_left
-from accounting.events import Event, Sensitivity
-from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
-from accounting.records import RecordSet
-from protocols.steps.clipping import scaled
+from secure_sccvfl import accounting
+from secure_sccvfl.accounting.accountant import epsilon_added, epsilon_of, epsilons
+from secure_sccvfl.accounting.budget import Budget, BudgetError, Terms
+from secure_sccvfl.accounting.calibration import check_target, noise_multiplier, releases_left
+from secure_sccvfl.accounting.events import Event, Sensitivity
+from secure_sccvfl.accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.protocols.steps.clipping import scaled
 from secure_sccvfl.releases import noise
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
@@ -192,7 +192,7 @@ def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():
 
 def test_the_package_needs_no_torch():
     modules = sorted(path.stem for path in Path(accounting.__file__).parent.glob("[a-z]*.py"))
-    loaded = "; ".join(f"import accounting.{name}" for name in modules)
+    loaded = "; ".join(f"import secure_sccvfl.accounting.{name}" for name in modules)
     check = f"import sys; {loaded}; sys.exit(bool({{'torch', 'crypten', 'opacus'}} & set(sys.modules)))"
     assert len(modules) >= 8
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

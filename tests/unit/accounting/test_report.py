@@ -10,15 +10,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from accounting import accountant
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget
-from accounting.calibration import HeadShape, noise_multiplier, split_budget
-from accounting.charts import running_chart
-from accounting.events import Event, Sensitivity
-from accounting.records import RecordSet
-from accounting.report import Notes, build_report, to_html, to_markdown
-from launch.privacy_report import main
+from secure_sccvfl.accounting import accountant
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import HeadShape, noise_multiplier, split_budget
+from secure_sccvfl.accounting.charts import running_chart
+from secure_sccvfl.accounting.events import Event, Sensitivity
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.accounting.report import Notes, build_report, to_html, to_markdown
+from secure_sccvfl.launch.privacy_report import main
 from secure_sccvfl.releases.ledgers import EVALUATIONS, spent_figures, spent_in
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event
 from secure_sccvfl.reports.collect import budget_reports

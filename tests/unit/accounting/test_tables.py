@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accounting.tables import Column, MarkdownText, Table, page
+from secure_sccvfl.accounting.tables import Column, MarkdownText, Table, page
 
 ROWS = [{"name": "a|b", "seconds": 0.25, "bytes": 1500}, {"name": "[c](d)", "seconds": None}]
 COLUMNS = (

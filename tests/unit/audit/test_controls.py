@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.config import ConfigError
 from secure_sccvfl.audit import evaluation, inference, report
 from secure_sccvfl.audit.attacks import attributes, training_data
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS, NO_GAIN, SHOWN, TARGET, Attack
@@ -37,6 +36,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS, Prepared, prepare
 from secure_sccvfl.evaluation.views import LinearModel, fitted_linear, model_views
 from secure_sccvfl.models.encoders import Encoder, FeatureEncoder, fit_encoder
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
 from secure_sccvfl.research.experiments import attack_scores
 from secure_sccvfl.research.paper.networks import make_mlp

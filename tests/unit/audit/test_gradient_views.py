@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.config import ConfigError
-from protocols.records.transcript import Transcript
 from secure_sccvfl.audit.attacks import labels
 from secure_sccvfl.audit.attacks.labels import aligned, kept_of_split, passes_of, signals_of
 from secure_sccvfl.audit.bounds import audit
@@ -21,6 +19,8 @@ from secure_sccvfl.audit.report import assemble, markdown
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.records.transcript import Transcript
 from secure_sccvfl.reports.sections import NOT_AUDITED, attack_story
 from secure_sccvfl.research.split.mode import split_config
 from secure_sccvfl.training.modes.base import Seen, keep_gradients

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.arguments import given_options
-from launch.cli import main
-from launch.run_mpc import make_parser
-from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.config.fields import json_schema, listing, option, options_of
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS, SECTIONS, Config
 from secure_sccvfl.config.session_file import load_session, moved_options, top_level_schema
+from secure_sccvfl.launch.arguments import given_options
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.launch.run_mpc import make_parser
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.training.modes.options import RunOptions
 
 PARTIES = 'parties = ["127.0.0.1:1", "127.0.0.1:2"]\n'

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import secure_sccvfl.data.drafts as drafts_module
-from launch.cli import main
 from secure_sccvfl.api.frames import to_frames
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.data.catalogue import load
@@ -36,6 +35,7 @@ from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import description_text
 from secure_sccvfl.data.id_shapes import AS_THEY_ARE, IdShape, check_shapes
 from secure_sccvfl.data.party_data import own_part, own_schema
+from secure_sccvfl.launch.cli import main
 
 REAL = ("german", "heart", "compas", "acs12")
 

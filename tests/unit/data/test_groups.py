@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 import secure_sccvfl as scc
-from launch.cli import main
 from secure_sccvfl.api.estimator import SCCClassifier
 from secure_sccvfl.data.checks import check
 from secure_sccvfl.data.drafts import draft_of
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import load_toml
 from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.launch.cli import main
 
 DESCRIPTION = """
 name = "loans"

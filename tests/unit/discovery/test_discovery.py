@@ -13,10 +13,8 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
-from accounting.budget import BudgetError
-from accounting.events import Sensitivity
-from protocols.session.saving import restore_share
-from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.accounting.budget import BudgetError
+from secure_sccvfl.accounting.events import Sensitivity
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.features import DataError, Feature
@@ -37,6 +35,8 @@ from secure_sccvfl.discovery.scores import Evidence, probability_gap, table_hsic
 from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.policy.card import Decision, PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.session.saving import restore_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.research.role_stability import same_roles

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from accounting.budget import BudgetError
+from secure_sccvfl.accounting.budget import BudgetError
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot

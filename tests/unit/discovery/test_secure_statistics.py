@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-import launch
 import secure_sccvfl
-from accounting.budget import Budget, BudgetError
-from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
-from protocols.operations import group_table as protocol
-from protocols.operations import noise
+from secure_sccvfl import launch
+from secure_sccvfl.accounting.budget import Budget, BudgetError
 from secure_sccvfl.discovery.residuals import Grid, ResidualDependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
+from secure_sccvfl.protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
+from secure_sccvfl.protocols.operations import group_table as protocol
+from secure_sccvfl.protocols.operations import noise
 from tests.support.discovery import WIDTH, Consortium, Noiseless
 from tests.support.sessions import run_session
 

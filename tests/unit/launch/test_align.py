@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from launch.cli import main
 from secure_sccvfl.data.party_data import own_part
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.runs.alignment import REVEALS
 from tests.support.overlap import write_overlap
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import main
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.card import shipped_card
 
 DESCRIPTION = """

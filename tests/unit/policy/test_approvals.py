@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from launch.cli import main
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns, make_key, read_key, signed_bytes, unapproved, verdicts
 from secure_sccvfl.policy.card import Approval, Decision, Evidence, Owner, PolicyCard, shipped_card
 from secure_sccvfl.policy.roles import PolicyError

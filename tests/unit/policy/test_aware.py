@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from protocols.config import ConfigError
 from secure_sccvfl.policy.card import LEGAL_NOTE, USES_S, AwareEntry, PolicyCard, read_card, shipped_card
 from secure_sccvfl.policy.roles import PolicyError
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports.policy_card import card_markdown
 from secure_sccvfl.runs.predict import PredictJob
 from secure_sccvfl.training.modes import gradient_mode

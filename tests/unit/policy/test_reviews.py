@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import main
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns
 from secure_sccvfl.policy.card import Contest, Decision, Evidence, Owner, PolicyCard, shipped_card
 from secure_sccvfl.policy.reviews import Proposals, Review, deltas, next_version, reviewed

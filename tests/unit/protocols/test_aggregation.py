@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.dealing.party import Party
-from protocols.errors import PeerError, ProtocolError, RangeError
-from protocols.net.transport import Transport
-from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
-from protocols.steps.aggregation import TooFew, aggregate
+from secure_sccvfl.protocols.dealing.party import Party
+from secure_sccvfl.protocols.errors import PeerError, ProtocolError, RangeError
+from secure_sccvfl.protocols.net.transport import Transport
+from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.protocols.steps.aggregation import TooFew, aggregate
 from tests.support.sessions import run_session
 
 TOTAL = Release("total", (0, 2), (ANY,), "only the sum over parties", times=2)

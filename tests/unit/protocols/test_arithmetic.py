@@ -5,10 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from protocols.dealing.tuples import Request, recipe
-from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, comparison, sigmoid
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.tuples import Request, recipe
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.operations import arithmetic, comparison, sigmoid
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.sessions import run_session
 from tests.unit.protocols.values import ULP, opened, secret
 

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.net.certificates import (
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.net.certificates import (
     AUTHORITY_KEY,
     SPOKEN_BITS,
     Authority,

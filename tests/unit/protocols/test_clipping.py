@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.paper import clipped, scaled_sensitivity
-from protocols.errors import RangeError
-from protocols.steps import clipping as protocol
-from protocols.steps.clipping import BITS, UNIT_BITS, Clipping, scaled
+from secure_sccvfl.accounting.paper import clipped, scaled_sensitivity
 from secure_sccvfl.discovery.statistics import ClippedSums, Shape
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.steps import clipping as protocol
+from secure_sccvfl.protocols.steps.clipping import BITS, UNIT_BITS, Clipping, scaled
 from tests.support.discovery import Consortium
 
 GROUPS = (2, 3)

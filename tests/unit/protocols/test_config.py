@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import ConfigError, SessionConfig, code_digest, split_address
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, split_address
 
 TWO = ("a.example:7000", "b.example:7000")
 

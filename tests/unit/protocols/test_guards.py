@@ -12,19 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Quote
-from accounting.events import Event
-from accounting.ledger import FileLedger
-from protocols.dealing.randomness import fresh_key
-from protocols.errors import InputError, LocalError, PeerError, ProtocolError, RangeError, reason_for_peers
-from protocols.net.certificates import make_certificates
-from protocols.operations.arithmetic import Masked
-from protocols.records.chain import HashChain
-from protocols.records.releases import Release, ReleaseDesk, ReleasePlan
-from protocols.records.transcript import Frame, Transcript
-from protocols.steps.head import Weights
-from protocols.steps.split import Inputs, Stepped
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Quote
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import FileLedger
+from secure_sccvfl.protocols.dealing.randomness import fresh_key
+from secure_sccvfl.protocols.errors import (
+    InputError,
+    LocalError,
+    PeerError,
+    ProtocolError,
+    RangeError,
+    reason_for_peers,
+)
+from secure_sccvfl.protocols.net.certificates import make_certificates
+from secure_sccvfl.protocols.operations.arithmetic import Masked
+from secure_sccvfl.protocols.records.chain import HashChain
+from secure_sccvfl.protocols.records.releases import Release, ReleaseDesk, ReleasePlan
+from secure_sccvfl.protocols.records.transcript import Frame, Transcript
+from secure_sccvfl.protocols.steps.head import Weights
+from secure_sccvfl.protocols.steps.split import Inputs, Stepped
 from secure_sccvfl.training.modes.dp import DpSeen
 
 SHARE = np.full((1, 1), 123456789, np.int64)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.alignment.ids import IdRule
-from protocols.errors import InputError, reason_for_peers
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.errors import InputError, reason_for_peers
 
 
 def ids(values, **switches):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from protocols.config import SessionConfig
-from protocols.errors import ProtocolError
-from protocols.net.certificates import Credentials, fingerprint, make_certificates, sign
-from protocols.session import log_digests
-from protocols.session.log_digests import broken_signatures, covered, exchange_digests
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint, make_certificates, sign
+from secure_sccvfl.protocols.session import log_digests
+from secure_sccvfl.protocols.session.log_digests import broken_signatures, covered, exchange_digests
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.sessions import CERTIFICATES, credentials, run_session
 
 PARTIES = 3

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from protocols.config import ConfigError, SessionConfig, node_folder, split_address
-from protocols.errors import PeerError
-from protocols.net.certificates import (
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder, split_address
+from secure_sccvfl.protocols.errors import PeerError
+from secure_sccvfl.protocols.net.certificates import (
     AUTHORITY_KEY,
     Authority,
     Credentials,
@@ -27,7 +27,7 @@ from protocols.net.certificates import (
     read_key,
     write_key,
 )
-from protocols.session.node import connect
+from secure_sccvfl.protocols.session.node import connect
 from tests.support.sessions import LONG, in_threads, local_config
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from protocols.dealing.randomness import Draw, KeyAgreement, Stream, fresh_key
-from protocols.errors import CounterReuse, ProtocolError
+from secure_sccvfl.protocols.dealing.randomness import Draw, KeyAgreement, Stream, fresh_key
+from secure_sccvfl.protocols.errors import CounterReuse, ProtocolError
 from tests.support.chance import of_rate, uniform
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.errors import LogError, ProtocolError, UndeclaredRelease
-from protocols.records.chain import HashChain, read_chain
-from protocols.records.releases import ANY, Receipt, Release, ReleaseDesk, ReleasePlan
+from secure_sccvfl.protocols.errors import LogError, ProtocolError, UndeclaredRelease
+from secure_sccvfl.protocols.records.chain import HashChain, read_chain
+from secure_sccvfl.protocols.records.releases import ANY, Receipt, Release, ReleaseDesk, ReleasePlan
 
 SCORE = Release("score", (0, 2), (3, ANY), "report", event="sketch", times=2)
 FREE = Release("free", (0,), (1,), "report")

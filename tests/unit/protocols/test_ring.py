@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import ring
-from protocols.errors import RangeError
+from secure_sccvfl.protocols import ring
+from secure_sccvfl.protocols.errors import RangeError
 
 
 @given(st.lists(st.floats(-(2.0**30), 2.0**30), max_size=20))

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.dealing.tuples import Request
-from protocols.errors import LogError, ProtocolError, RangeError, UndeclaredRelease
-from protocols.net.transport import Spec
-from protocols.records.releases import Release, ReleasePlan
-from protocols.records.transcript import read_transcript
-from protocols.session import runtime, tensors
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.dealing.tuples import Request
+from secure_sccvfl.protocols.errors import LogError, ProtocolError, RangeError, UndeclaredRelease
+from secure_sccvfl.protocols.net.transport import Spec
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.protocols.records.transcript import read_transcript
+from secure_sccvfl.protocols.session import runtime, tensors
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.sessions import run_session
 from tests.unit.protocols.values import opened, secret
 
@@ -179,7 +179,7 @@ def test_outside_a_session_nothing_works() -> None:
 
 
 def test_releases_are_logged_equally_everywhere(tmp_path: Any) -> None:
-    from protocols.records.chain import read_chain
+    from secure_sccvfl.protocols.records.chain import read_chain
 
     def job(session: Session) -> None:
         opened(session, secret(session, np.zeros((2, 2))))

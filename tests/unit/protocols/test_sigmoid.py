@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from protocols.dealing import tuples
-from protocols.dealing.tuples import Request, recipe, sines_and_cosines
-from protocols.errors import RangeError
-from protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
-from protocols.records.releases import ReleasePlan
+from secure_sccvfl.protocols.dealing import tuples
+from secure_sccvfl.protocols.dealing.tuples import Request, recipe, sines_and_cosines
+from secure_sccvfl.protocols.errors import RangeError
+from secure_sccvfl.protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from tests.support.sessions import run_session
 
 BITS = 40

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from protocols.session.runtime import Session
+from secure_sccvfl.protocols.session.runtime import Session
 from tests.support.sessions import results
 
 ULP = 2.0**-16

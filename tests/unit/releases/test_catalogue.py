@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from accounting.accountant import epsilon_against_dealer, epsilon_of
-from accounting.events import Event, Sensitivity
-from protocols.operations.noise import NoiseKind
+from secure_sccvfl.accounting.accountant import epsilon_against_dealer, epsilon_of
+from secure_sccvfl.accounting.events import Event, Sensitivity
 from secure_sccvfl.audit import canaries
+from secure_sccvfl.protocols.operations.noise import NoiseKind
 from secure_sccvfl.releases import catalogue
 from secure_sccvfl.releases.catalogue import (
     CATALOGUE,

@@ -9,21 +9,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget, BudgetError
-from accounting.calibration import noise_multiplier
-from accounting.events import Event, Sensitivity
-from accounting.ledger import LedgerError
-from accounting.records import RecordSet
-from launch.privacy_report import main
-from protocols.alignment.ids import IdRule
-from protocols.config import ConfigError
-from protocols.errors import ProtocolError
-from protocols.records.releases import ReleasePlan
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget, BudgetError
+from secure_sccvfl.accounting.calibration import noise_multiplier
+from secure_sccvfl.accounting.events import Event, Sensitivity
+from secure_sccvfl.accounting.ledger import LedgerError
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import GroupSums
+from secure_sccvfl.launch.privacy_report import main
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, PlanFacts
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import draft_decision, keep_copy, open_budget, signed_by

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.alignment.ids import IdRule
-from protocols.errors import LocalError, LogError
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.errors import LocalError, LogError
 from secure_sccvfl.releases.prediction_log import PredictionLog, open_log
 from secure_sccvfl.releases.record_key import RecordKey
 
@@ -160,7 +160,7 @@ def test_a_record_key_is_not_replaced_while_a_log_was_written_with_it(tmp_path: 
     """`record_key` takes a folder with a log for one that is in use."""
     from types import SimpleNamespace
 
-    from protocols.errors import ProtocolError
+    from secure_sccvfl.protocols.errors import ProtocolError
     from secure_sccvfl.releases.record_key import LOST, record_key
 
     filled(tmp_path)

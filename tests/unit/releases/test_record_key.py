@@ -6,10 +6,10 @@ import pickle
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.events import Event
-from protocols.alignment.ids import IdRule, canonical
-from protocols.errors import LocalError, ProtocolError
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.protocols.alignment.ids import IdRule, canonical
+from secure_sccvfl.protocols.errors import LocalError, ProtocolError
 from secure_sccvfl.releases.record_key import NAME, RecordKey, record_key
 from tests.support.sessions import run_session
 

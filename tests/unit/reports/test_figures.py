@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.charts import Line, Mark, before_after, curves, frontier_chart, number, percent
+from secure_sccvfl.accounting.charts import Line, Mark, before_after, curves, frontier_chart, number, percent
 from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.figures import (
     Tile,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import main
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.reports.history import differing, listed, runs_in, shown
 from secure_sccvfl.reports.results import write
 from tests.unit.reports import literal
@@ -60,5 +60,5 @@ def test_a_report_that_is_torn_is_named_and_the_others_are_shown(
 
 
 def test_it_imports_no_torch(folder: Path) -> None:
-    code = "import sys; from launch.cli import main; main(['runs']); sys.exit('torch' in sys.modules)"
+    code = "import sys; from secure_sccvfl.launch.cli import main; main(['runs']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

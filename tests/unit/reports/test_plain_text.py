@@ -18,15 +18,15 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.table import Table as Screen
 
-from accounting.budget import Account, Charge, Terms
-from accounting.events import Event
-from accounting.plain_text import code, markdown, plain
-from accounting.records import RecordSet
-from accounting.report import Notes, build_report, to_markdown
-from accounting.tables import Table
-from protocols.config import ConfigError
+from secure_sccvfl.accounting.budget import Account, Charge, Terms
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.plain_text import code, markdown, plain
+from secure_sccvfl.accounting.records import RecordSet
+from secure_sccvfl.accounting.report import Notes, build_report, to_markdown
+from secure_sccvfl.accounting.tables import Table
 from secure_sccvfl.audit.report import TITLES, _cells, _pgd_table
 from secure_sccvfl.policy.card import Approval, Decision, PolicyCard
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports.policy_card import card_markdown
 from secure_sccvfl.reports.results import Evaluation, Report
 from secure_sccvfl.reports.tables import markdown as result_tables

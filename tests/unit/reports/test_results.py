@@ -89,7 +89,7 @@ LIGHT = """
 import sys
 from pathlib import Path
 import secure_sccvfl.reports.collect, secure_sccvfl.reports.results as results
-import launch.cli, launch.privacy_report, launch.finished
+import secure_sccvfl.launch.cli, secure_sccvfl.launch.privacy_report, secure_sccvfl.launch.finished
 import secure_sccvfl.reports.page, secure_sccvfl.reports.run_log
 results.read(Path(sys.argv[1]))
 heavy = [name for name in ("torch", "crypten", "sklearn", "scipy", "matplotlib") if name in sys.modules]

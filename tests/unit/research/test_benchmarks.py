@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench import main
-from protocols.config import ConfigError
+from secure_sccvfl.launch.bench import main
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.benchmarks import steps, trainings
 from secure_sccvfl.research.benchmarks.measuring import Usage, middle, processor_seconds, run_stock
 from secure_sccvfl.research.benchmarks.steps import Size, least_bytes, run_spu, spu_python

@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from launch import reproduce as program
-from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
 from secure_sccvfl.evaluation.methods import METHODS, default_run, prepare, without_noise
+from secure_sccvfl.launch import reproduce as program
+from secure_sccvfl.launch.reproduce import main
 from secure_sccvfl.reports.tables import cell, markdown, paper_figure, paper_figures
 from secure_sccvfl.research import experiments, secure_runs, tables
 from secure_sccvfl.research.experiments import (

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from launch.reproduce import main
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.discovery.decisions import RoleAssignment
+from secure_sccvfl.launch.reproduce import main
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.research import role_stability
 from secure_sccvfl.research.role_stability import (

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from protocols.config import ConfigError
-from protocols.session.saving import restore_share, save_share
-from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.config.sections import ANSWERS, BY_WIRE
+from secure_sccvfl.protocols.config import ConfigError
+from secure_sccvfl.protocols.session.saving import restore_share, save_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.runs.checkpoints import Checkpoints
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.shared import SharedHead, Weights

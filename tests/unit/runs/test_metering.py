@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.session.saving import restore_share
-from protocols.steps.choice import REFUSED, REPEATED, SHOWN
-from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.config.rules import PREDICTIONS
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.models.generators import GeneratorConfig
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.session.saving import restore_share
+from secure_sccvfl.protocols.steps.choice import REFUSED, REPEATED, SHOWN
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.releases.prediction_log import NO_LIMIT, open_log
 from secure_sccvfl.releases.record_key import RecordKey
 from secure_sccvfl.runs.answers import LACKS, NO_SCORES, Contents

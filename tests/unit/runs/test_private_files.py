@@ -10,13 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from protocols.alignment.hidden_intersection import MembershipMask
-from protocols.alignment.ids import IdRule
-from protocols.records.private import private
-from protocols.session.runtime import tensor_of
-from protocols.session.saving import restore_share
-from protocols.steps.head import HEAD_BITS
-from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
@@ -24,6 +17,13 @@ from secure_sccvfl.data.party import Attribute
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.models.encoders import PlainEncoder
 from secure_sccvfl.models.generators import GeneratorConfig
+from secure_sccvfl.protocols.alignment.hidden_intersection import MembershipMask
+from secure_sccvfl.protocols.alignment.ids import IdRule
+from secure_sccvfl.protocols.records.private import private
+from secure_sccvfl.protocols.session.runtime import tensor_of
+from secure_sccvfl.protocols.session.saving import restore_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
+from secure_sccvfl.protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.runs import model_files
 from secure_sccvfl.runs.model_files import PartyModel, save_model
 from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, UNDECIDED, PredictJob, read_new_records

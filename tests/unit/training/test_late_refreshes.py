@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols.steps.second_order import TOLERANCE
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.splits import make_split
@@ -15,6 +14,7 @@ from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.protocols.steps.second_order import TOLERANCE
 from secure_sccvfl.releases.mechanisms import HeadNoise
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer as trainer_module

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.session.saving import restore_share
-from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
@@ -21,6 +19,8 @@ from secure_sccvfl.models.encoders import FeatureEncoder, fit_encoder, without
 from secure_sccvfl.models.generators import GeneratorConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
+from secure_sccvfl.protocols.session.saving import restore_share
+from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.research.paper.networks import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model

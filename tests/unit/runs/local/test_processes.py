@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import SessionConfig
-from protocols.dealing.dealer import Dealer
-from protocols.errors import PeerError, PeerStopped
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.dealing.dealer import Dealer
+from secure_sccvfl.protocols.errors import PeerError, PeerStopped
 from secure_sccvfl.runs.console import PEER_STOPPED
 from secure_sccvfl.runs.local import processes
 from secure_sccvfl.runs.local.processes import Child, LocalSession, new_folder

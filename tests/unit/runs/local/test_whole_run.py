@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from protocols.records.chain import HashChain
+from secure_sccvfl.protocols.records.chain import HashChain
 from secure_sccvfl.reports.collect import release_table
 from secure_sccvfl.reports.folders import EVALUATE, RunFolder, attempts, logs_in, set_aside
 

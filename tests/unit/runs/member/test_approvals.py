@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from accounting.budget import CapDecision
-from launch.cli import main
-from protocols.config import ConfigError, SessionConfig
-from protocols.net.certificates import (
+from secure_sccvfl.accounting.budget import CapDecision
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.net.certificates import (
     AUTHORITY_KEY,
     Authority,
     Credentials,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from launch.cli import main
-from protocols.net.certificates import Credentials, fingerprint, sign
+from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.approvals import approved
 from secure_sccvfl.policy.card import PolicyCard, read_card
+from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint, sign
 from secure_sccvfl.reports.policy_card import CARD, card_markdown, write_card
 from secure_sccvfl.reports.run_log import read_log, seal
 from secure_sccvfl.runs.member.card_updates import PURPOSE, SIGNED

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import main
-from protocols.config import SessionConfig
-from protocols.net.certificates import spoken
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.net.certificates import spoken
 from secure_sccvfl.runs.member.plan import make_plan
 from tests.multiprocess.documented import options_of
 from tests.unit.runs.member.conftest import edit

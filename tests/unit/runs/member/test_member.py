@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.reports.signed import committed, settings_digest
 from secure_sccvfl.runs.console import WRONG_USE
 from secure_sccvfl.runs.member.member import Member, check_jobs, job_options, unused, where_all_stand

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget
-from accounting.calibration import HeadShape, split_budget
-from accounting.events import Sensitivity
-from accounting.records import RecordSet
-from launch.cli import main
-from protocols.config import ConfigError, SessionConfig
-from protocols.net.certificates import spoken
-from protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.accounting.accountant import epsilon_of
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.calibration import HeadShape, split_budget
+from secure_sccvfl.accounting.events import Sensitivity
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD
+from secure_sccvfl.launch.cli import main
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.net.certificates import spoken
+from secure_sccvfl.protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel, noised_event, price_head
 from secure_sccvfl.runs.jobs import agreed_plan, job_config, make_job, public_plan

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import ConfigError, SessionConfig
-from protocols.errors import InputError, ProtocolError
-from protocols.net.rendezvous import listen, listen_anywhere
+from secure_sccvfl.protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.protocols.errors import InputError, ProtocolError
+from secure_sccvfl.protocols.net.rendezvous import listen, listen_anywhere
 from secure_sccvfl.runs.process import telling_others
 from secure_sccvfl.runs.status import Status, StatusServer, Watching
 from tests.support.browser import CHROMIUM, Browser
@@ -144,7 +144,7 @@ def test_words_of_libraries_are_not_shown(caplog: pytest.LogCaptureFixture) -> N
 
     with Watching().of("party 0") as watched:
         logging.getLogger("py.warnings").warning("overflow in 4211")
-        logging.getLogger("protocols.net.rendezvous").warning("turned away 10.0.0.9")
+        logging.getLogger("secure_sccvfl.protocols.net.rendezvous").warning("turned away 10.0.0.9")
         assert watched.snapshot()["problems"] == ["turned away 10.0.0.9"]
 
 

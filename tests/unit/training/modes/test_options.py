@@ -4,12 +4,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from protocols.config import ConfigError
 from secure_sccvfl.config.rules import GRID, MODULE, REMOVED
 from secure_sccvfl.config.sections import BY_WIRE
 from secure_sccvfl.data.embedded import embedded_file
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.policy.roles import PolicyError
+from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.modes.base import mode_plan

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.budget import Budget
-from accounting.records import RecordSet
+from secure_sccvfl.accounting.budget import Budget
+from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.training.modes.base import planned_spread
 from secure_sccvfl.training.modes.options import RunOptions
 
