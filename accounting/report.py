@@ -216,7 +216,7 @@ def write_report(folder: Path, report: dict[str, Any], name: str = "privacy_budg
 def _templates(html: bool) -> Environment:
     """Names in a ledger come from outside, so everything that a template prints is escaped, in Markdown too."""
     return Environment(
-        loader=PackageLoader("accounting"),
+        loader=PackageLoader(__package__),
         autoescape=html,
         finalize=None if html else _marked,
         undefined=StrictUndefined,
