@@ -42,7 +42,8 @@ class NoisyTables:
 
         T_kg += (N_k - sum_g T_kg) / G for G groups, which leaves 1 - 1/G of the variance. N_k is not differentially
         private in the columns. So this is for what stays at the owner, such as counterfactuals that it shows its own
-        people, and for pooled data. Scores, roles and penalties follow from the released tables alone.
+        people, and for pooled data. Scores, roles and the penalty of a private head follow from the released tables
+        alone.
         """
         tables, left = dict(self.tables), 1.0
         for name, block in (item for party in parties for item in party.bins().items() if item[0] in tables):

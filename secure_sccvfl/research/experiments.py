@@ -205,7 +205,8 @@ def _net() -> Methods:
 def _epsilon() -> Methods:
     """Total budgets from .5 to 8, each for a private model with its tables, and for tables and a model without noise.
 
-    Roles are those of the card, or of discovery at epsilon 8. A private model has tables of M and P alone.
+    Roles are those of the card, or of discovery at epsilon 8. A private model has tables of M and P alone. The rows
+    "exact marginals" have the owners' own counts in these tables, which a private head must not.
     """
     base = TrainConfig().only(3.0)
     methods: dict[str, Method] = {"erm": erm, "drop_m": drop_m}
@@ -213,6 +214,8 @@ def _epsilon() -> Methods:
         budget = SpendingPlan(epsilon=epsilon, releases=base.charged)
         methods[f"private model, epsilon {epsilon:g}"] = with_roles(replace(base, private=True), budget)
         methods[f"tables of M and P alone, epsilon {epsilon:g}"] = with_roles(base, budget, by_card=True)
+        exact = with_roles(replace(base, own_marginals=True), budget, by_card=True)
+        methods[f"tables of M and P alone, exact marginals, epsilon {epsilon:g}"] = exact
         methods[f"tables of all columns alone, epsilon {epsilon:g}"] = with_roles(base, budget, by_card=False)
     return methods
 

@@ -77,6 +77,10 @@ class TrainConfig:
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
 
+    `own_marginals`: before counterfactuals are drawn, each owner sets the margins of its noisy tables to the exact
+    counts of its own training records, which leaves less noise. These counts are not differentially private, so
+    a private head refuses it, and no option of a session sets it.
+
     `guard`: weight of the proxy penalty. `ridge`: of a head that is not private; 0 stands for the rule of private
     heads, `LEAST_RIDGE` over the number of training records, and for `SMALLEST_RIDGE` from 9,334 records on. `kappa`:
     of the range penalty (`models.certificate.range_gram`), at every lambda. `net`: "zero" holds the expected shift of
@@ -100,6 +104,7 @@ class TrainConfig:
     evaluation: EvaluationKind = "exact"
     consistency_from: ConsistencySource = "tables"
     private: bool = False
+    own_marginals: bool = False
     alternatives: bool = False
     head_share: float = 0.0
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
@@ -148,6 +153,8 @@ class TrainConfig:
     def _check_private(self) -> None:
         if self.generator.kind in FITTED:
             raise ValueError(f"generator {self.generator.kind} is fitted to records: a private head needs another")
+        if self.own_marginals:
+            raise ValueError("own_marginals puts exact counts of records into the penalty: a private head refuses it")
         if not 0 <= self.head_share < 1:
             raise ValueError(f"head_share must lie between 0 and 1, got {self.head_share}")
 

@@ -270,6 +270,12 @@ class Trainer:
         if decided is None:
             decided = self.card.decisions if self.card is not None else ()
 
+        tables = self.state.noisy_tables
+        if self.config.own_marginals:
+            if self.train.membership is not None:
+                raise ValueError("own_marginals needs records that every party knows to be in: no hidden alignment")
+            tables = tuple(one.with_marginals(self.train.parties) for one in tables)
+
         def build(roles: Roles) -> dict[str, dict[int, Generator]]:
             settings = roles, self.config.generator, self.seed
             return {
@@ -279,7 +285,7 @@ class Trainer:
                     )
                     for p in self.train.parties
                 }
-                for one in self.state.noisy_tables
+                for one in tables
             }
 
         self.hooks.progress("generators", 0, 1)

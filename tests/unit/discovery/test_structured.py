@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import secure_sccvfl as scc
+from secure_sccvfl.config.sections import wire_names
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.groups import Structure
 from secure_sccvfl.data.party import make_party
 from secure_sccvfl.discovery.noisy_tables import NoisyTables
 from secure_sccvfl.discovery.scores import proper, shrunken
 from secure_sccvfl.discovery.structured import effects, structured_shares
+from secure_sccvfl.training.config import TrainConfig
 
 ORDERED: Structure = ((12, True),)
 CROSSED: Structure = ((2, False), (4, False))
@@ -96,7 +98,7 @@ def test_structure_comes_nearer_to_the_truth_than_groups_alone_and_than_the_pool
 
 
 def test_exact_marginals_halve_the_variance_of_two_groups_and_are_for_the_owner_alone() -> None:
-    """The penalty of training must not depend on them: no code of training, runs or policy may call it."""
+    """The penalty of a private head must not depend on them: no code of runs or policy may call it."""
     rng = np.random.default_rng(4)
     party = make_party(0, "a", [Feature("x", "category", categories=("a", "b", "c"))], rng.integers(0, 3, (900, 1)))
     codes = rng.integers(0, 2, 900)
@@ -108,7 +110,10 @@ def test_exact_marginals_halve_the_variance_of_two_groups_and_are_for_the_owner_
     seen = np.std([one.tables["x"] - exact for one in sharper])
     assert seen == pytest.approx(sharper[0].deviation, rel=0.03)
     users = {path.name for path in Path(scc.__file__).parent.rglob("*.py") if "with_marginals" in path.read_text()}
-    assert users == {"noisy_tables.py", "explain.py", "examples.py", "coupling_bounds.py"}
+    assert users == {"noisy_tables.py", "explain.py", "examples.py", "coupling_bounds.py", "trainer.py"}
+    with pytest.raises(ValueError, match="exact counts of records into the penalty"):
+        TrainConfig(private=True, own_marginals=True)
+    assert "own_marginals" not in wire_names(), "an experiment sets it, never a session"
 
 
 def test_a_group_that_noise_hides_gets_the_pooled_distribution() -> None:
