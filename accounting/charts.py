@@ -232,7 +232,7 @@ def curves(
     return drawing(title, axes.bottom + 40 + used, parts)
 
 
-def before_after(title: str, pairs: Sequence[Sequence[float]], what: str) -> str:
+def scores_before_after(title: str, pairs: Sequence[Sequence[float]], what: str) -> str:
     """A point for each record: a share before and after. The diagonal means no change, the shade a flip."""
     axes = Axes((0, 1), (0, 1), 62, 230, 292, 10)
     half = axes.height / 2

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from secure_sccvfl.config.sections import ANSWERS, CACHED, OPTIONS, wire_names
 from secure_sccvfl.launch.arguments import Parser, add_options, given_options
 from secure_sccvfl.runs.console import OK, guarded, say
-from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_report, show_result
+from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_job_result, show_report
 from secure_sccvfl.runs.process import check_transcript
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         if report is not None:
             show_report(report, folder)
         else:
-            show_result(job, result, folder)
+            show_job_result(job, result, folder)
     if ending.code != OK:
         again = ""
         if job == "train" and any(folder.glob("party-*/checkpoints/*.npz")):

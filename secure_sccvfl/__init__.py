@@ -19,31 +19,35 @@ Parties hold different columns about the same people; one holds the label, one a
 `SCCClassifier` is the same training as a scikit-learn estimator. `docs/tutorial.md` goes from three CSV files to a
 report. Programs for one process per host are in `launch`.
 
-**Path of a column** (defaults; everything up to 4 is local at its owner):
+**Path of a column** (defaults; 2 and 3 are local at its owner, 1 and 4 are in part):
 
 1. `data.party_data` reads the owner's CSV file by the public description and splits records by a hash of their id;
-   `runs.alignment` finds the common rows.
+   `runs.alignment` finds the common rows. With `hidden`, the default of own data, no party learns which of its
+   records are common: encodings become shares, and a shared membership mask leaves the others out.
 2. `data.layout` maps cells to input space: numbers to [0, 1], categories one-hot. `data.party` gives public bins.
 3. `models.encoders` maps input space to columns of the head, before roles are known. The encoding stays at its owner.
 4. `discovery` releases its noisy table of s (below) and proposes a role: mediator, proxy, or held fixed.
 5. `training.trainer` passes it to `training.secure`: it enters the fused head under a one-time mask
    (`protocols.steps.head`), and products with secret-shared weights, labels and penalty are shares. A private head
-   is charged first (`Charger.charge_heads`). It is trained on training and validation records together, for one
-   public lambda, with the noise of objective perturbation.
+   is charged before its steps (`Charger.charge_heads`). It is trained on training and validation records together,
+   for one public lambda, with the noise of objective perturbation by the dealer, and a second, smaller noise on the
+   weights.
 6. `runs.model_files` keeps at each party its encoder, its tables and its share of the weights.
-7. `runs.evaluate` opens test figures. `runs.predict` opens a new person's decision to one receiver, once.
+7. `runs.evaluate` opens test figures. `runs.predict` opens a new person's decision to one receiver (by default
+   the holder of the label), once. Asked again, the receiver reads the recorded answer.
 
 **Path of a contingency table** of s and that column:
 
-1. `runs.train` -> `training.trainer` -> `discovery.discovery` -> `discovery.noisy_tables.release_tables`.
+1. `runs.train` -> `training.modes` -> `training.trainer` -> `discovery.discovery` ->
+   `discovery.noisy_tables.release_tables`.
 2. `discovery.secure_statistics` multiplies the owner's bins with the holder's groups under MPC
    (`protocols.operations.group_table`).
 3. `releases.charging.Charger` asks each party's budget and writes the privacy cost to each ledger (`accounting`).
    The tables of all columns are one release; there is one before and one during joint training, and they are
    averaged. Tables and head share epsilon (`releases.mechanisms`). Where a card decides every column, only mediators
    and penalised proxies have tables.
-4. Dealer and holder of s each add discrete Gaussian noise of full scale; the sum is opened to the column's owner
-   alone (`NoisyTables`), who keeps it for later runs (`runs.cached_tables`).
+4. Dealer and holder of s each add discrete Gaussian noise of half the charged variance; the sum is opened to the
+   column's owner alone (`NoisyTables`), who keeps it for later runs (`runs.cached_tables`).
 5. From the same noisy shares the HSIC score and group sizes are computed under MPC and opened to all;
    `discovery.decisions` proposes roles, which a policy card (`policy`) may override.
 6. Mediators: `models.table_generator` makes a counterfactual generator of the table, and `models.table_gram` the

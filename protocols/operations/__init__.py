@@ -2,5 +2,5 @@
 
 `arithmetic` (products, truncation), `banded` (tall and symmetric matrices under masks), `comparison`, `sigmoid`
 (Fourier series), `group_table` (one party's groups times another's columns: contingency tables), `noise` (independent
-Gaussian contributions of full scale; by default of the dealer and the holder of s). Kernels open masked values only.
+Gaussian contributions; by default of the dealer and the holder of s). Kernels open masked values only.
 """

@@ -1,8 +1,8 @@
 """Distributed discrete Gaussian noise on a shared statistic. All parties run every function together.
 
 Before: shares of an integer statistic. Each column has a holder: the holder of the protected attribute that the
-column is about. After: shares of the same statistic plus independent discrete Gaussian noise. Each contributor adds
-an independent noise contribution at *full scale*; a differential-privacy event counts those that stay hidden.
+column is about. After: shares of the same statistic plus independent discrete Gaussian noise. Every contribution has
+the same deviation sigma. A differential-privacy event charges the sum of the contributions that stay hidden.
 
 | kind | who adds | hidden from parties without the attribute | hidden from a dealer who reads what was opened |
 |---|---|---|---|
@@ -34,7 +34,7 @@ NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
 
 def copies(kind: NoiseKind, parties: int, holders: int = 1) -> int:
-    """How many full-scale copies of noise a released value with this many holders carries."""
+    """How many contributions of deviation sigma a released value with this many holders carries."""
     if kind not in get_args(NoiseKind):
         raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
     return {"dealer+holder": 1 + holders, "dealer": 1, "all-parties": parties}[kind]

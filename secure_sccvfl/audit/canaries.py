@@ -379,7 +379,7 @@ class GradientCanary(Canary):
 
 
 @dataclass(frozen=True)
-class OutputCanary(Canary):
+class HeadOutputCanary(Canary):
     """The dealer's noise on finished weights of a private head, which are off by half of the bound to either side."""
 
     kind: ClassVar[Kind] = catalogue.HEAD_OUTPUT

@@ -257,7 +257,7 @@ def with_kappa(ready: Prepared, kappa: float) -> Fitted:
     return _again(ready, replace(ready.config, kappa=kappa), ready.budget)
 
 
-def with_net(ready: Prepared, lam: float, net: Net) -> Fitted:
+def with_net_penalty(ready: Prepared, lam: float, net: Net) -> Fitted:
     """The prepared run at this lambda, with or without the penalty on net flips: the same roles, tables and noise."""
     return _again(ready, replace(ready.config, net=net), ready.budget, lam)
 

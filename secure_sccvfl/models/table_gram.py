@@ -56,7 +56,7 @@ class TableGram:
         """The diagonal of this party's part of the matrix."""
         return np.asarray((self.vectors**2).sum(axis=0) + np.diag(self.within))
 
-    def with_net(self, weight: float) -> TableGram:
+    def with_net_penalty(self, weight: float) -> TableGram:
         """The same with so much more weight on expected shifts: the outer products of the joined rows.
 
         A row of all parties times the head is the expected shift of the logit from one group to another. It decides

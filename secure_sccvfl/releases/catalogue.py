@@ -542,7 +542,7 @@ HEAD_OUTPUT = Kind(
     what="the finite precision of the model",
     purpose="noise on the finished weights, which covers their distance from the exact minimum",
     why="with `private_model`: covers the distance of the weights from the exact minimum (fixed-point arithmetic)",
-    canary="OutputCanary",
+    canary="HeadOutputCanary",
     times=lambda facts: int(facts.private_model),
 )
 RANGE_CHECK = Kind(

@@ -2,5 +2,5 @@
 
 `folders` (where files are) -> `collect` (from the parties' files to a report) -> `results` (the tree of
 `report.json`) -> `page` and its `sections`, `figures`, `tables`, `policy_card`, `explain` (one person). `verify`,
-`signed` and `run_log` check chains and digests.
+`signed` and `run_log` check chains and digests; `history` lists and compares runs.
 """

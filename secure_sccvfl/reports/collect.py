@@ -67,7 +67,7 @@ def release_table(logs: Iterable[Path]) -> list[Release]:
     return list(table.values())
 
 
-def refreshes_of(part: Path) -> list[dict[str, Any]]:
+def table_releases_of(part: Path) -> list[dict[str, Any]]:
     """Each release of the contingency tables: noise in a cell, scores and roles that followed, epsilon by then.
 
     From the logs of one party. Tables that an earlier run had paid for have no epsilon here.
@@ -117,7 +117,7 @@ def build(
         "rows": rows,
         "role_changes": trained["changes"],
         "tables": trained.get("tables") or None,
-        "refreshes": refreshes_of(folder.part()),
+        "refreshes": table_releases_of(folder.part()),
         "privacy": {**trained["privacy"], "epsilon_pld": epsilon},
         "releases": [encode(release) for release in releases],
         "models": {f"party-{k}": folder.result(k)["model"] for k in folder.ranks(len(trained["parties"]))},

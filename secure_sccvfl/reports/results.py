@@ -376,7 +376,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class LabelInference:
+class LabelsFromGradients:
     """The share of training labels that a party can read from the gradients it was sent."""
 
     party: int
@@ -449,7 +449,7 @@ class Report:
     trials: tuple[Trial, ...] = ()
     validity: Mapping[str, Validity] = field(default_factory=dict)
     examples: Examples | None = None
-    label_inference: tuple[LabelInference, ...] = ()
+    label_inference: tuple[LabelsFromGradients, ...] = ()
     crypten_operations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     host: int | None = None
     approvals: tuple[Mapping[str, Any], ...] = ()

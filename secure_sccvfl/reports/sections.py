@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from secure_sccvfl.accounting.charts import Dot, Line, before_after, curves, forest, percent, sparkline
+from secure_sccvfl.accounting.charts import Dot, Line, curves, forest, percent, scores_before_after, sparkline
 from secure_sccvfl.accounting.tables import Table
 from secure_sccvfl.audit.attacks.catalogue import ATTACKS
 from secure_sccvfl.evaluation.counterfactual_models import COUNTERFACTUAL_MODELS
@@ -138,7 +138,7 @@ def examples(report: Report) -> dict[str, Any] | None:
             "moved": [data.change(change) for change in example.moved],
         }
 
-    picture = before_after("Before and after", tree.scores, data.score) if data.task == "binary" else ""
+    picture = scores_before_after("Before and after", tree.scores, data.score) if data.task == "binary" else ""
     shown = [card(example) for example in tree.shown]
     facts = {"drawn": tree.drawn, "flipped": tree.flipped, "origin": COUNTERFACTUAL_MODELS.get(tree.model).about}
     return {"shown": shown, "about": data.score, "picture": picture, **facts}

@@ -48,7 +48,7 @@ from secure_sccvfl.evaluation.methods import (
     train_plainly,
     with_inputs,
     with_kappa,
-    with_net,
+    with_net_penalty,
     without_noise,
 )
 from secure_sccvfl.evaluation.scoring import (
@@ -194,7 +194,7 @@ def _net() -> Methods:
     """Two lambdas with and without the penalty on net flips, with and without the noise of a private model."""
     nets: tuple[tuple[str, Net], ...] = (("", ""), (", net zero", "zero"))
     runs = {
-        f"{name}, lambda {lam:g}{words}": partial(with_net, lam=lam, net=net)
+        f"{name}, lambda {lam:g}{words}": partial(with_net_penalty, lam=lam, net=net)
         for name in KAPPA_OF
         for lam in (0.25, 3.0)
         for words, net in nets

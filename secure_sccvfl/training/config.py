@@ -84,7 +84,7 @@ class TrainConfig:
     `guard`: weight of the proxy penalty. `ridge`: of a head that is not private; 0 stands for the rule of private
     heads, `LEAST_RIDGE` over the number of training records, and for `SMALLEST_RIDGE` from 9,334 records on. `kappa`:
     of the range penalty (`models.certificate.range_gram`), at every lambda. `net`: "zero" holds the expected shift of
-    the logit from each group to each other near zero (`models.table_gram.TableGram.with_net`).
+    the logit from each group to each other near zero (`models.table_gram.TableGram.with_net_penalty`).
     """
 
     head: str = LINEAR

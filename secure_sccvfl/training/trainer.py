@@ -394,7 +394,7 @@ class Trainer:
             for attribute in self.train.protected
         ]
         directions, weight = self.proxy_directions(assignment.roles), self.config.net_weight
-        held = [{rank: gram.with_net(weight) for rank, gram in by_rank.items()} for by_rank in grams]
+        held = [{rank: gram.with_net_penalty(weight) for rank, gram in by_rank.items()} for by_rank in grams]
         energy = {p.rank: np.max([gram[p.rank].energy for gram in held], axis=0) for p in self.train.parties}
         penalty = self.engine.table_penalty(held, directions)
         return penalty, self.engine.table_penalty(grams, directions) if weight else penalty, energy

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import beta
 
-from secure_sccvfl.audit.attacks.training_data import fit_head, record_gram
+from secure_sccvfl.audit.attacks.training_data import fit_head, gram_of_records
 from tests.support.private_head import epsilon_of, heads
 
 TESTED = 250
@@ -52,7 +52,7 @@ def test_figures_tell_s_of_a_training_record_if_the_penalty_is_built_from_record
     other[0] = 1 - other[0]
     fitted = []
     for codes in (groups, other):
-        fitted.append(fit_head(rows, label, 0.005 * np.eye(3) + 3.0 * record_gram(counterfactuals, codes)))
+        fitted.append(fit_head(rows, label, 0.005 * np.eye(3) + 3.0 * gram_of_records(counterfactuals, codes)))
     point, rng = between(*fitted), np.random.default_rng(1)
     figures = np.array([[noisy_count(head, point, rng) for head in fitted] for _ in range(200)])
     assert (figures[:, 0] > MIDDLE).all() and (figures[:, 1] < MIDDLE).all()

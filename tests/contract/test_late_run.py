@@ -15,7 +15,7 @@ from secure_sccvfl.discovery.statistics import PlainStatistics
 from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.reports.collect import refreshes_of
+from secure_sccvfl.reports.collect import table_releases_of
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.config import WARM_STEPS
 from secure_sccvfl.training.modes.options import RunOptions
@@ -126,7 +126,7 @@ def test_a_default_run_opens_nothing_about_records_between_its_tables_and_its_fi
     ledger = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
     assert [line["event"]["name"] for line in ledger if "event" in line] == DEFAULT
     assert results[0]["privacy"]["releases"] == 4
-    refreshes = refreshes_of(tmp_path / "party-0")
+    refreshes = table_releases_of(tmp_path / "party-0")
     assert [one["refresh"] for one in refreshes] == [0, 1] and refreshes[1]["roles"] == results[0]["roles"]
     assert refreshes[0]["deviation"] == pytest.approx(2**0.5 * refreshes[1]["deviation"])
     assert 0 < refreshes[0]["epsilon"] < refreshes[1]["epsilon"] < results[0]["privacy"]["epsilon_rdp"] <= 8.0
@@ -146,4 +146,4 @@ def test_a_refresh_after_the_budget_is_spent_is_one_line_and_opens_nothing(tmp_p
     assert "sketch-1" not in {line["event"] for line in log}
     lines = [record.getMessage() for record in caplog.records if "no refresh 1" in record.getMessage()]
     assert len(lines) == PARTIES and all("\n" not in line and "refused by the ledger" in line for line in lines)
-    assert results[0]["confidence"] and [r["refresh"] for r in refreshes_of(tmp_path / "party-0")] == [0]
+    assert results[0]["confidence"] and [r["refresh"] for r in table_releases_of(tmp_path / "party-0")] == [0]

@@ -54,11 +54,11 @@ def test_the_matrix_is_positive_semidefinite_and_weighs_expected_shifts_alone():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(3, 6))
     gram = TableGram(rng.normal(size=(6, 6)), root.T @ root)
-    held = gram.with_net(NET_WEIGHT)
+    held = gram.with_net_penalty(NET_WEIGHT)
     more = held.vectors.T @ held.vectors - gram.vectors.T @ gram.vectors
     assert np.allclose(more, NET_WEIGHT * gram.vectors.T @ gram.vectors) and np.linalg.eigvalsh(more).min() > -1e-9
     assert np.array_equal(held.within, gram.within) and (held.energy >= gram.energy).all()
-    assert np.array_equal(gram.with_net(0.0).vectors, gram.vectors)
+    assert np.array_equal(gram.with_net_penalty(0.0).vectors, gram.vectors)
 
 
 def test_mediators_of_all_parties_are_one_direction():
@@ -66,7 +66,7 @@ def test_mediators_of_all_parties_are_one_direction():
     rng, widths = np.random.default_rng(1), (3, 2, 4)
     parts = {rank: TableGram(rng.normal(0, 0.3, (2, w)), 0.01 * np.eye(w)) for rank, w in enumerate(widths)}
     rows = np.concatenate([parts[rank].vectors for rank in parts], axis=1)
-    gram = PlainEngine().table_penalty([{k: one.with_net(NET_WEIGHT) for k, one in parts.items()}], []).gram
+    gram = PlainEngine().table_penalty([{k: one.with_net_penalty(NET_WEIGHT) for k, one in parts.items()}], []).gram
     assert np.allclose(gram, (1 + NET_WEIGHT) * rows.T @ rows + 0.01 * np.eye(sum(widths)))
     assert np.abs(gram[: widths[0], widths[0] :]).max() > 0.5
 

@@ -17,7 +17,7 @@ from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.figures import tiles
 from secure_sccvfl.reports.page import render
 from secure_sccvfl.reports.policy_card import CARD
-from secure_sccvfl.reports.results import Checks, Frontier, LabelInference, read, write
+from secure_sccvfl.reports.results import Checks, Frontier, LabelsFromGradients, read, write
 from secure_sccvfl.reports.run_log import record
 from secure_sccvfl.reports.sections import attack_panels, attack_story, missed
 from tests.multiprocess.audited import problems
@@ -82,7 +82,7 @@ def test_attacks_in_plain_words() -> None:
 
 def test_warnings_in_plain_words(whole_run: Path) -> None:
     report = read(whole_run)
-    seen = [LabelInference(rank, 1.0, 0.99, 1.0, 0.7) for rank in range(3)]
+    seen = [LabelsFromGradients(rank, 1.0, 0.99, 1.0, 0.7) for rank in range(3)]
     report = replace(
         report,
         metrics={**report.metrics, "acc": 0.69, "positive_rate": 0.001},

@@ -22,7 +22,7 @@ from secure_sccvfl.audit.canaries import (
     GainsCanary,
     GradientCanary,
     GramCanary,
-    OutputCanary,
+    HeadOutputCanary,
     ResidualsCanary,
     TableCanary,
     charged_kinds,
@@ -90,7 +90,7 @@ NOISES: dict[str, dict[str, Callable[[], np.ndarray]]] = {
     "first count": {"": lambda: of_canary(FirstCountCanary(), ENOUGH)},
     "gram": {"": lambda: of_canary(GramCanary(), 4)},
     "head": {"": of_heads},
-    "head output": {"": lambda: of_canary(OutputCanary(), 7, "dealer")},
+    "head output": {"": lambda: of_canary(HeadOutputCanary(), 7, "dealer")},
     "noisy gradient": {"": lambda: of_canary(GradientCanary(), 19)},
     "evaluation": {
         "classes": lambda: of_canary(EvaluationCanary(), 28),

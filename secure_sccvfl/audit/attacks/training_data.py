@@ -213,7 +213,7 @@ class Retraining:
     gram_noise: float = 0.0
 
     def head(self, counterfactuals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        gram = record_gram(counterfactuals, self.groups) if self.tables is None else self.tables
+        gram = gram_of_records(counterfactuals, self.groups) if self.tables is None else self.tables
         if self.gram_noise > 0:
             moving = np.diag(gram) > 0
             root = released_root(gram + np.outer(moving, moving) * rng.normal(0, self.gram_noise, gram.shape))
@@ -235,7 +235,7 @@ class Retraining:
         return np.asarray(self.ridge * np.eye(self.rows.shape[1]) + self.fixed_penalty)
 
 
-def record_gram(counterfactuals: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
+def gram_of_records(counterfactuals: Edits | np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The Gram matrix of the counterfactuals of every record's own group: a secret of all records."""
     changes = [np.array(by_group)[groups, np.arange(len(groups))] for by_group in counterfactuals]
     return np.asarray(sum(d.T @ d for d in changes) / (len(changes) * len(groups)))

@@ -153,7 +153,8 @@ def _show_models(console: Any, report: Report) -> None:
         console.print("the other models were computed under MPC, with noise too")
 
 
-def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
+def show_job_result(job: str, result: dict[str, Any], folder: Path) -> None:
+    """Print the result of a job that has no report. `show_report` prints that of a whole run."""
     from rich.text import Text
 
     from secure_sccvfl.runs.predict import REFUSED_FILE

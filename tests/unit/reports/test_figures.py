@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from secure_sccvfl.accounting.charts import Line, Mark, before_after, curves, frontier_chart, number, percent
+from secure_sccvfl.accounting.charts import Line, Mark, curves, frontier_chart, number, percent, scores_before_after
 from secure_sccvfl.reports.collect import find_warnings
 from secure_sccvfl.reports.figures import (
     Tile,
@@ -225,7 +225,7 @@ def test_everything_drawn_lies_inside_the_picture() -> None:
     far = Mark("x" * 40, (0.5, 0.1, 0.9), (0.99, 0.9, 1.0))
     wide = [*flat, far, Mark("<ours>&", (0.9, 0.5, 1.0), (0.5, 0.4, 0.6))]
     charts = [frontier_chart("a <title>", marks, "<ours>&", 0.7) for marks in (flat, wide)]
-    charts.append(before_after("a <title>", [(0.0, 1.0), (0.4, 0.6)], "<what>"))
+    charts.append(scores_before_after("a <title>", [(0.0, 1.0), (0.4, 0.6)], "<what>"))
     for chart in charts:
         root = ElementTree.fromstring(chart)
         width, height = map(float, root.attrib["viewBox"].split()[2:])

@@ -165,7 +165,7 @@ def test_heads_of_a_penalty_from_tables_do_not_depend_on_s(model: LinearModel) -
 
 def test_the_gram_of_drawn_records_is_close_to_that_of_records_and_positive(model: LinearModel) -> None:
     view = retraining_view(model, records=len(model.ready.split.train))
-    exact = training_data.record_gram(view.counterfactuals(0), view.groups)
+    exact = training_data.gram_of_records(view.counterfactuals(0), view.groups)
     drawn = drawn_gram(model)
     assert np.linalg.eigvalsh(drawn).min() > -1e-9
     assert np.corrcoef(exact.ravel(), drawn.ravel())[0, 1] > 0.95
