@@ -236,7 +236,7 @@ def _table_releases(facts: PlanFacts) -> int:
 
 
 def _edit_rounds(facts: PlanFacts) -> int:
-    """How often counterfactuals are made: before joint training, and after each late refresh."""
+    """How often counterfactuals are made: before joint training, and after each later release of the tables."""
     return 1 + facts.late_refreshes
 
 
@@ -274,18 +274,18 @@ PLACES = Kind(
     title=UNION,
     stage="alignment",
     basis="uncharged",
-    what="how many different records the parties have",
+    what="number of different records of all parties",
     purpose="the size of the common table, the same for all",
-    why="with `align = hidden`: how many different records all parties together hold, in the training and in the "
-    "validation part. Two runs that differ in one record reveal whether anybody else holds it (`align_bounds` hides "
-    "both)",
+    why="with `align = hidden`: the number of different records of all parties, in the training and in the "
+    "validation part. Two runs that differ in one record reveal whether another party holds it (`align_bounds` hides "
+    "both numbers)",
     times=lambda facts: 2 * int(facts.align == "hidden"),
 )
 LIST_SIZES = Kind(
     title=SIZES,
     stage="alignment",
     basis="uncharged",
-    what="how many records each party has",
+    what="number of records of each party",
     purpose="sizes of the lists that are compared",
     why="with `align = revealed`",
     times=lambda facts: int(facts.align == "revealed"),
@@ -304,7 +304,7 @@ FIRST_COUNT = Kind(
     stage="discovery",
     shape=("1",),
     basis="charged",
-    what="about how many records all parties hold, with much noise",
+    what="rough noisy number of common records",
     purpose="noisy number of common records, before anything else is computed on them",
     about="all records: which of them all parties hold",
     why="with `align = hidden`: five times the noise multiplier of a table, so a twenty-fifth of its privacy cost. "
@@ -327,7 +327,7 @@ PRESENT = Kind(
     stage="discovery",
     shape=("1",),
     basis="follows",
-    what="how many records all parties hold, with noise",
+    what="noisy number of common records",
     purpose="follows from noisy tables that were paid for",
     about="all records: which of them all parties hold",
     why="with `align = hidden`: the sum of all noisy tables; too few records stop the run",
@@ -337,7 +337,7 @@ PRESENT = Kind(
 RESIDUALS = _statistic(
     title="residuals for party P",
     shape=("own features", "attributes"),
-    what="how much each of its columns follows the group beyond the others, with noise",
+    what="noisy dependence of each of its columns on the group, given its other columns",
     purpose="noisy dependence of its residuals with s, to their owner alone",
     why="with `conditional` (off by default): one noisy number per feature",
     canary="ResidualsCanary",
@@ -346,7 +346,7 @@ RESIDUALS = _statistic(
 RISK_GAINS = _statistic(
     title="risk gains for party P",
     shape=("own halves", "groups"),
-    what="noisy sums of what its other columns do not predict of each column, by group",
+    what="noisy sums of each of its columns' residuals, given its other columns, by group",
     purpose="noisy sums of its residuals by group, to their owner alone",
     why="with `gain` (off by default): sums by group of (1 + r) / 2 and (1 - r) / 2 of each feature's residual r, "
     "with discrete Gaussian noise",
@@ -358,9 +358,9 @@ GROUP_SIZES = Kind(
     stage="discovery",
     shape=("groups",),
     basis="follows",
-    what="about how many records each group has",
+    what="noisy group sizes",
     purpose="sums of all noisy tables by group; follow from noisy tables that were paid for",
-    why="the sum of all noisy tables by group of s; again after each refresh",
+    why="the sum of all noisy tables by group of s; again after each repeated release of the tables",
     follows=("sketch",),
     times=_projected,
 )
@@ -369,18 +369,18 @@ HSIC = Kind(
     stage="discovery",
     shape=("features", "squares"),
     basis="follows",
-    what="how much each column follows the group",
+    what="dependence of each column on the group",
     purpose="computed under MPC from noisy tables that were paid for, and from nothing else",
     why="computed under MPC: the sum of squares of each feature's noisy table with the group shares projected out, "
-    "and that of its sums by bin. P-values, confidence and roles follow at every party; again after each refresh. "
-    "With another `score`, owners announce scores, p-values and redraws instead",
+    "and that of its sums by bin. Every party derives p-values, confidence and roles from them. Again after each "
+    "repeated release. With another `score`, owners announce scores, p-values and redraws instead",
     follows=("sketch",),
     times=_projected,
 )
 SCORES = _announcement(
     title="scores",
     shape=("features",),
-    what="how much each column follows the group",
+    what="dependence of each column on the group",
     why="with `score = stable` or `paper`: announced by the owner, from the noisy counts. With `rule = "
     "tri-partition`: HSIC and probability gap of the table, one after the other",
     follows=("sketch",),
@@ -389,7 +389,7 @@ SCORES = _announcement(
 P_VALUES = _announcement(
     title="p-values",
     shape=("features",),
-    what="how sure it is that each column follows the group",
+    what="p-value of each column's dependence on the group",
     why="with `rule = fdr`: from the same noisy counts",
     follows=("sketch",),
     times=lambda facts: _table_releases(facts) if facts.rule == "fdr" and _scored(facts) else 0,
@@ -397,7 +397,7 @@ P_VALUES = _announcement(
 RESIDUAL_SCORES = _announcement(
     title="residual-scores",
     shape=("features",),
-    what="how much each column follows the group beyond the others",
+    what="dependence of each column on the group, given the owner's other columns",
     why="with `conditional`: from the noisy residuals",
     follows=("residuals",),
     times=lambda facts: int(facts.conditional),
@@ -405,7 +405,7 @@ RESIDUAL_SCORES = _announcement(
 GAINS = _announcement(
     title="gains",
     shape=("features",),
-    what="how much better the group predicts each column beyond the others",
+    what="how much the group improves the prediction of each column by the others",
     why="with `gain`: from the noisy sums of residuals",
     follows=("risk gains",),
     times=lambda facts: int(facts.gain),
@@ -413,7 +413,7 @@ GAINS = _announcement(
 REDRAWN_CONDITIONAL = _announcement(
     title="redrawn-conditional",
     shape=("redraws",),
-    what="how much each column might follow the group beyond the others in another run",
+    what="redraws of conditional scores, for the confidence of roles",
     why="with `conditional`, and with `gain`: 32 redraws of each feature's number within the known noise",
     follows=("residuals", "risk gains"),
     times=lambda facts: int(facts.conditional) + int(facts.gain),
@@ -421,17 +421,17 @@ REDRAWN_CONDITIONAL = _announcement(
 REDRAWN_SCORES = _announcement(
     title="redrawn-scores",
     shape=("redraws",),
-    what="how much each column might follow the group in another run",
-    why="32 redraws of each feature's score within the known noise, after the last release: they give each proposed "
-    "role its confidence. They reveal so much of the noisy counts that everybody may be assumed to know these; the "
-    "privacy cost covers that",
+    what="redraws of each column's dependence on the group, for the confidence of roles",
+    why="32 redraws of each feature's score within the known noise, after the last release; the confidence of each "
+    "proposed role follows from them. Assume that they reveal the noisy counts to all parties; the privacy cost "
+    "covers that",
     follows=("sketch",),
     times=_announced,
 )
 REDRAWN_P_VALUES = _announcement(
     title="redrawn-p-values",
     shape=("redraws",),
-    what="how sure another run might be that each column follows the group",
+    what="redraws of each p-value, for the confidence of roles",
     why="with `rule = fdr`: 32 redraws of each p-value",
     follows=("sketch",),
     times=lambda facts: int(facts.rule == "fdr" and _scored(facts)),
@@ -439,7 +439,7 @@ REDRAWN_P_VALUES = _announcement(
 MISSING_P_VALUES = _announcement(
     title="missing-p-values",
     shape=("may be missing",),
-    what="how sure it is that missing values of each column follow the group",
+    what="p-value of the dependence of each column's missing values on the group",
     why="where values may be missing: from the row of missing values in the same noisy counts",
     follows=("sketch",),
     times=lambda facts: int(facts.length("may be missing", None) > 0),
@@ -449,7 +449,7 @@ COLUMNS = Kind(
     stage="inputs",
     shape=("parties",),
     basis="public",
-    what="how many encoded columns each party has",
+    what="number of encoded columns of each party",
     purpose="announced: encoded columns of each party, by the public dictionary",
     why="by the public dictionary, in mode `aware` also by the card's roles",
 )
@@ -458,7 +458,7 @@ FEATURES = Kind(
     stage="inputs",
     shape=("parties",),
     basis="public",
-    what="how many columns each party has",
+    what="number of columns of each party",
     purpose="announced: features of each party, by the public dictionary",
     why="by the public dictionary",
 )
@@ -466,9 +466,9 @@ MOVED_FIXED = Kind(
     title="moved-fixed",
     stage="edits",
     basis="follows",
-    what="check: did an edit touch a fixed column?",
+    what="check: does a counterfactual change a fixed column?",
     purpose="announced: 1 if an edit moved a fixed feature; follows from noisy tables that were charged",
-    why="1 if a trial counterfactual moved a fixed feature; the run stops then; again after each late refresh",
+    why="1 if a trial counterfactual changes a fixed feature, which stops the run; again after each repeated release",
     follows=("sketch",),
     times=_edit_rounds,
 )
@@ -476,10 +476,10 @@ MOVED_EDITED = Kind(
     title="moved-edited",
     stage="edits",
     basis="follows",
-    what="check: did an edit touch each mediator?",
+    what="check: does a counterfactual change each mediator?",
     purpose="announced: 1 if an edit moves a mediator; follows from noisy tables that were charged",
-    why="0 turns the mediator into N; again after each late refresh. With `consistency_from = records` and no "
-    "private model: in some training record; not charged",
+    why="0 turns the mediator into N; again after each repeated release. With `consistency_from = records` and no "
+    "private model: whether that of some training record does; not charged",
     follows=("sketch",),
     times=_edit_rounds,
 )
@@ -488,11 +488,11 @@ VALIDITY = Kind(
     stage="edits",
     shape=("4",),
     basis="follows",
-    what="how far edits move columns, on average",
+    what="how far counterfactuals move columns, on average",
     purpose="sums over the parties that edit: how far edits move fixed features, leave the public range, move "
     "mediators; and how many parties these are",
-    why="averages under the noisy tables. With two parties that have mediators each can subtract its own part; with "
-    "one nothing is opened. With `consistency_from = records` and no private model: over the training records; not "
+    why="averages under the noisy tables. If two parties have mediators, each can subtract its own part; if one has, "
+    "nothing is opened. With `consistency_from = records` and no private model: over the training records; not "
     "charged",
     follows=("sketch",),
     times=lambda facts: len(facts.groups),
@@ -502,11 +502,11 @@ GUARD_LENGTH = Kind(
     stage="head",
     shape=("2",),
     basis="follows",
-    what="strength of the guard on proxies",
+    what="strength of the proxy penalty",
     purpose="sum over parties of the sizes of their guard directions; follows from noisy tables that were charged",
     about="training records: s and the columns of the owner",
-    why="where there are proxies: computed from the noisy counts, with the number of parties; again after each late "
-    "refresh",
+    why="if there are proxies: computed from the noisy counts, with the number of parties; again after each repeated "
+    "release",
     follows=("sketch",),
     times=lambda facts: len(facts.groups) * _edit_rounds(facts),
 )
@@ -515,7 +515,7 @@ GRAM = Kind(
     stage="head",
     shape=("*", "*"),
     basis="charged",
-    what="how edits move columns together, summed over training records, with noise",
+    what="noisy sum over training records of how counterfactuals move columns together",
     purpose="noisy Gram matrix of the training records' edits, from which the consistency penalty follows",
     about="training records: s and the mediators of all parties",
     why="with `consistency_from = records` and `private_model`: the sum over training records of the products of "
@@ -527,11 +527,11 @@ HEAD = Kind(
     title="head",
     stage="head",
     basis="charged",
-    what="the model, as far as decisions and figures follow from it",
+    what="the model, in the decisions and figures that follow from it",
     purpose="the weights of the model, with noise in the training objective; never opened themselves",
-    why="with `private_model` (the default). The weights are never opened. They are charged when they are trained, "
-    "as if they were opened, so that decisions, scores and figures are post-processing with respect to training "
-    "records (objective perturbation, docs/privacy-accounting.md)",
+    why="with `private_model` (the default). The weights are never opened, but charged as if they were. So "
+    "decisions, scores and figures are post-processing with respect to training records (objective perturbation, "
+    "docs/privacy-accounting.md)",
     canary="HeadCanary",
     times=lambda facts: int(facts.private_model),
 )
@@ -550,31 +550,31 @@ RANGE_CHECK = Kind(
     stage="head",
     shape=("1",),
     basis="uncharged",
-    what="check: did a score leave the range that the arithmetic can hold, or has training not settled?",
+    what="check: is a score out of range of the arithmetic, or has training not converged?",
     purpose="one bit: some logit is out of range, or some head not at its optimum (it must be 0, or the run stops)",
     about="training records: x and label",
     why="one number for all lambdas, of finished heads only; 0, or the run stops. With `private_model`: how many "
-    "heads have weights that are too long, or have not converged; the first follows from the private weights, the "
-    "second is 0 unless training fails to converge. Without: one bit, some logit of a training record (with exact "
-    "evaluation also of a validation record) is out of range or training has not converged; in `split` after the "
-    "warm-up, every ten steps from then on and before each late refresh, of logits only",
+    "heads have weights that are too long, or have not converged. The first follows from the private weights; the "
+    "second is 0 unless training fails to converge. Without: one bit, whether some logit of a training record (with "
+    "exact evaluation also of a validation record) is out of range or training has not converged. In `split`: of "
+    "logits only, after the warm-up, every ten steps from then on, and before each repeated release",
 )
 VALIDATION_SUMMARY = _exact(
     title="validation summary",
     shape=("lambdas", "4"),
-    what="loss, gap and spread for each weight",
+    what="loss, consistency gap and spread of logits for each lambda",
     purpose="not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of "
     "flips under own edits of the validation part, for each lambda",
-    why="only with `evaluation = exact`; the last number, a flip rate of earlier versions, is 0",
+    why="only with `evaluation = exact`; the last number is always 0",
     times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > facts.private_model),
 )
 TEMPERATURE_CHOICE = _exact(
     title="temperature choice",
     shape=("temperatures",),
-    what="which calibration fits best",
+    what="the best temperature for calibration",
     purpose="not private: bits that give the temperature that calibrates validation records best",
-    why="only with `evaluation = exact`: which of 25 temperatures calibrates best, as 24 bits: does the validation "
-    "loss rise from each to the next; not with `private_model`",
+    why="only with `evaluation = exact` and without `private_model`: which of 25 temperatures calibrates best, as 24 "
+    "bits (whether the validation loss rises from each to the next)",
     times=lambda facts: int(facts.evaluation == "exact" and not facts.private_model),
 )
 EVALUATION = Kind(
@@ -587,8 +587,8 @@ EVALUATION = Kind(
     why="sums over test records: correct decisions; records by group, label and decision; flips under each "
     "counterfactual model and its permutation baseline (regression: squared errors and shifts); certified records by "
     "group (`evaluation.certificate`). Epsilon 4 at delta 1e-5 for four evaluations of the same records "
-    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`), whatever the number of sums: more sums mean more "
-    "noise. Once for a model. With `align = hidden` also how many records these are",
+    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`) for any number of sums: more sums mean more noise. "
+    "Once for a model. With `align = hidden` also the number of these records",
     canary="EvaluationCanary",
 )
 EXACT_EVALUATION = Kind(
@@ -600,7 +600,7 @@ EXACT_EVALUATION = Kind(
     purpose="exact figures of the test part, not private: ",
     why="with `evaluation = exact`: exact rates, means and gaps of the test records; flip rates and net flip rates "
     "under each counterfactual model and its permutation baseline; certified records; if every group has "
-    "`min_group` records, how many of each have a positive decision and are certified; which rates rest on too few "
+    "`min_group` records, how many of each have a positive decision and are certified; which rates are over too few "
     "records",
 )
 SLICES = Kind(
@@ -608,10 +608,10 @@ SLICES = Kind(
     stage="exact evaluation",
     shape=("slice counts",),
     basis="exact",
-    what="test results of intersections of groups",
+    what="test results of groups crossed with a column",
     purpose="exact counts of the test part by group and another column, not private: ",
     why="with `evaluation = exact` and data that may be pooled, if `slices` names a column: for each group crossed "
-    "with each value of it, how many test records each rate rests on and how many count; 0 below `min_group`",
+    "with each of its values, the two counts of test records behind each rate; 0 below `min_group`",
 )
 PREDICTIONS = Kind(
     title="predictions",
@@ -621,11 +621,11 @@ PREDICTIONS = Kind(
     basis="asked",
     what="scores of the example records",
     purpose="of new records, as asked for: ",
-    why="decision of each new record (its logit with `--scores`; with `--certificate` one more bit: do no values of "
-    "the mediators change it?), once for each person and model, for at most as many people as all parties approved "
-    "(`predictions`). On public benchmark data also the logits of 24 test records before and after a counterfactual "
-    "change, for the page. In mode `aware` it depends on s of the record too. With `align = hidden`: a bit for each "
-    "record, whether all parties hold it, and the decision where it is 1",
+    why="decision of each new record (its logit with `--scores`; with `--certificate` one more bit, whether no "
+    "values of the mediators change it), once for each person and model, for at most as many people as all parties "
+    "approved (`predictions`). On public benchmark data also the logits of 24 test records before and after a "
+    "counterfactual change, for the page. In mode `aware` the decision also depends on s of the record. With `align "
+    "= hidden`: a bit for each record, whether all parties hold it, and the decision if it is 1",
 )
 OTHER_GROUPS = Kind(
     title="decisions in other groups",
@@ -633,13 +633,13 @@ OTHER_GROUPS = Kind(
     stage="prediction",
     shape=("records", "other groups"),
     basis="asked",
-    what="decisions of new people if they were in another group",
+    what="decisions about new people if they were in another group",
     purpose="of new records, as asked for: the decision in every other group, by a majority of draws of the "
     "mediators from released tables; no group is named, but a decision that differs can tell s",
     about="new records: s and columns of all parties",
-    why="with `--what-if`: for each other group of s the decision of most of five draws of the mediators. They come "
-    "in the order of the groups after the person's own, so none is named. The direction of a decision that differs "
-    "can tell the group all the same: mediators move one way from each group. Counted with the decision",
+    why="with `--what-if`: for each other group of s the majority decision of five draws of the mediators, in the "
+    "order of the groups after the person's own, so none is named. The direction of a decision that differs can "
+    "still reveal the group, because mediators move one way from each group. Counted with the decision",
     times=lambda facts: int(facts.what_if),
 )
 REASON_NAMES = Kind(
@@ -661,17 +661,17 @@ REFUSED_RECORDS = Kind(
     stage="prediction",
     shape=("records",),
     basis="asked",
-    what="which new records a party could not read, or has answered for before",
+    what="which new records a party could not read, or which were decided before",
     purpose="for each new record: 1 if some party cannot read a cell of it, or gave other values when it was "
     "decided before; 2 if some party has it on record as decided",
-    why="it is not revealed which party refuses; the decision of such a record is opened as 0",
+    why="the refusing party stays hidden; the decision of such a record is opened as 0",
 )
 GRADIENT = Kind(
     title="gradient P",
     to="owner",
     stage="split",
     basis="uncharged",
-    what="gradients of its own part, which tell the labels and s",
+    what="gradients of its own part, which reveal the labels and s",
     purpose="split learning: the loss gradient in the party's own activations; it reveals the labels, and s with "
     "consistency",
     why="`split`, every step. It reveals the label of nearly every training record (the report says how many), and "
@@ -684,7 +684,7 @@ EDITING_PARTIES = Kind(
     what="who has mediators",
     purpose="who has mediators, which follows from the public roles",
     about="nobody: the public roles",
-    why="`split`: who has mediators, which follows from the roles; again after each late refresh",
+    why="`split`: follows from the roles; again after each repeated release",
     follows=("hsic", "scores"),
     times=_edit_rounds,
 )
@@ -693,7 +693,7 @@ EARLY_STOPPING = Kind(
     stage="split",
     shape=("1",),
     basis="exact",
-    what="after each step: does training go on?",
+    what="whether training continues, after each step",
     purpose="not private: one bit: the validation objective got better in one of the last steps",
     about="validation records: x, label and s",
     why="`split` with method `paper`, only with `evaluation = exact`: after each step, whether log loss, gap and "
@@ -748,7 +748,7 @@ def kind_of(name: str, *, charged: bool) -> Kind | None:
 
 
 def charge_number(charge: str) -> int:
-    """The number of a numbered charge, such as that of a refresh; 0 for charges without one."""
+    """The number of a numbered charge, such as that of a repeated release; 0 for charges without one."""
     return next((k for kind in CATALOGUE if (k := kind.number_of(charge)) is not None), 0)
 
 
