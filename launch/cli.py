@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "preflight": ("consortium:preflight", [], "meet all members once: routes, clocks, versions, files, plan"),
     "approve": ("consortium:approve", [], "sign the plan of a session as one of its parties"),
     "raise-cap": ("consortium:raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
+    "flare": ("flare", [], "a session as a job of NVIDIA FLARE: make the job, prepare a site"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }

@@ -42,6 +42,8 @@ KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
 class ConfigError(ProtocolError, ValueError):
     """A setting is missing or cannot work."""
 
+    kind = "its configuration is refused"
+
 
 def unknown_name(what: str, name: str, available: Iterable[str]) -> str:
     """The message for a name that does not exist, with the nearest one that does."""

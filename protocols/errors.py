@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import ClassVar
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -10,14 +11,18 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ProtocolError(Exception):
-    """Anything that must stop the session. The message is one line for a person.
+    """Anything that must stop the session. The message is one line for a person; `kind` is what outsiders may read.
 
     Not a RuntimeError: CrypTen catches those in places and would try again.
     """
 
+    kind: ClassVar[str] = "a step of the session failed"
+
 
 class PeerError(ProtocolError):
     """A peer failed, or sent something that it must not send. Names the peer and the step."""
+
+    kind = "a connection to a peer failed"
 
     def __init__(self, peer: str, step: str, reason: str) -> None:
         super().__init__(f"{peer}: {reason} (step: {step})")
@@ -27,9 +32,13 @@ class PeerError(ProtocolError):
 class PeerLate(PeerError):
     """A peer did not answer in time."""
 
+    kind = "a peer did not answer in time"
+
 
 class PeerStopped(PeerError):
     """A peer says that it stops, and why. If it missed answers, `waited_for` names the peers that owed them."""
+
+    kind = "a peer stopped"
 
     def __init__(self, peer: str, step: str, note: str, waited_for: str = "") -> None:
         super().__init__(peer, step, f"stopped: {note}")
@@ -38,6 +47,8 @@ class PeerStopped(PeerError):
 
 class ConfigurationMismatch(PeerError):
     """Two processes would run different sessions or different code."""
+
+    kind = "the session file or the code differs from a peer's"
 
 
 class UndeclaredRelease(ProtocolError):
@@ -51,7 +62,13 @@ class CounterReuse(ProtocolError):
 class LocalError(ProtocolError):
     """An error about a party's own data or ledger. Only people at this party see it; peers receive its kind alone."""
 
-    kind: ClassVar[str] = "its own data, files or ledger do not allow it"
+    kind = "its own data, files or ledger do not allow it"
+
+
+class LedgerRefusal(LocalError):
+    """This party's ledger refuses a charge, or cannot be read."""
+
+    kind = "its privacy ledger does not allow it"
 
 
 class RangeError(LocalError, ValueError):
@@ -88,6 +105,18 @@ def reason_for_peers(error: BaseException | None) -> str:
     if isinstance(error, OSError) and error.errno in DISK_FULL:
         return "its disk is full"
     return str(error) if isinstance(error, ProtocolError) else name
+
+
+def cause_of(error: BaseException) -> tuple[str, str]:
+    """A fixed phrase for the kind of error, and the members that it blames (`party-1, dealer`): no text of the error.
+
+    For readers outside the consortium, such as an orchestrator.
+    """
+    named = re.findall(r"(?:^|, )(party \d+|dealer)\b", error.peer) if isinstance(error, PeerError) else []
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return "its disk is full", ""
+    kind = error.kind if isinstance(error, ProtocolError) else "an unexpected error"
+    return kind, ", ".join(name.replace(" ", "-") for name in named)
 
 
 def waited_for(error: BaseException | None) -> str:

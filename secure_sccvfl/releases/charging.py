@@ -19,7 +19,7 @@ from secure_sccvfl.accounting.calibration import HeadBudget, check_target
 from secure_sccvfl.accounting.events import Event, Mechanism, Sensitivity
 from secure_sccvfl.accounting.ledger import LedgerError, LedgerFull, comparable
 from secure_sccvfl.accounting.records import RecordSet
-from secure_sccvfl.protocols.errors import LocalError, ProtocolError
+from secure_sccvfl.protocols.errors import LedgerRefusal, ProtocolError
 from secure_sccvfl.protocols.operations.noise import NoiseKind, deviation
 from secure_sccvfl.protocols.records.releases import Receipt
 from secure_sccvfl.protocols.session.runtime import Session
@@ -53,7 +53,7 @@ def refusals_in_one_line() -> Iterator[None]:
     except LedgerFull as error:
         raise error.reason from error
     except (BudgetError, LedgerError) as error:
-        raise LocalError(str(error)) from error
+        raise LedgerRefusal(str(error)) from error
 
 
 @dataclass(frozen=True)

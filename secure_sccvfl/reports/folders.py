@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 TRAIN, EVALUATE, PREDICT = "train", "evaluate", "predict"
 HEADS = "heads.json"
 """What all parties signed at the end of a job, in the job's folder on each host."""
+COMPARED = ("releases", "audit", "ledgers", "result")
+"""The digests of a statement that must be the same at all parties."""
 _ON_ONE_MACHINE = {TRAIN: ".", EVALUATE: "evaluation", PREDICT: "examples"}
 
 

@@ -36,6 +36,7 @@ from secure_sccvfl.protocols.session.log_digests import broken_signatures, excha
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.reports.folders import (
+    COMPARED,
     EVALUATE,
     HEADS,
     PREDICT,
@@ -60,7 +61,6 @@ AGREED_RESULTS = (TRAIN, EVALUATE, PREDICT)
 CHAINED = ("index", "previous", "hash")
 PRIVATE = ("model",)
 """Entries of an audit log that differ between parties by design."""
-COMPARED = ("releases", "audit", "ledgers", "result")
 DERIVED = re.compile(r"report\.(json|html)|(privacy|evaluation)_budget\.\w+|policy_card\.\w+|session\.toml")
 """Files derived from the others; they are recomputed to be checked."""
 

@@ -7,6 +7,7 @@ the log. None of them lets a name move the cursor or act as markup.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import select
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from secure_sccvfl.accounting.plain_text import plain
 from secure_sccvfl.protocols.config import ConfigError
-from secure_sccvfl.protocols.errors import DISK_FULL, InputError, PeerStopped, ProtocolError
+from secure_sccvfl.protocols.errors import DISK_FULL, InputError, PeerStopped, ProtocolError, cause_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,8 @@ EXIT_CODES = (
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PEER_STOPPED = 4
 """The process stopped because a peer said that it stops. Only launchers see this code; people see STOPPED."""
+CAUSE_FILE = "SCCVFL_CAUSE_FILE"
+"""The variable with which an orchestrator names the file that gets the cause of a failure, in fixed words."""
 
 
 def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
@@ -54,6 +57,8 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
         code, line = outcome_of(error)
         if debug:
             traceback.print_exc()
+        if path := os.environ.get(CAUSE_FILE):
+            Path(path).write_text(json.dumps(cause_of(error)), encoding="utf-8")
     say(f"{name}: {line}", error=True)
     return code
 

@@ -328,6 +328,8 @@ WORDS = {
 class ApprovalError(ConfigError):
     """The plan is not approved by all parties as it is now."""
 
+    kind = "the plan is not approved by all parties as it is"
+
 
 def approvals_folder(session: Path) -> Path:
     """The folder of the approvals of a session file; each session file has its own."""

@@ -1,0 +1,1 @@
+"""A session as a Flower app: a process at each SuperNode; shares travel over the session's own connections."""
