@@ -110,7 +110,7 @@ def _dispatched(given: list[str]) -> int:
     path, first, _ = COMMANDS[given[0]]
     module, _, function = path.partition(":")
     sys.argv[0] = f"sccvfl {given[0]}"  # the name of the program in --help and errors
-    code: int = getattr(import_module(f"{__package__}.{module}"), function or "main")([*first, *given[1:]])
+    code: int = getattr(import_module(f"secure_sccvfl.launch.{module}"), function or "main")([*first, *given[1:]])
     return code
 
 
