@@ -90,6 +90,8 @@ MODULES = {
 """What may follow `python -m`; it must exist, as must the files that it is given."""
 FEW = {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
 """SHORT for a session file."""
+FEW_SPLIT = ("--warmup", "2", "--steps", "4")
+"""Its steps go through the encoders of all parties."""
 ATTACK = r"sccvfl attack |python3? launch/security_eval\.py "
 VERDICTS = {"security_eval": (OK, CHECK_FAILED)}
 """Exit codes of a program that ran to its end. Attacks on a right run call a leak in up to 5 % of evaluations, so
@@ -271,7 +273,7 @@ class Desk:
         if name == "run_mpc" and options.job == "train" and options.resume is None:
             words = [*words, *SHORT]
         if name == "run_mpc" and options.job == "train":
-            words = [*words, "--no-harness"]
+            words = [*words, "--no-harness", *(FEW_SPLIT if options.mode == "split" else ())]
         return words
 
     def _run(self, words: Sequence[str], rest: str = "", codes: Sequence[int] = (OK,)) -> None:

@@ -137,20 +137,23 @@ def printed_by(code: str, folder: Path, *, stdin: bool) -> str:
 
 def test_a_script_is_not_run_again_by_the_processes_that_it_starts(tmp_path: Path) -> None:
     """The whole of a run on public data, with a card that does not decide every column."""
-    lines = ["import secure_sccvfl as scc", "print('once')"]
-    lines += [f"scc.run_local('heart', 2, 'a', card='shipped', **{SHORT})"]
+    lines = ["import secure_sccvfl as scc", "from secure_sccvfl.runs.local import whole_run", "print('once')"]
+    lines += ["whole_run.SEEDS = 2", f"scc.run_local('heart', 2, 'a', card='shipped', **{SHORT})"]
     assert printed_by("\n".join(lines), tmp_path, stdin=False) == "once\n"
     assert (tmp_path / "a" / "report.html").exists()
     assert scc.Run.open(tmp_path / "a").report.frontier is not None, "further seeds ran in their own processes"
 
 
 def test_further_seeds_run_where_the_code_comes_from_no_file(tmp_path: Path) -> None:
+    """What such a process computes does not matter: another function stands for a training."""
     code = """
+from secure_sccvfl.evaluation import frontier
 from secure_sccvfl.runs.local.whole_run import plaintext_seeds
 from secure_sccvfl.training.modes.options import RunOptions
 
 print("once")
+frontier.run_frontier_seed = repr
 with plaintext_seeds(RunOptions.of({"dataset": "heart", "pooled": True}), 3, range(1)) as waiting:
-    print(waiting[0].result()["seed"])
+    print(waiting[0].result()[:12])
 """
-    assert printed_by(code, tmp_path, stdin=True) == "once\n0\n"
+    assert printed_by(code, tmp_path, stdin=True) == "once\nFrontierSeed\n"

@@ -9,7 +9,6 @@ run's log with the digests of all of them.
 from __future__ import annotations
 
 import datetime
-import multiprocessing
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -21,7 +20,7 @@ from typing import Any
 from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.reports.folders import RunFolder
 from secure_sccvfl.reports.results import Report
-from secure_sccvfl.runs.local.processes import Ending, Event, run_job, without_the_script
+from secure_sccvfl.runs.local.processes import Ending, Event, context, prepare, run_job, without_the_script
 from secure_sccvfl.training.modes import MODES
 from secure_sccvfl.training.modes.options import RunOptions
 
@@ -210,7 +209,8 @@ def plaintext_seeds(options: RunOptions, parties: int, seeds: range) -> Iterator
     data, budget, card = options.data, options.simulated_budget(parties), options.policy()
     jobs = [FrontierSeed(data.dataset, parties, data.split, seed, config, budget, card) for seed in seeds]
     workers = min(len(seeds), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    prepare({})
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
         with without_the_script():  # the pool starts its processes here
             waiting = [pool.submit(run_frontier_seed, job) for job in jobs]
         try:
