@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from secure_sccvfl.protocols.config import DEALER, SessionConfig
@@ -54,9 +53,6 @@ class ByHand:
     def free_port(self, rank: int) -> None:
         """Nobody listens for this party."""
         self._listeners[rank].close()
-
-    def other_configuration(self) -> SessionConfig:
-        return replace(self.config, options={**self.config.options, "seed": 1})
 
     def endings(self) -> dict[str, tuple[int, str]]:
         """Wait as long as the deadlines allow; a process still there then is a failure."""
