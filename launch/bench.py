@@ -5,7 +5,6 @@
     python launch/bench.py step --rows 100000 --columns 78        # one sealed training step
     python launch/bench.py discovery --json results/bench-discovery.json
     python launch/bench.py align --parties 3 --lists hidden:1000000    # records that only partly overlap
-    python launch/bench.py run --dataset acs-income:PATH.csv.gz   # whole trainings next to the plaintext engine
     python launch/bench.py rounds --blocks 3                      # one private model, and nine lambdas without noise
     python launch/bench.py width                                  # by rows and columns
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
@@ -42,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("what", choices=tuple(BENCHMARKS), help="what to measure; see above")
     parser.add_argument("--json", type=Path, help="write the rows here, and the page next to it")
-    parser.add_argument("--dataset", help="run, rounds, wan: the data set (as of run_mpc.py; default german)")
+    parser.add_argument("--dataset", help="rounds, wan: the data set (as of run_mpc.py; default german)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system or training (default 3)")
     parser.add_argument("--rows", type=int, nargs="+", help="width: numbers of rows; step, classes: one")
@@ -95,10 +94,12 @@ def _ops(options: argparse.Namespace) -> Result:
 
 
 def _step(options: argparse.Namespace) -> Result:
+    from secure_sccvfl.research.benchmarks.measuring import PARTIES
     from secure_sccvfl.research.benchmarks.steps import Size, measure_step, spu_python
 
     usual, (python, note) = Size(), spu_python(options.spu)
-    size = Size.of(_one(options, "rows", usual.rows), _one(options, "columns", usual.columns))
+    width = -(-_one(options, "columns", usual.columns) // PARTIES)
+    size = Size(_one(options, "rows", usual.rows), width)
     _tell(note)
     about = note if python else "SPU was not installed"
     return measure_step(options.repeats, options.blocks, _tell, size, python, about)
@@ -120,17 +121,14 @@ def _trainings(options: argparse.Namespace) -> Result:
     from secure_sccvfl.research.benchmarks import trainings
 
     dataset = options.dataset or "german"
-    if options.what == "run":
-        points = [trainings.Point(dataset)] if options.dataset else trainings.sizes()
-    elif options.what == "classes":
-        points = trainings.classes(_one(options, "rows", 10_000), _one(options, "columns", 20))
-    elif options.what == "width":
-        points = trainings.width(options.rows or [10_000, 30_000, 100_000], options.columns or [20, 40, 60])
-    elif options.what == "heads":
-        points = trainings.heads()
-    else:
-        points = {"rounds": trainings.rounds, "wan": trainings.wan}[options.what](dataset)
-    return trainings.measure(points, options.blocks, _tell)
+    points = {
+        "rounds": lambda: trainings.rounds(dataset),
+        "wan": lambda: trainings.wan(dataset),
+        "classes": lambda: trainings.classes(_one(options, "rows", 10_000), _one(options, "columns", 20)),
+        "width": lambda: trainings.width(options.rows or [10_000, 30_000, 100_000], options.columns or [20, 40, 60]),
+        "heads": trainings.heads,
+    }
+    return trainings.measure(points[options.what](), options.blocks, _tell)
 
 
 def _serve(options: argparse.Namespace) -> Result:
@@ -150,7 +148,6 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "step": (_step, "repeats blocks rows columns"),
     "discovery": (_discovery, "repeats blocks"),
     "align": (_align, "parties lists"),
-    "run": (_trainings, "dataset blocks"),
     "rounds": (_trainings, "dataset blocks"),
     "width": (_trainings, "rows columns blocks"),
     "wan": (_trainings, "dataset blocks"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from secure_sccvfl.accounting.tables import page
+from secure_sccvfl.accounting.tables import Column, Table, page
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
@@ -72,6 +72,52 @@ def middle(blocks: Sequence[Row], name: str) -> float | None:
 
 def _listed(value: Any) -> Sequence[float]:
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def compare(systems: Mapping[str, Callable[[], list[Row]]], blocks: int, tell: Tell) -> list[Row]:
+    """A row of medians for each job and system, the first system's own job as the unit of `times_ours`.
+
+    The bytes of a system that counts none are read from the loopback device: its TCP headers and provider included.
+    """
+    rows: list[Row] = []
+    for (job, system), measured in in_turn(systems, blocks, tell).items():
+        sent = middle(measured, "sent")
+        row: Row = {name: middle(measured, name) for name in ("seconds", "processor", "max_error")}
+        row |= {
+            "rounds": round(measured[-1]["rounds"]),
+            "bytes_to_peers": round(sent if sent is not None else (middle(measured, "loopback") or 0) / PARTIES),
+            "least_bytes": middle(measured, "least"),
+            "bytes_dealer": middle(measured, "dealer"),
+            "peak_memory": max((one["memory"] for one in measured if "memory" in one), default=None),
+        }
+        rows.append({"job": job, "system": system, **row})
+    first = next(iter(systems))
+    unit = {row["job"]: row["seconds"] for row in rows if row["system"] == first}
+    return [{**row, "times_ours": round(row["seconds"] / unit[row["job"].split()[0]], 2)} for row in rows]
+
+
+def table_of_systems(rows: Sequence[Row]) -> Table:
+    """What `compare` made, without empty columns."""
+    return filled(rows, SYSTEMS)
+
+
+def filled(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
+    """A table of the columns in which some row has a value."""
+    return Table.of(rows, [column for column in columns if any(column.cell(row) for row in rows)])
+
+
+SYSTEMS = (
+    *(
+        Column("job"),
+        Column("system"),
+        Column("ms", "seconds", ".3f", 1e-3),
+        Column("times ours", "times_ours", ".2f"),
+    ),
+    *(Column("CPU ms", "processor", ".1f", 1e-3), Column("rounds")),
+    *(Column("kB to peers", "bytes_to_peers", ".1f", 1e3), Column("least", "least_bytes", ".1f", 1e3)),
+    *(Column("kB dealer", "bytes_dealer", ".1f", 1e3), Column("MB memory", "peak_memory", ".0f", 1e6)),
+    Column("error", "max_error", ".0e"),
+)
 
 
 def loopback_bytes() -> int:
@@ -177,15 +223,15 @@ def run_ours(job: str, options: Row, parties: int = PARTIES) -> tuple[list[list[
     return [result["rows"] for result in results], usage
 
 
-def run_stock(provider: str, repeats: int, what: str, *more: str) -> list[Row]:
+def run_stock(provider: str, what: str, **settings: Any) -> list[Row]:
     """The rows of party 0 of stock CrypTen; each of its processes is a new Python (`benchmarks/stock.py`)."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
-        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
-        common += ["--repeats", str(repeats), "--out", str(out), *more]
-        ranks = range(PARTIES + (provider == "TTP"))
+        common = {"provider": provider, "what": what, "folder": folder, "out": str(out), **settings}
         start = [sys.executable, "-m", "secure_sccvfl.research.benchmarks.stock"]
-        codes = finished([[*start, "--rank", str(rank), *common] for rank in ranks], {**os.environ, **same_imports()})
+        ranks = range(PARTIES + (provider == "TTP"))
+        commands = [[*start, json.dumps({"rank": rank, **common})] for rank in ranks]
+        codes = finished(commands, {**os.environ, **same_imports()})
         if any(codes) or not out.exists():
             raise ProtocolError(f"stock CrypTen with {provider} failed, exit codes {codes}")
         rows: list[Row] = json.loads(out.read_text())

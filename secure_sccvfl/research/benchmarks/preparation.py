@@ -37,10 +37,11 @@ from secure_sccvfl.research.benchmarks.measuring import (
     Result,
     Row,
     Tell,
-    in_turn,
+    compare,
     middle,
     run_ours,
     run_stock,
+    table_of_systems,
     time_repeats,
 )
 from secure_sccvfl.runs.jobs import Progress
@@ -54,12 +55,9 @@ ROWS = (1_000, 10_000, 100_000, 1_000_000)
 GROUPS = (2, 9)
 
 
-def layout(features: int, bins: int, parties: int) -> dict[int, dict[str, int]]:
+def layout(parties: int) -> dict[int, dict[str, int]]:
     """Features assigned to the parties in turn."""
-    return {
-        rank: {f"x{number}": bins for number in range(features) if number % parties == rank}
-        for rank in range(parties)
-    }
+    return {rank: {f"x{number}": BINS for number in range(rank, FEATURES, parties)} for rank in range(parties)}
 
 
 def synthetic(columns: Columns, rows: int, groups: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -76,15 +74,11 @@ def synthetic(columns: Columns, rows: int, groups: int) -> tuple[dict[str, np.nd
 
 
 class DiscoveryBenchmark:
-    """Options: `rows`, `features`, `bins`, `groups`, `repeats`."""
+    """Options: `rows`, `groups`, `repeats`."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        sizes = {"rows": 1000, "features": 20, "bins": 5, "groups": 2, "repeats": 3, **config.options}
-        if len(sizes) != 5 or min(sizes.values()) < 1:
-            raise ConfigError(f"bad options for the discovery benchmark: {config.options}")
-        self.rows, self.features, self.bins = sizes["rows"], sizes["features"], sizes["bins"]
-        self.groups, self.repeats = sizes["groups"], sizes["repeats"]
-        self.columns = layout(self.features, self.bins, len(config.parties))
+        self.rows, self.groups, self.repeats = (int(config.options[k]) for k in ("rows", "groups", "repeats"))
+        self.columns = layout(len(config.parties))
 
     def plan(self) -> ReleasePlan:
         return ReleasePlan(NOISY_TABLES.releases(PlanFacts(self.columns, (self.groups,), refreshes=self.repeats)))
@@ -96,7 +90,7 @@ class DiscoveryBenchmark:
         budget = Budget.in_memory(1e6, min(1e-5, 1 / self.rows))
         records = RecordSet(np.arange(self.rows, dtype=np.uint64))
         charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), records)
-        sensitivity = float(np.sqrt(self.features))
+        sensitivity = float(np.sqrt(FEATURES))
         passes = iter(range(self.repeats + 1))
 
         def release() -> dict[str, np.ndarray]:
@@ -111,7 +105,7 @@ class DiscoveryBenchmark:
         indicators = one_hot(codes, self.groups)
         error = max(float(np.abs(table - own[k].T @ indicators).max()) for k, table in found.items())
         row = {
-            "job": f"{self.rows} x {self.features * self.bins} by {self.groups}",
+            "job": "tables",
             "max_error": error / noise,
             "sent": (session.total_cost.sent - before) / (self.repeats + 1),
             **timing,
@@ -121,16 +115,10 @@ class DiscoveryBenchmark:
 
 def _ours(rows: int, groups: int, repeats: int) -> Row:
     """One session of ours, with TLS and the dealer."""
-    options = {"rows": rows, "features": FEATURES, "bins": BINS, "groups": groups, "repeats": repeats}
-    results, usage = run_ours("bench-discovery", options)
-    rows_of_parties = [rows_of_party[0] for rows_of_party in results]
-    return {
-        **rows_of_parties[0],
-        "job": "tables",
-        "max_error": max(row["max_error"] for row in rows_of_parties),
-        "sent": sum(row["sent"] for row in rows_of_parties),
-        **usage.megabytes,
-    }
+    results, usage = run_ours("bench-discovery", {"rows": rows, "groups": groups, "repeats": repeats})
+    every = [of_party[0] for of_party in results]
+    largest, mean = max(row["max_error"] for row in every), sum(row["sent"] for row in every) / PARTIES
+    return {**every[0], "max_error": largest, "sent": mean, **usage.megabytes}
 
 
 def measure_discovery(repeats: int, blocks: int, tell: Tell) -> Result:
@@ -140,35 +128,26 @@ def measure_discovery(repeats: int, blocks: int, tell: Tell) -> Result:
         tell(f"{rows} rows, {groups} groups")
         row = _ours(rows, groups, min(repeats, 3))
         figures = {name: row[name] for name in ("rounds", "party_mb", "dealer_mb")}
-        figures |= {"seconds": middle([row], "seconds"), "sent": round(row["sent"])}
+        figures |= {"seconds": middle([row], "seconds"), "sent": round(row["sent"] * PARTIES)}
         scale.append(
             {"rows": rows, "groups": groups, **figures, "max_error_in_deviations": round(row["max_error"], 2)}
         )
     systems = {
         "ours": lambda: [_ours(PEER_ROWS, 2, repeats)],
-        "crypten-tfp": lambda: run_stock("TFP", repeats, "discovery"),
-        "crypten-ttp": lambda: run_stock("TTP", repeats, "discovery"),
+        "crypten-tfp": lambda: run_stock("TFP", "discovery", repeats=repeats),
+        "crypten-ttp": lambda: run_stock("TTP", "discovery", repeats=repeats),
     }
-    peers: list[Row] = [
-        {
-            "system": system,
-            "seconds": middle(found, "seconds"),
-            "bytes": round(middle(found, "loopback") or 0),
-            "rounds": found[-1]["rounds"],
-        }
-        for (_, system), found in in_turn(systems, blocks, tell).items()
-    ]
-    for row in peers:
-        row["times_ours"] = round(row["seconds"] / peers[0]["seconds"], 2)
+    peers = compare(systems, blocks, tell)
     return Result(
         {"parties": PARTIES, "scale": scale, "peers": peers},
         [
             f"One release from columns to opened noisy tables, {PARTIES} parties and the dealer, mutual TLS;\n"
             f"{FEATURES} features x {BINS} bins. First table: bytes that the parties sent, by their counters;\n"
-            "memory of the largest process. Second: bytes of all processes, read from the loopback device.",
+            "memory of the largest process. Second: bytes of a party, of stock\n"
+            "CrypTen from the loopback device; the error of ours is in deviations of its noise.",
             Table.of(scale, SCALE),
             f"{PEER_ROWS:,} x {FEATURES * BINS} columns by 2 groups, sharing included, stock CrypTen without TLS:",
-            Table.of(peers, PEERS),
+            table_of_systems(peers),
         ],
     )
 
@@ -183,14 +162,6 @@ SCALE = (
     Column("dealer MB", "dealer_mb"),
     Column("largest error / deviation", "max_error_in_deviations"),
 )
-PEERS = (
-    Column("system"),
-    Column("seconds", form=".3f"),
-    Column("times ours", "times_ours"),
-    Column("MB", "bytes", ".1f", 1e6),
-    Column("rounds"),
-)
-
 
 MODES = ("hidden", "revealed")
 SIZES = (10_000, 100_000, 1_000_000)
@@ -210,10 +181,7 @@ class AlignmentBenchmark:
     """Options: `mode`, `ids` (of each party)."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        options = {"mode": "hidden", "ids": 1000, **config.options}
-        if len(options) != 2 or options["mode"] not in MODES or options["ids"] < 10:
-            raise ConfigError(f"bad options for the alignment benchmark: {config.options}")
-        self.mode, self.ids, self.parties = options["mode"], options["ids"], len(config.parties)
+        self.mode, self.ids, self.parties = config.options["mode"], config.options["ids"], len(config.parties)
 
     def plan(self) -> ReleasePlan:
         everyone = tuple(range(self.parties))

@@ -1,6 +1,9 @@
 """One process of SPU for launch/bench.py: steps of logistic regression with momentum, as its users write them in jax.
 
-    PYTHON spu_process.py --rank 0 --addresses A B C --given FOLDER --repeats 5 --out FILE
+    PYTHON spu_process.py SETTINGS
+
+SETTINGS is JSON: rank, addresses of the parties, folder (with inputs.npz; shares and each party's row are left in it)
+and repeats, the steps that are timed after one that is not.
 
 Runs in a Python that has SPU (`make peers`), not in the project's: the two need different numpy. So nothing of the
 project is imported here. Links are plain: brpc over loopback, no TLS. Rank 0 makes the shares of all inputs, which no
@@ -9,7 +12,6 @@ deployment would do; that is before the clock starts.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pickle
 import sys
@@ -23,22 +25,12 @@ PARTIES = 3
 VALUES = ("rows", "label", "weight", "velocity", "bias", "bias_velocity")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--addresses", nargs=PARTIES, required=True, help="address of each party")
-    parser.add_argument("--given", type=Path, required=True, help="folder with inputs.npz; shares are left in it")
-    parser.add_argument("--repeats", type=int, default=5, help="steps that are timed, after one that is not")
-    parser.add_argument("--out", type=Path, required=True, help="where this party writes its row")
-    run(parser.parse_args(arguments))
-    return 0
-
-
-def run(options: argparse.Namespace) -> None:
+def main(settings: dict[str, Any]) -> None:
     import spu
 
-    link = _linked(options, spu.link)
-    with np.load(options.given / "inputs.npz") as kept:
+    folder, rank = Path(settings["folder"]), settings["rank"]
+    link = _linked(settings, spu.link)
+    with np.load(folder / "inputs.npz") as kept:
         given = dict(kept)
     rate, momentum = float(given["rate"]), float(given["momentum"])
     columns = given["rows"].shape[1]
@@ -47,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     config = spu.RuntimeConfig(protocol=spu.ProtocolKind.ABY3, field=spu.FieldType.FM64)
     program = _compiled(spu, values, rate, momentum)
     runtime, exchange = spu.Runtime(link, config), spu.Io(PARTIES, config)
-    _put_in_secret(spu, exchange, runtime, link, values, options)
+    _put_in_secret(spu, exchange, runtime, link, values, rank, folder)
 
     def step(machine: Any) -> None:
         machine.run(program)
@@ -55,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
             machine.set_var(name, machine.get_var(made))
 
     seconds, processor = [], []
-    for number in range(options.repeats + 1):
+    for number in range(settings["repeats"] + 1):
         link.barrier()
         start, busy = time.perf_counter(), time.process_time()
         step(runtime)
@@ -63,13 +55,8 @@ def run(options: argparse.Namespace) -> None:
             seconds.append(time.perf_counter() - start)
             processor.append(time.process_time() - busy)
     opened = _opened(spu, exchange, runtime, link)
-    row = {
-        "seconds": seconds,
-        "processor": processor,
-        "memory": _peak_memory(),
-        "weight": opened.tolist(),
-    }
-    options.out.write_text(json.dumps(row))
+    row = {"seconds": seconds, "processor": processor, "memory": _peak_memory(), "weight": opened.tolist()}
+    (folder / f"row-{rank}.json").write_text(json.dumps(row))
     config.enable_pphlo_profile = True  # says how many bytes and messages a run takes
     profiled = spu.Runtime(link, config)
     for name in VALUES:
@@ -79,11 +66,11 @@ def run(options: argparse.Namespace) -> None:
     link.stop_link()
 
 
-def _linked(options: argparse.Namespace, links: Any) -> Any:
+def _linked(settings: dict[str, Any], links: Any) -> Any:
     described = links.Desc()
-    for rank in range(PARTIES):
-        described.add_party(f"p{rank}", options.addresses[rank])
-    return links.create_brpc(described, options.rank)
+    for rank, address in enumerate(settings["addresses"]):
+        described.add_party(f"p{rank}", address)
+    return links.create_brpc(described, settings["rank"])
 
 
 def _compiled(spu: Any, values: list[np.ndarray], rate: float, momentum: float) -> Any:
@@ -105,15 +92,15 @@ def _compiled(spu: Any, values: list[np.ndarray], rate: float, momentum: float) 
 
 
 def _put_in_secret(
-    spu: Any, exchange: Any, runtime: Any, link: Any, values: list[np.ndarray], options: argparse.Namespace
+    spu: Any, exchange: Any, runtime: Any, link: Any, values: list[np.ndarray], rank: int, folder: Path
 ) -> None:
-    if options.rank == 0:
+    if rank == 0:
         shares = [exchange.make_shares(value, spu.Visibility.VIS_SECRET) for value in values]
-        for rank in range(PARTIES):
-            parts = [(share[rank].meta, share[rank].share_chunks) for share in shares]
-            (options.given / f"share-{rank}").write_bytes(pickle.dumps(parts))
+        for other in range(PARTIES):
+            parts = [(share[other].meta, share[other].share_chunks) for share in shares]
+            (folder / f"share-{other}").write_bytes(pickle.dumps(parts))
     link.barrier()
-    for name, part in zip(VALUES, pickle.loads((options.given / f"share-{options.rank}").read_bytes()), strict=True):
+    for name, part in zip(VALUES, pickle.loads((folder / f"share-{rank}").read_bytes()), strict=True):
         runtime.set_var(name, _share(spu, *part))
 
 
@@ -126,7 +113,7 @@ def _opened(spu: Any, exchange: Any, runtime: Any, link: Any) -> np.ndarray:
 
 
 def _peak_memory() -> int:
-    """In bytes, as secure_sccvfl/research/benchmarks/measuring.py measures it."""
+    """In bytes, as `measuring.py` measures it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
@@ -138,4 +125,4 @@ def _share(spu: Any, meta: bytes, chunks: list[bytes]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(json.loads(sys.argv[1]))

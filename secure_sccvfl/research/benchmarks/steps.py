@@ -20,16 +20,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from secure_sccvfl.accounting.tables import Column, Table
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
@@ -42,12 +40,12 @@ from secure_sccvfl.research.benchmarks.measuring import (
     Result,
     Row,
     Tell,
+    compare,
     finished,
-    in_turn,
-    middle,
     peak_memory,
     run_ours,
     run_stock,
+    table_of_systems,
     time_repeats,
 )
 from secure_sccvfl.runs.jobs import Progress
@@ -55,49 +53,34 @@ from secure_sccvfl.training.engine import Engine, Step
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 
-Array = npt.NDArray[Any]
 Work = Mapping[str, Callable[..., Any]]
 SHARED: Work = {"matmul": lambda x, y: x.matmul(y), "product": lambda x, y: x * y, "ltz": lambda x: x._ltz()}
 """Operations that ours and stock CrypTen write alike."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One operation: its public inputs, and what it computes."""
-
-    inputs: tuple[Array, ...]
-    plain: Callable[..., Array]
-
-
-def cases() -> dict[str, Case]:
+def cases() -> dict[str, tuple[tuple[np.ndarray, ...], Callable[..., np.ndarray]]]:
+    """By operation its public inputs, and what it computes."""
     rng = np.random.default_rng(0)
     return {
-        "matmul": Case((rng.normal(size=(1120, 192)), rng.normal(size=(192, 2))), lambda x, y: x @ y),
-        "product": Case((rng.normal(size=(1120, 64)), rng.normal(size=(1120, 64))), lambda x, y: x * y),
-        "sigmoid": Case((rng.uniform(-12, 12, size=1120),), lambda x: 1 / (1 + np.exp(-x))),
-        "ltz": Case((rng.normal(size=2000),), lambda x: (x < 0) * 1.0),
-        "open": Case((rng.normal(size=(1120, 2)),), lambda x: x),
+        "matmul": ((rng.normal(size=(1120, 192)), rng.normal(size=(192, 2))), lambda x, y: x @ y),
+        "product": ((rng.normal(size=(1120, 64)), rng.normal(size=(1120, 64))), lambda x, y: x * y),
+        "sigmoid": ((rng.uniform(-12, 12, size=1120),), lambda x: 1 / (1 + np.exp(-x))),
+        "ltz": ((rng.normal(size=2000),), lambda x: (x < 0) * 1.0),
+        "open": ((rng.normal(size=(1120, 2)),), lambda x: x),
     }
 
 
 def timed(
-    work: Work,
-    share: Callable[[Array, int], Any],
-    reveal: Callable[[Any], Any],
-    repeats: int,
-    progress: Progress = lambda name, number, total: None,
-    **clock: Any,
+    work: Work, share: Callable[[np.ndarray, int], Any], reveal: Callable[[Any], Any], repeats: int, **clock: Any
 ) -> list[Row]:
-    """A row for each operation, its result checked. clock: for `time_repeats`; functions in it are called anew."""
+    """A row for each operation, its result checked. clock: for `time_repeats`; `passes` in it is called anew."""
     rows = []
-    for number, (name, case) in enumerate(cases().items()):
-        progress(name, number, len(work))
-        inputs = [share(value, owner) for owner, value in enumerate(case.inputs)]
+    for name, (inputs, plain) in cases().items():
+        shares = [share(value, owner) for owner, value in enumerate(inputs)]
         passes = clock["passes"]() if "passes" in clock else None
-        result, timing = time_repeats(partial(work[name], *inputs), repeats, **{**clock, "passes": passes})
-        found = np.asarray(result if name == "open" else reveal(result), dtype=float)
-        error = float(np.abs(found - case.plain(*case.inputs)).max())
-        rows.append({"job": name, "max_error": error, **timing})
+        result, timing = time_repeats(partial(work[name], *shares), repeats, **{**clock, "passes": passes})
+        opened = np.asarray(result if name == "open" else reveal(result), dtype=float)
+        rows.append({"job": name, "max_error": float(np.abs(opened - plain(*inputs)).max()), **timing})
     return rows
 
 
@@ -106,16 +89,10 @@ class OperationsBenchmark:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.repeats = int(config.options.get("repeats", 10))
-        everyone = tuple(range(len(config.parties)))
+        everyone, times = tuple(range(len(config.parties))), len(cases()) * (self.repeats + 2)
         self.releases = {
-            dimensions: Release(
-                f"benchmark result, {dimensions} dimensions",
-                everyone,
-                (ANY,) * dimensions,
-                "inputs are public",
-                times=len(cases()) * (self.repeats + 2),
-            )
-            for dimensions in (1, 2)
+            k: Release(f"benchmark result, {k} dimensions", everyone, (ANY,) * k, "inputs are public", times=times)
+            for k in (1, 2)
         }
 
     def plan(self) -> ReleasePlan:
@@ -125,13 +102,11 @@ class OperationsBenchmark:
         def reveal(tensor: Any) -> Any:
             return session.open(tensor, self.releases[len(tensor.size())])
 
-        work = {**SHARED, "sigmoid": lambda x: session.sigmoid(x, bound=12), "open": reveal}
         rows = timed(
-            work,
+            {**SHARED, "sigmoid": lambda x: session.sigmoid(x, bound=12), "open": reveal},
             lambda value, owner: session.share(value, owner=owner % session.parties, shape=value.shape),
             reveal,
             self.repeats,
-            progress,
             barrier=session.barrier,
             rounds=lambda: session.total_cost.rounds,
             passes=lambda: session.repeat(self.repeats + 1),
@@ -151,33 +126,13 @@ def measure_operations(repeats: int, blocks: int, tell: Tell) -> Result:
     """A row for each operation and system."""
     systems = {
         "ours": lambda: run_ours("bench-ops", {"repeats": repeats})[0][0],
-        "crypten-tfp": lambda: run_stock("TFP", repeats, "ops"),
-        "crypten-ttp": lambda: run_stock("TTP", repeats, "ops"),
+        "crypten-tfp": lambda: run_stock("TFP", "ops", repeats=repeats),
+        "crypten-ttp": lambda: run_stock("TTP", "ops", repeats=repeats),
         "plain": lambda: plain_operations(repeats),
     }
-    rows: list[Row] = [
-        {
-            "job": job,
-            "system": system,
-            "seconds": middle(found, "seconds"),
-            "rounds": found[-1]["rounds"],
-            "bytes": round((middle(found, "loopback") or 0) / PARTIES),
-            "max_error": max(block["max_error"] for block in found),
-        }
-        for (job, system), found in in_turn(systems, blocks, tell).items()
-    ]
-    ours = {row["job"]: row["seconds"] for row in rows if row["system"] == "ours"}
-    columns = (
-        Column("job"),
-        Column("system"),
-        Column("ms", "seconds", ".3f", 1e-3),
-        Column("times ours", lambda row: f"{row['seconds'] / ours[row['job']]:.2f}"),
-        Column("rounds"),
-        Column("kB per party", "bytes", ".1f", 1e3),
-        Column("max error", "max_error", ".1e"),
-    )
+    rows = compare(systems, blocks, tell)
     note = f"{PARTIES} parties, medians. `times ours`: above 1 is slower than ours."
-    return Result({"parties": PARTIES, "rows": rows}, [note, Table.of(rows, columns)])
+    return Result({"parties": PARTIES, "rows": rows}, [note, table_of_systems(rows)])
 
 
 GROUPS = 2
@@ -202,11 +157,6 @@ class Size:
     def __post_init__(self) -> None:
         if self.rows < GROUPS or self.width < 1:
             raise ConfigError(f"a step needs at least {GROUPS} rows and a column of each party")
-
-    @classmethod
-    def of(cls, rows: int, columns: int) -> Size:
-        """At least this many columns in all."""
-        return cls(rows, -(-columns // PARTIES))
 
     @property
     def columns(self) -> int:
@@ -283,8 +233,9 @@ class StepBenchmark:
     """Options: `repeats`, `rows` and `width`. Rank 0 holds the label, the last rank holds s."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.repeats, usual = int(config.options.get("repeats", 10)), Size()
-        self.size = Size(*(int(config.options.get(name, getattr(usual, name))) for name in ("rows", "width")))
+        options = dict(config.options)
+        self.repeats = int(options.pop("repeats", 10))
+        self.size = Size(**options)
         everyone = tuple(range(len(config.parties)))
         self.releases = [
             Release("columns", everyone, (ANY,), "public shape"),
@@ -317,82 +268,30 @@ class StepBenchmark:
 
 
 def plain_steps(repeats: int, size: Size) -> list[Row]:
-    """The plaintext engine."""
-    seconds, heads = [], steps_of(PlainEngine(), size, range(PARTIES))
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        next(heads)
-        seconds.append((time.perf_counter() - start) / TOGETHER)
-    zero = dict.fromkeys(("rounds", "sent", "dealer", "max_error"), 0.0)
-    return [{"job": "sealed", "seconds": seconds[1:], "memory": peak_memory(), **zero}]
+    """The plaintext engine. Its process did other work too, so its memory is not told."""
+    heads = steps_of(PlainEngine(), size, range(PARTIES))
+    _, timing = time_repeats(lambda: next(heads), repeats)
+    seconds = [value / TOGETHER for value in timing["seconds"]]
+    return [{"job": "sealed", "seconds": seconds, **dict.fromkeys(("rounds", "sent", "dealer", "max_error"), 0.0)}]
+
+
+def slowest(rows: Sequence[Row]) -> Row:
+    """The row of the slowest party, with the largest memory of all."""
+    row = max(rows, key=lambda row: statistics.median(row["seconds"]))
+    return {**row, "memory": max(row["memory"] for row in rows)}
 
 
 def ours(repeats: int, size: Size) -> list[Row]:
     """One row: the slowest party's seconds, and the mean of what parties send and get from the dealer."""
-    options = {"repeats": repeats, "rows": size.rows, "width": size.width}
-    (rows,) = zip(*run_ours("bench-step", options)[0], strict=True)
-    slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
+    (rows,) = zip(*run_ours("bench-step", {"repeats": repeats, **asdict(size)})[0], strict=True)
     mean = {name: statistics.mean(row[name] for row in rows) for name in ("sent", "dealer")}
-    return [{**slowest, **mean, "memory": max(row["memory"] for row in rows)}]
+    return [{**slowest(rows), **mean, "least": least_bytes(size)}]
 
 
 def stock(provider: str, size: Size) -> list[Row]:
-    """Rows of stock CrypTen."""
-    shape = ("--rows", str(size.rows), "--width", str(size.width), "--cases", *CASES)
-    return run_stock(provider, STOCK_REPEATS if size.rows < LARGE else 1, "step", *shape)
-
-
-def _summary(job: str, system: str, blocks: list[Row], size: Size) -> Row:
-    """Medians. The bytes of stock CrypTen are read from the loopback device and include its provider."""
-    sent, dealer = middle(blocks, "sent"), middle(blocks, "dealer")
-    return {
-        "job": job,
-        "system": system,
-        "rows": size.rows,
-        "columns": size.columns,
-        "seconds": middle(blocks, "seconds"),
-        "processor": middle(blocks, "processor"),
-        "rounds": round(blocks[-1]["rounds"]),
-        "bytes_to_peers": round(sent if sent is not None else (middle(blocks, "loopback") or 0) / PARTIES),
-        "least_bytes": least_bytes(size) if system.startswith("ours") else None,
-        "bytes_dealer": None if dealer is None else round(dealer),
-        "peak_memory": max(block["memory"] for block in blocks),
-        "max_error": None if "softmax" in job else max(block["max_error"] for block in blocks),
-    }
-
-
-def table(rows: list[Row]) -> Table:
-    """With the ratio to ours. The process of `plain` did other work too: no memory is shown."""
-    ours_seconds = next(row["seconds"] for row in rows if row["system"] == "ours-sealed")
-    columns = (
-        Column("job"),
-        Column("system"),
-        Column("ms", "seconds", ".2f", 1e-3),
-        Column("times ours", lambda row: f"{row['seconds'] / ours_seconds:.2f}"),
-        Column("CPU ms", "processor", ".1f", 1e-3),
-        Column("rounds"),
-        Column("kB to peers", "bytes_to_peers", ".1f", 1e3),
-        Column("least", "least_bytes", ".1f", 1e3),
-        Column("kB dealer", "bytes_dealer", ".1f", 1e3),
-        Column("MB memory", lambda row: None if row["system"] == "plain" else f"{row['peak_memory'] / 1e6:.0f}"),
-        Column("error", "max_error", ".0e"),
-    )
-    return Table.of(rows, columns)
-
-
-def about(size: Size, note: str) -> str:
-    """What a table of steps shows. note: about SPU."""
-    return (
-        f"One sealed step, {size}, {PARTIES} parties: head update from task and consistency gradient. Ours with\n"
-        "mutual TLS and a dealer, CrypTen over gloo and SPU over brpc without.\n\n"
-        "- `sealed` is the same mathematical step in all systems: sigmoid of the one logit. `softmax` is CrypTen's\n"
-        "  over two logits; `gram` gives CrypTen the algebra of our step.\n"
-        f"- `spu-aby3`: the step without consistency, which is less work. {note}.\n"
-        "- `CPU ms`: of one party, without the dealer. `kB to peers`: what one party sends per step; ours counts\n"
-        "  frames (`least` is their payload alone), CrypTen's is read from the loopback device, provider included.\n"
-        "  `kB dealer`: from and to it, per party. `rounds` of SPU: messages that a party sends.\n"
-        "- `error`: largest difference of a head weight from the same steps in the clear, at the end of a block."
-    )
+    """Rows of stock CrypTen. Two logits halve the consistency, so `softmax` is not checked."""
+    repeats = STOCK_REPEATS if size.rows < LARGE else 1
+    return run_stock(provider, "step", repeats=repeats, cases=CASES, **asdict(size))
 
 
 def measure_step(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | None, note: str) -> Result:
@@ -406,9 +305,20 @@ def measure_step(repeats: int, blocks: int, tell: Tell, size: Size, spu: Path | 
     if spu is not None:
         systems["spu-aby3"] = lambda: run_spu(spu, repeats, size)
     systems["plain"] = lambda: plain_steps(repeats, size)
-    measured = in_turn(systems, blocks, tell)
-    rows = [_summary(job, system, found, size) for (job, system), found in measured.items()]
-    return Result({"parties": PARTIES, "rows": rows}, [about(size, note), table(rows)])
+    rows = compare(systems, blocks, tell)
+    about = (
+        f"One sealed step, {size}, {PARTIES} parties: head update from task and consistency gradient. Ours with\n"
+        "mutual TLS and a dealer, CrypTen over gloo and SPU over brpc without.\n\n"
+        "- `sealed` is the same mathematical step in all systems: sigmoid of the one logit. `softmax` is CrypTen's\n"
+        "  over two logits; `gram` gives CrypTen the algebra of our step.\n"
+        f"- `spu-aby3`: the step without consistency, which is less work. {note}.\n"
+        "- `CPU ms`: of one party, without the dealer. `kB to peers`: what one party sends per step; ours counts\n"
+        "  frames (`least` is their payload alone), CrypTen's is read from the loopback device, provider included.\n"
+        "  `kB dealer`: from and to it, per party. `rounds` of SPU: messages that a party sends.\n"
+        "- `error`: largest difference of a head weight from the same steps in the clear, at the end of a block."
+    )
+    shape = {"rows": size.rows, "columns": size.columns}
+    return Result({"parties": PARTIES, **shape, "rows": rows}, [about, table_of_systems(rows)])
 
 
 PYTHON = Path(__file__).resolve().parents[3] / ".venv-peers" / "bin" / "python"
@@ -431,25 +341,22 @@ def run_spu(python: Path, repeats: int, size: Size) -> list[Row]:
     """One row: the slowest party's seconds, and the mean of what parties send."""
     given = inputs(size)
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
-        place, addresses = Path(folder), _free_addresses()
+        place, log = Path(folder), Path(folder) / "said.log"
         np.savez(place / "inputs.npz", rows=given.rows, label=given.label, rate=RATE, momentum=MOMENTUM)
-        common = ["--addresses", *addresses, "--given", str(place), "--repeats", str(repeats)]
-        outs, log = [place / f"row-{rank}.json" for rank in range(PARTIES)], place / "said.log"
+        settings = {"addresses": _free_addresses(), "folder": folder, "repeats": repeats}
         commands = [
-            [str(python), spu_process.__file__, "--rank", str(rank), *common, "--out", str(out)]
-            for rank, out in enumerate(outs)
+            [str(python), spu_process.__file__, json.dumps({"rank": rank, **settings})] for rank in range(PARTIES)
         ]
         own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         codes = finished(commands, own, log)
         if any(codes):
             raise ProtocolError(f"SPU failed, exit codes {codes}: {log.read_text(errors='replace')[-2000:]}")
-        rows: list[Row] = [json.loads(out.read_text()) for out in outs]
-        sent = [tuple(map(int, found)) for found in PROFILE.findall(log.read_bytes())]
-    slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
-    error = float(np.abs(np.array(slowest.pop("weight")) - plain_weight(given, repeats + 1, lam=0.0)).max())
+        rows: list[Row] = [json.loads((place / f"row-{rank}.json").read_text()) for rank in range(PARTIES)]
+        sent = [tuple(map(int, profile)) for profile in PROFILE.findall(log.read_bytes())]
+    row = slowest(rows)
+    error = float(np.abs(np.array(row.pop("weight")) - plain_weight(given, repeats + 1, lam=0.0)).max())
     traffic = {"sent": statistics.mean(s for s, _ in sent), "rounds": max(n for _, n in sent)} if sent else {}
-    memory = max(row["memory"] for row in rows)
-    return [{"job": "sealed", **slowest, "memory": memory, "max_error": error, **traffic, "dealer": 0.0}]
+    return [{"job": "sealed", **row, "max_error": error, **traffic, "dealer": 0.0}]
 
 
 def _free_addresses() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`bench.py run, rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
+"""`bench.py rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
 
 Each benchmark is a list of points: a data set, a number of parties, a round trip and options of the run. A secure
 training runs without evaluation (parties as processes, dealer, mutual TLS). The plaintext engine then trains in this
@@ -36,7 +36,7 @@ from secure_sccvfl.discovery.statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, run_session
+from secure_sccvfl.research.benchmarks.measuring import PARTIES, Result, Row, Tell, filled, run_session
 from secure_sccvfl.runs.model_files import PartyModel, load_model
 from secure_sccvfl.training.config import head_plan
 from secure_sccvfl.training.model import Model, probabilities
@@ -203,14 +203,7 @@ ABOUT = (
 def measure(points: Sequence[Point], blocks: int, tell: Tell) -> Result:
     """The trainings of these points as a table without empty columns."""
     rows = [measured(point, blocks, tell) for point in points]
-    shown = [column for column in COLUMNS if any(column.cell(row) for row in rows)]
-    return Result({"trainings": rows}, [ABOUT, Table.of(rows, shown)])
-
-
-def sizes() -> list[Point]:
-    """`run`: German and synthetic records of growing size, and other numbers of parties."""
-    points = [Point(name) for name in ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")]
-    return [*points, *(Point("german", parties=parties) for parties in (2, 5))]
+    return Result({"trainings": rows}, [ABOUT, filled(rows, COLUMNS)])
 
 
 def rounds(dataset: str) -> list[Point]:
@@ -262,6 +255,8 @@ SHAPES = (
     *((6400, 12, 3), (6400, 24, 3), (1600, 12, 2), (1600, 12, 5)),
 )
 """Records, features of all parties together, parties."""
+
+
 LETTERS = ("a", "b", "c", "d")
 BINARY, PROTECTED = ("0", "1"), ("no", "yes")
 
@@ -305,10 +300,10 @@ def write_files(folder: Path, rows: int, features: int, parties: int) -> Path:
     return folder / "survey.toml"
 
 
-def measure_costs(tell: Tell, shapes: tuple[tuple[int, int, int], ...] = SHAPES) -> Result:
+def measure_costs(tell: Tell) -> Result:
     """One row for each shape and job: what the estimate knows beforehand, and the cost of each phase."""
     rows: list[dict[str, Any]] = []
-    for records, features, parties in shapes:
+    for records, features, parties in SHAPES:
         tell(f"{records} records, {features} features, {parties} parties")
         with tempfile.TemporaryDirectory(prefix="sccvfl-survey-") as place:
             path = write_files(Path(place) / "data", records, features, parties)

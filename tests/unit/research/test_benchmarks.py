@@ -13,7 +13,14 @@ import pytest
 from secure_sccvfl.launch.bench import main
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.benchmarks import steps, trainings
-from secure_sccvfl.research.benchmarks.measuring import Usage, middle, processor_seconds, run_stock
+from secure_sccvfl.research.benchmarks.measuring import (
+    Usage,
+    compare,
+    middle,
+    processor_seconds,
+    run_stock,
+    table_of_systems,
+)
 from secure_sccvfl.research.benchmarks.steps import Size, least_bytes, run_spu, spu_python
 from secure_sccvfl.research.benchmarks.trainings import Point, measured
 from secure_sccvfl.training.config import WARM_STEPS, TrainConfig
@@ -99,16 +106,24 @@ def test_three_classes_have_the_probabilities_of_plaintext() -> None:
     assert three["steps"] == config.total_steps + WARM_STEPS * config.late_refreshes
 
 
-def test_the_table_of_steps_shows_ratios_to_ours() -> None:
-    shared = {"job": "sealed", "processor": 0.1, "rounds": 4, "bytes_to_peers": 8, "peak_memory": 1e6}
-    systems = {"ours-sealed": 0.5, "x": 2.0}
-    rows = [{**shared, "system": system, "seconds": seconds} for system, seconds in systems.items()]
-    assert "| x | 2000.00 | 4.00 |" in str(steps.table(rows))
+def test_systems_are_compared_by_medians_with_the_first_ones_job_as_the_unit() -> None:
+    row = {"job": "sealed", "rounds": 4.0, "max_error": 0.0}
+    systems = {
+        "ours": lambda: [{**row, "seconds": [0.5, 0.7], "sent": 8, "dealer": 2, "memory": 1e6}],
+        "x": lambda: [{**row, "seconds": 2.4, "loopback": 30.0}, {**row, "job": "sealed gram", "seconds": 1.2}],
+    }
+    rows = compare(systems, 2, silent)
+    assert [(r["job"], r["system"], r["times_ours"], r["bytes_to_peers"]) for r in rows] == [
+        ("sealed", "ours", 1.0, 8),
+        ("sealed", "x", 4.0, 10),
+        ("sealed gram", "x", 2.0, 0),
+    ]
+    assert "| sealed | x | 2400.000 | 4.00 |" in str(table_of_systems(rows)), "no empty column"
 
 
 @pytest.mark.slow
 def test_stock_crypten_takes_the_same_step() -> None:
-    (row,) = run_stock("TFP", 1, "step", "--rows", "40", "--width", "2", "--cases", "sealed")
+    (row,) = run_stock("TFP", "step", repeats=1, rows=40, width=2, cases=["sealed"])
     assert row["max_error"] < 5e-3 and row["memory"] > 50e6
 
 
