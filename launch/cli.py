@@ -51,7 +51,6 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "init": ("own_data:init", [], "draft the description of your own data; merge the parties' drafts"),
     "check": ("own_data:check", [], "read your own file against the description: every problem at once"),
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
-    "align": ("own_data:align", [], "what an alignment of records would tell, before it is made"),
     "plan": ("consortium:plan", [], "what a session will open, to whom and at what price, before it starts"),
     "kit": ("consortium:kit", [], "one archive for each member: session file, certificates, commands"),
     "preflight": ("consortium:preflight", [], "meet all members once: routes, clocks, versions, files, plan"),

@@ -21,8 +21,6 @@ SESSION = argument("session", type=Path, help="the session file")
     SESSION,
     argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?"),
     argument("--rank", type=int, help="this party's rank: adds its records and ledgers"),
-    argument("--rows", type=int, help="estimate costs for this many records"),
-    argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)"),
     argument("--out", type=Path, help="write the plan here as JSON"),
 )
 def plan(options: argparse.Namespace) -> int:
@@ -30,7 +28,6 @@ def plan(options: argparse.Namespace) -> int:
 
         sccvfl plan session.toml
         sccvfl plan session.toml --certs certs --rank 0             with this party's records, ledgers, certificate
-        sccvfl plan session.toml --rows 20000 --round-trip 20       costs for so many records and 20 ms between hosts
         sccvfl plan session.toml --json --out plan.json
 
     It reads public things: the session file, the description and the card that it names, the code. With
@@ -51,12 +48,10 @@ def plan(options: argparse.Namespace) -> int:
     config = load_session(options.session)
     if options.rank is not None:
         check_rank(config, options.rank)
-    if options.rows is not None and options.rows < 1:
-        raise ConfigError(f"--rows must be at least 1, not {options.rows}")
     if options.certs is not None and options.rank is not None:
         check_own(config, Credentials.of(options.certs, node_folder(options.rank, config.dealer)), options.rank)
     agreed = make_plan(config)
-    here = outlook(config, agreed, options.rank, options.rows, options.round_trip / 1000)
+    here = outlook(config, agreed, options.rank)
     record = {**agreed.as_record(), "here": here}
     if options.out is not None:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

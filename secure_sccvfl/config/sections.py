@@ -191,7 +191,6 @@ class Evaluation:
     delta: float = option(1e-5, "its delta", wire="evaluation_delta")
     planned: int = option(4, "noisy evaluations of the same records that the budget is for", wire="evaluations")
     min_group: int = option(20, "fewest records behind a reported rate of a group")
-    slices: str = option("", "column that groups are crossed with (pooled data, exact evaluation)")
     controls: Literal["none", "standard"] = option(
         "standard", "baselines of noisy figures: majority and permuted groups, or none, for less noise"
     )

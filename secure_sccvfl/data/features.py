@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -437,12 +436,6 @@ class Feature:
         while value in self.frequent:
             value = (value + low) / 2
         return float(value)
-
-    @property
-    def bin_names(self) -> tuple[str, ...]:
-        """Words for the public bins of a number or code, without that of missing values."""
-        cut_names = (f"{low:g} to {high:g}" for low, high in pairwise(self.cuts))
-        return (*cut_names, *(f"{code:g}" for code in self.frequent))
 
     @classmethod
     def of(cls, row: Mapping[str, Any], party: Mapping[str, Any] = MappingProxyType({})) -> Feature:

@@ -12,7 +12,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +20,32 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Party, make_parties, part_of
-from secure_sccvfl.data.party_data import benchmark_schema
+from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.evaluation.counterfactual_models import RUN_MODELS, CounterfactualError
 from secure_sccvfl.evaluation.coupling_bounds import guarantee_scores
 from secure_sccvfl.evaluation.methods import Prepared, aware, drop_m, erm, logistic, majority, scc, train_plainly
 from secure_sccvfl.evaluation.scoring import (
-    Predictor,
     ScoringSet,
     fit_counterfactuals,
     flat,
     held_out_rows,
-    logits_of,
     with_failed_checks,
 )
-from secure_sccvfl.metrics.rates import MIN_GROUP, NULL
-from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
+from secure_sccvfl.metrics.rates import NULL
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.records.private import private
 from secure_sccvfl.releases.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.plain import decisions
 
 BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """By baseline its metrics, and its rates by slice; by counterfactual model its figures and failed checks.
+    """By baseline its metrics; by counterfactual model its figures and failed checks.
 
     information: mutual information of each column with s, by column (`evaluation.pooled`).
     """
@@ -58,7 +53,6 @@ class Comparison:
     baselines: dict[str, dict[str, float]]
     judges: dict[str, dict[str, Any]]
     information: dict[str, dict[str, float]]
-    slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def run_counterfactuals(data: Dataset, split: Split, roles: Roles, seed: int) -> ScoringSet:
@@ -115,18 +109,15 @@ def compare(
     seed: int,
     mode: str = "sealed",
     *,
-    slices: str = "",
-    min_group: int = MIN_GROUP,
     card: PolicyCard | None = None,
 ) -> Comparison:
     """Each baseline on the same test part, counterfactuals and roles; and the validity checks of the models.
 
-    mode, card: of the run. slices: the column that groups are crossed with, if any.
+    mode, card: of the run.
     """
     ready = ready_with(data, split, roles, config, budget, seed, card if mode != "aware" else None)
     metrics: dict[str, dict[str, float]] = {}
     validity: dict[str, dict[str, Any]] = {}
-    sliced: dict[str, dict[str, Any]] = {}
     codes = data.protected[0].codes[split.train]
     same = {"plaintext_scc": aware} if mode == "aware" else {}
     for name, method in {**BASELINES, **same}.items():
@@ -138,23 +129,9 @@ def compare(
         if name == "erm":
             quality = scoring.quality((ready.inputs[split.train], codes), ready.columns(roles.named("M")), predict)
             validity = {model: with_failed_checks(figures) for model, figures in quality.items()}
-            by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
-            sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
     parties = [party.take(split.train) for party in ready.parties]
     about = mutual_information_with_s(parties, codes, len(data.protected[0].groups), seed)
-    return Comparison(metrics, validity, about, sliced)
-
-
-def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:
-    """Rates of a predictor by slice of the test part."""
-    test, data = ready.split.test, ready.data
-    held = by.member(part_of(data, test, ready.parties[by.holder : by.holder + 1]), by.holder)
-    label, codes = data.label.values[test], data.protected[0].codes[test]
-    shown = decisions(logits_of(predict, ready.inputs[test], codes), data.task)
-    if held is None:
-        raise ValueError(f"the pooled data have no column {by.name!r}")
-    groups = data.protected[0].groups
-    return slice_table(plain_counts(shown, label, codes, len(groups), held, min_group), groups, by)
+    return Comparison(metrics, validity, about)
 
 
 SHUFFLES = 200

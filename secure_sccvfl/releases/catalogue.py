@@ -603,16 +603,6 @@ EXACT_EVALUATION = Kind(
     "`min_group` records, how many of each have a positive decision and are certified; which rates are over too few "
     "records",
 )
-SLICES = Kind(
-    title="slices",
-    stage="exact evaluation",
-    shape=("slice counts",),
-    basis="exact",
-    what="test results of groups crossed with a column",
-    purpose="exact counts of the test part by group and another column, not private: ",
-    why="with `evaluation = exact` and data that may be pooled, if `slices` names a column: for each group crossed "
-    "with each of its values, the two counts of test records behind each rate; 0 below `min_group`",
-)
 PREDICTIONS = Kind(
     title="predictions",
     to="receiver",
@@ -718,7 +708,7 @@ CATALOGUE: tuple[Kind, ...] = (
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
     *(REDRAWN_P_VALUES, MISSING_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH),
     *(GRAM, HEAD, HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION),
-    *(SLICES, PREDICTIONS, OTHER_GROUPS, REASON_NAMES, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING),
+    *(PREDICTIONS, OTHER_GROUPS, REASON_NAMES, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING),
     NOISY_GRADIENT,
 )
 """Every kind, in the order of plans."""

@@ -197,13 +197,10 @@ def _panel(report: Report, metric: str, title: str, hint: str, cf_model: str | N
     return {"title": title, "hint": hint, "svg": svg}
 
 
-def _rate_titles(report: Report) -> list[str]:
-    return [words.format(positive=report.data.positive) for words in RATE_WORDS.values()]
-
-
 def group_table(report: Report) -> Table | None:
     """Rates of each group in percent, with intervals and records; None without any."""
-    titles = dict(zip((*RATE_WORDS, CERTIFIED), (*_rate_titles(report), METRIC_WORDS[CERTIFIED]), strict=True))
+    titles = {name: words.format(positive=report.data.positive) for name, words in RATE_WORDS.items()}
+    titles[CERTIFIED] = METRIC_WORDS[CERTIFIED]
     names = [name for name in titles if any(name in group.rates for group in report.groups)]
     if not names:
         return None
@@ -212,23 +209,6 @@ def group_table(report: Report) -> Table | None:
         for label, group in zip(report.data.protected[0].labels, report.groups, strict=True)
     ]
     return Table(("group", *(titles[name] for name in names)), rows)
-
-
-def slice_table(report: Report) -> tuple[Table | None, list[str]]:
-    """Rates of intersections of groups, in brackets those of plain training; and slices with too few records."""
-    if report.slices is None:
-        return None, []
-    words, slices = report.data.groups, report.slices.slices
-    plain = report.slice_baselines["erm"].slices if "erm" in report.slice_baselines else [None] * len(slices)
-    rows, few = [], []
-    for part, other in zip(slices, plain, strict=True):
-        name = f"{words.get(part.of[0], part.of[0])}, {part.of[1]}"
-        if not part.rates:
-            few.append(name)
-            continue
-        others = {} if other is None else other.rates
-        rows.append((name, *(_rate_cell(part, rate, others.get(rate)) for rate in RATE_WORDS)))
-    return (Table(("slice", *_rate_titles(report)), rows) if rows else None), few
 
 
 def gap_words(report: Report) -> str:
@@ -242,13 +222,12 @@ def gap_words(report: Report) -> str:
     return f"Largest differences: {listed(gaps)}." if gaps else ""
 
 
-def _rate_cell(group: Group, name: str, plain: Rate | None = None) -> str:
+def _rate_cell(group: Group, name: str) -> str:
     rate = group.rates.get(name)
     if rate is None:
         return "too few" if name in group.too_few else "not released"
     text = brief(*(tidy(100 * value, 1) for value in _of_rate(rate)))
-    text += "" if rate.rows is None else f" of {rate.rows}"
-    return text if plain is None else f"{text} [{tidy(100 * plain.value, 1)}]"
+    return text if rate.rows is None else f"{text} of {rate.rows}"
 
 
 def noise_words(report: Report) -> str:

@@ -59,7 +59,6 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         loader=PackageLoader("secure_sccvfl.reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters |= {"svg": Markup, "tidy": tidy}
-    slices, few_slices = figures.slice_table(report)
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
@@ -78,8 +77,6 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         cf_models=figures.cf_models(report),
         checks=figures.check_table(report),
         groups=figures.group_table(report),
-        slices=slices,
-        few_slices=few_slices,
         noise_words=figures.noise_words(report),
         gaps=figures.gap_words(report),
         roles=sections.role_chart(report, audit, card),

@@ -215,19 +215,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Group:
-    """Rates of a group; too_few: rates that would rest on too few records. of: group and value of an intersection."""
+    """Rates of a group; too_few: rates that would rest on too few records. of: empty, of earlier versions."""
 
     too_few: tuple[str, ...]
     rates: Mapping[str, Rate] = field(default_factory=dict)
     of: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Slices:
-    """All intersections of the groups with a column."""
-
-    column: str
-    slices: tuple[Group, ...]
 
 
 @dataclass(frozen=True)
@@ -400,8 +392,9 @@ class Cost:
 class Report:
     """All results of a run. No path of the machine is in it.
 
-    Absent where records may not be pooled: `judges` (counterfactual models of the evaluation), `information`,
-    `frontier` and `slice_baselines`. host, approvals: on a party's own host, its rank and who approved the plan.
+    Absent where records may not be pooled: `judges` (counterfactual models of the evaluation), `information` and
+    `frontier`. slices, slice_baselines: of earlier versions, kept as they are and not shown. host, approvals: on a
+    party's own host, its rank and who approved the plan.
     """
 
     run: str
@@ -437,13 +430,13 @@ class Report:
     metrics: Mapping[str, float] = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
-    slices: Slices | None = None
+    slices: Any = None
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     baseline_noise: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     judges: Mapping[str, Checks] = field(default_factory=dict)
     information: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     frontier: Frontier | None = None
-    slice_baselines: Mapping[str, Slices] = field(default_factory=dict)
+    slice_baselines: Mapping[str, Any] = field(default_factory=dict)
     refreshes: tuple[Refresh, ...] = ()
     tables: Mapping[str, tuple[str, ...]] | None = None
     trials: tuple[Trial, ...] = ()

@@ -40,7 +40,6 @@ from secure_sccvfl.metrics.certified import AtEnds
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, exact_figures, split
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
-from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.models.counterfactuals import below_each_other, public_targets
 from secure_sccvfl.protocols.alignment.interface import AlignmentError
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
@@ -62,7 +61,6 @@ from secure_sccvfl.runs.scoring import (
     OWN,
     ModelJob,
     cooled,
-    crossed_of,
     evaluation_plan,
     fewest_records,
     sums_of,
@@ -120,7 +118,6 @@ class EvaluateJob(ModelJob):
                 f"{self.test.rows} test records are fewer than min_group = {self.options.evaluation.min_group}"
             )
         self.edited = self._edited_records()
-        self.crossed = crossed_of(self.options, self.data.schema)
         self._enough()
 
     def _enough(self) -> None:
@@ -212,7 +209,6 @@ class EvaluateJob(ModelJob):
             parts = key.parts(data.ids, data.split)
             self._same_records(session, held_out.parts == {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation.kind} {' '.join(self.models)}"
-            about += "" if self.crossed is None else f" slices {self.crossed.name}"
             paid = partial(took_part, ledgers / EVALUATIONS, session.folder, parts["test"])
             figures = recorded(session, folder, about, paid if self.noisy else None)
             if figures is None or self._may_pass(figures):
@@ -274,10 +270,6 @@ class EvaluateJob(ModelJob):
         if not self.noisy:
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies, ends)
             figures = exact_figures(opened, self.models, len(first.groups))
-            if self.crossed is not None:
-                held = self.crossed.member(self.test, session.rank)
-                counts = secret_counts(secret, plain, label, first.codes, len(first.groups), held, self.crossed)
-                figures["slices"] = slice_table(counts, first.groups, self.crossed)
             return {**result, **figures, "noise": {}}
         cap, delta = options.evaluation.epsilon, options.evaluation.delta
         raise_cap(session, ledgers / EVALUATIONS, options.privacy.cap_decision, self.certificates)

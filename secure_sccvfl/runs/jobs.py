@@ -22,7 +22,6 @@ Progress = Callable[[str, int, int], None]
 
 
 JOBS = {
-    "align": "runs.alignment:AlignJob",
     "bench-align": "research.benchmarks.preparation:AlignmentBenchmark",
     "bench-discovery": "research.benchmarks.preparation:DiscoveryBenchmark",
     "bench-ops": "research.benchmarks.steps:OperationsBenchmark",

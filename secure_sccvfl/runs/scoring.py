@@ -23,7 +23,6 @@ from secure_sccvfl.metrics.noisy import (
     planned_deviation,
 )
 from secure_sccvfl.metrics.rates import NULL
-from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.models.aware import AwareCounterfactuals, hypotheses
 from secure_sccvfl.models.certificate import CertificateError, end_rows
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
@@ -68,13 +67,6 @@ def common_releases(options: RunOptions, parties: int) -> list[Release]:
     return [*plan_of(facts, "alignment"), *COLUMNS.releases(facts)]
 
 
-def crossed_of(options: RunOptions, schema: Schema) -> Crossed | None:
-    """The column that groups are crossed with, where counts of slices may be opened."""
-    return Crossed.opened(
-        schema, options.evaluation.slices, pooled=options.data.pooled, exact=options.evaluation.kind != "noisy"
-    )
-
-
 def sums_of(options: RunOptions, schema: Schema) -> Sums:
     """What a noisy evaluation opens, from public things alone.
 
@@ -100,13 +92,12 @@ def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
 
 def evaluation_plan(options: RunOptions, schema: Schema, models: Sequence[str], sums: Sums) -> ReleasePlan:
     """What an evaluation opens: noisy sums, or exact figures under these counterfactual models."""
-    parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
+    parties, groups = len(schema.parties), schema.group_counts[0]
     if options.evaluation.kind == "noisy":
         opened = sums.release(parties)
     else:
         opened = exact_release(parties, schema.task, models, groups, options.evaluation.certificate)
-    sliced = [] if crossed is None else [crossed.release(parties, groups)]
-    return ReleasePlan([*common_releases(options, parties), opened, *sliced])
+    return ReleasePlan([*common_releases(options, parties), opened])
 
 
 def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY, times: int = 1) -> ReleasePlan:

@@ -14,7 +14,6 @@ from secure_sccvfl.evaluation.scoring import group_gaps, net_flips, stability, u
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.metrics.rates import Copies
-from secure_sccvfl.metrics.slices import Crossed, plain_counts, secret_counts, slice_table
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.releases.charging import Charger
 from tests.support.sessions import run_session
@@ -92,51 +91,6 @@ def test_without_a_floor_the_gap_would_tell_it():
     figures, (logits, _, codes) = exact((150, 1), 1)
     alone, others = (logits[codes == 1] > 0).mean(), (logits[codes == 0] > 0).mean()
     assert figures["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
-
-
-BY = Crossed("kind", 0, ("a", "b", "c"))
-
-
-def sliced(sizes, min_group):
-    """Counts of groups crossed with a column of the label's holder, in secret and in plaintext."""
-    logits, label, codes, _ = people(sizes)
-    kind = np.eye(3)[np.random.default_rng(5).choice(3, len(codes), p=(0.6, 0.35, 0.05))]
-
-    def job(session):
-        secret = SecureEvaluation(session, "binary", LABEL, GROUPS, min_group)
-        held = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
-        crossed = kind if session.rank == BY.holder else None
-        return secret_counts(secret, shares(session, logits), *held, len(sizes), crossed, BY)
-
-    counts = run_session(job, 3, ReleasePlan([BY.release(3, len(sizes))]))
-    assert all(np.array_equal(counts[0], other) for other in counts)
-    plain = plain_counts((logits[:, 0] > 0).astype(int), label, codes, len(sizes), kind, min_group)
-    return counts[0], plain, (logits, label, codes, kind)
-
-
-def test_slices_in_secret_are_those_in_plaintext_and_small_ones_are_not_told():
-    counts, plain, (logits, label, codes, kind) = sliced((120, 90), 20)
-    assert np.array_equal(counts, plain)
-    table = slice_table(counts, ("x", "y"), BY)["slices"]
-    assert [s["of"] for s in table] == [[g, k] for g in "xy" for k in "abc"]
-    for entry in table:
-        rows = (codes == "xy".index(entry["of"][0])) & (kind[:, "abc".index(entry["of"][1])] > 0)
-        of = {"positive_rate": rows, "tpr": rows & (label == 1), "fpr": rows & (label == 0)}
-        for rate, among in of.items():
-            assert (rate in entry["too_few"]) == (among.sum() < 20), (entry["of"], rate)
-            if rate in entry["rates"]:
-                figure = entry["rates"][rate]
-                assert (
-                    figure["value"] == pytest.approx((logits[among, 0] > 0).mean()) and figure["rows"] == among.sum()
-                )
-                assert figure["low"] <= figure["value"] <= figure["high"]
-    assert any(s["rates"] == {} for s in table) and any(s["too_few"] == [] for s in table)
-
-
-def test_without_a_floor_small_slices_would_be_told():
-    """The test above can fail."""
-    counts, plain, _ = sliced((120, 90), 1)
-    assert np.array_equal(counts, plain) and 0 < counts[0, 0].min() < 20
 
 
 def moved(task, sizes, min_group, models=("all", "null_all")):

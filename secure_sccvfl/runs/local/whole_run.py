@@ -141,9 +141,7 @@ class WholeRun:
         budget = options.simulated_budget(self.parties)
         config = replace(options.train_config(), evaluation="exact")
         arguments = (data, split, roles, models, config, budget, seed, options.training.mode)
-        slices, least = options.evaluation.slices, options.evaluation.min_group
-        comparison = compare(*arguments, slices=slices, min_group=least, card=options.policy())
-        return asdict(comparison), drawn
+        return asdict(compare(*arguments, card=options.policy())), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

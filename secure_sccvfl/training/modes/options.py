@@ -22,7 +22,6 @@ from secure_sccvfl.data.party_data import (
     own_schema,
     pooled,
 )
-from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.session.runtime import Session
@@ -137,13 +136,6 @@ class RunOptions(Config):
         schema = self.schema(parties)
         if self.data.align_bounds and (self.data.align != "hidden" or len(self.data.align_bounds) != parties):
             raise ConfigError(f"align_bounds are for align = hidden: one for each of {parties} parties")
-        if self.evaluation.slices and not (
-            self.data.pooled and self.evaluation.kind == "exact" and schema.task == "binary"
-        ):
-            raise ConfigError(
-                "slices are exact counts: they need two classes, exact evaluation and data that may be pooled"
-            )
-        Crossed.of(schema, self.evaluation.slices)
         gradient_mode(self.training.mode).check(self, schema)
         self.policy(schema)
 
