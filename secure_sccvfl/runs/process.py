@@ -33,7 +33,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 class SessionProcess:
-    """A process that a launcher starts: its work, with a log, one-line errors and a status page."""
+    """A process that a launcher starts: its work, with a log, one-line errors and a status."""
 
     debug: bool
     watching: Watching
@@ -108,7 +108,7 @@ class DealerProcess(SessionProcess):
             transcript = self.transcript
             if transcript is not None and len(sessions) > 1:
                 transcript = transcript / session.job
-            status.describe(DEALER, session.name, session.job, session.jobs)
+            status.describe(DEALER, session.name, session.job)
             status.phase("serving")
             tuples = serve_as_dealer(session, credentials, transcript, status.activity)
             logging.getLogger(DEALER).info("done with %s, %d tuples made", session.job, tuples)
@@ -179,7 +179,7 @@ class PartyProcess(SessionProcess):
         credentials = self.credentials(config)
         if listener is None and self.listen is not None:
             listener = listen(self.listen)
-        status.describe(config.node_name(self.rank), config.name, config.job, config.jobs)
+        status.describe(config.node_name(self.rank), config.name, config.job)
         status.phase("reading its data")
         with telling_others(config, self.rank, credentials, listener, status):
             job = make_job(replace(config, options=dict(job_options)), self.rank)

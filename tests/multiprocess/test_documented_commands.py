@@ -54,7 +54,6 @@ from tests.multiprocess.documented import (
 )
 from tests.multiprocess.programs import ROOT, SHORT, Program, Script, run_here, run_mpc
 from tests.support.sessions import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
-from tests.unit.runs.status.test_page import free_port
 
 PARSED = {
     "bench": "measures for minutes, and writes over results/",
@@ -311,8 +310,6 @@ class Desk:
             host = self.folder / "hosts" / str(node)
             shutil.copytree(self.folder, host, symlinks=True, ignore=shutil.ignore_patterns("hosts"))
             program, arguments = program_of(words) or ("", [])
-            if "--status" in arguments:  # the documented port may be taken here
-                arguments[arguments.index("--status") + 1] = str(free_port())
             script = Script(f"node {node}", ROOT / "launch" / f"{program}.py", tuple(arguments))
             listener = listeners[node] if node < config.dealer else None
             running.append((words, Program(script, host / "log", host, listener)))
