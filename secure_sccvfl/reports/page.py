@@ -13,11 +13,11 @@ import hashlib
 import re
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from secure_sccvfl.accounting.budget import GRAM, HEAD, part_of
-from secure_sccvfl.accounting.charts import STYLE, tidy
+from secure_sccvfl.accounting.charts import STYLE, percent, tidy
 from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.protocols.config import ConfigError
@@ -55,17 +55,13 @@ def render(run: Path, today: datetime.date | None = None) -> str:
     card, security = (read_json(path) if path.exists() else None for path in (run / CARD, run / "security.json"))
     policy = None if card is None else governance(PolicyCard.of(card), today)
     audit = [entry for log in in_order(folder.part(), "audit") for entry in read_audit(log)]
-    environment = Environment(
-        loader=PackageLoader("secure_sccvfl.reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters |= {"svg": Markup, "tidy": tidy}
-    return environment.get_template("report.html").render(
+    return template("report.html").render(
         r=report,
         b=budget,
         tables=[release for release in budget["releases"] if part_of(release["name"]) not in (GRAM, HEAD)],
         card=policy,
-        css=Markup(_template("report.css") + STYLE),
-        script=Markup(_template("report.js")),
+        css=Markup(template("report.css").render() + STYLE),
+        script=Markup(template("report.js").render()),
         made=today.isoformat(),
         seen_from=report.party_names[folder.first],
         digest=hashlib.sha256((run / REPORT).read_bytes()).hexdigest(),
@@ -102,5 +98,13 @@ def _one_machine(session: Path) -> bool:
     return session.exists() and all(a.startswith("127.0.0.1:") for a in load_session(session).parties)
 
 
-def _template(name: str) -> str:
-    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
+def template(name: str) -> Template:
+    """A template of this package; values in pages are escaped."""
+    environment = Environment(
+        loader=PackageLoader("secure_sccvfl.reports"),
+        autoescape=name.endswith(".html"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {"svg": Markup, "tidy": tidy, "percent": percent}
+    return environment.get_template(name)
