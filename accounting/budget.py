@@ -51,8 +51,6 @@ TABLES, GRAM, HEAD, GRADIENTS, EVALUATION = "tables", "gram", "head", "gradients
 class BudgetError(RuntimeError):
     """A release would cost more than the budget, or is not covered by it; nothing was charged."""
 
-    for_operator = True
-
 
 @dataclass(frozen=True)
 class Terms:

@@ -31,8 +31,6 @@ Coarse = tuple[float, ...]
 class TargetError(ValueError):
     """A budget that promises nothing, or cannot be kept."""
 
-    for_operator = True
-
 
 def check_target(epsilon: float, delta: float, records: int | None = None) -> None:
     """Refuse a budget that promises nothing. A delta above 1/n would allow publishing a record outright."""

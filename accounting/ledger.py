@@ -48,8 +48,6 @@ WHAT_TO_DO = (
 class LedgerError(RuntimeError):
     """The ledger is damaged, so nothing may be released on its account."""
 
-    for_operator = True
-
 
 class LedgerFull(LedgerError):
     """The disk is full. The ledger is intact; `reason` has the file that could not grow."""

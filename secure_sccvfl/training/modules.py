@@ -51,8 +51,6 @@ Arrays = Mapping[str, np.ndarray]
 class HeadError(InputError):
     """A head that cannot be trained; the message names the layer."""
 
-    for_operator = True
-
 
 def mlp(inputs: int, outputs: int, hidden: int) -> Any:
     """One hidden layer with ReLU."""
