@@ -24,6 +24,8 @@ TRANSPORTS = ("tls", "gloo")
 APPROVALS = ("", "required", "none")
 CRYPTEN = "0.4.1"
 """The version of CrypTen whose internals `protocols.session` replaces; no other is used."""
+SHARD_KINDS = ("local", "ray")
+MOST_SHARDS = 64
 DEALER = "dealer"
 """The dealer's name for the others."""
 SOURCES = "sources of "
@@ -75,6 +77,9 @@ class SessionConfig:
     certificates: SHA-256 of the certificate of each node (`party-0`, ..., `dealer`). If any is given, all are, and
       no other certificate is accepted, whoever signed it.
     approval: `required` if every party must have signed the plan, `none` if not; empty: as certificates are given.
+    shards: rows of training lie in so many sessions (`count`), whose workers at each party are processes on its host
+      (`kind` local) or actors in its own Ray cluster (ray). `addresses`: of each shard the parties' workers, by rank;
+      by default the party's host, at the next ports.
     """
 
     parties: tuple[str, ...]
@@ -90,6 +95,7 @@ class SessionConfig:
     names: tuple[str, ...] = ()
     certificates: dict[str, str] = field(default_factory=dict)
     approval: str = ""
+    shards: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.parties) < 2:
@@ -106,6 +112,8 @@ class SessionConfig:
         if self.frame_limit < 1 << 16:
             raise ConfigError(f"frame_limit must be at least 65536 bytes, not {self.frame_limit}")
         self._check_people()
+        if self.shards:
+            self._check_shards()
 
     def _check_people(self) -> None:
         if self.names and (len(self.names) != len(self.parties) or len(set(self.names)) != len(self.names)):
@@ -122,6 +130,31 @@ class SessionConfig:
             raise ConfigError(f"approval must be one of {', '.join(APPROVALS[1:])}, not {self.approval!r}")
         if self.approval == "required" and not self.certificates:
             raise ConfigError("approval is required: the session file must name the certificates that approve")
+
+    def _check_shards(self) -> None:
+        if unknown := sorted(set(self.shards) - {"count", "kind", "addresses"}):
+            raise ConfigError(f"[shards]: {unknown_name('setting', unknown[0], ('count', 'kind', 'addresses'))}")
+        count, kind = self.shards.get("count"), self.shards.get("kind", SHARD_KINDS[0])
+        if wrong_kind(count, int) is not None or not 1 <= int(count or 0) <= MOST_SHARDS:
+            raise ConfigError(f"[shards]: count must be a whole number from 1 to {MOST_SHARDS}, not {count!r}")
+        if kind not in SHARD_KINDS:
+            raise ConfigError(f"[shards]: {unknown_name('kind', str(kind), SHARD_KINDS)}")
+        every = [address for shard in range(count or 0) for address in self.shard_addresses(shard)]
+        if len({*every, *self.parties}) < len(every) + len(self.parties):
+            raise ConfigError("[shards]: two processes have the same address; give addresses, or parties other ports")
+
+    def shard_addresses(self, shard: int) -> tuple[str, ...]:
+        """Where the workers of a shard listen, by rank of their party."""
+        if "addresses" not in self.shards:
+            hosts = [address.rpartition(":")[0] for address in self.parties]
+            ports = [split_address(address)[1] + 1 + shard for address in self.parties]
+            return tuple(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
+        addresses = self.shards["addresses"]
+        if not isinstance(addresses, list) or [len(row) for row in addresses] != [len(self.parties)] * len(addresses):
+            raise ConfigError("[shards]: addresses must list, for each shard, one host:port for each party")
+        if shard >= len(addresses):
+            raise ConfigError(f"[shards]: addresses has {len(addresses)} shards; count is {self.shards.get('count')}")
+        return tuple(map(str, addresses[shard]))
 
     @property
     def needs_approval(self) -> bool:
@@ -146,7 +179,7 @@ class SessionConfig:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
-        tables = ("certificates", "options")
+        tables = ("certificates", "options", "shards")
         lines = [f"{f.name} = {json.dumps(getattr(self, f.name))}" for f in fields(self) if f.name not in tables]
         for table in tables:
             lines += ["", f"[{table}]"]
@@ -176,7 +209,7 @@ class SessionConfig:
         if not isinstance(data.get("parties"), list):
             raise ConfigError(f"{path}: 'parties' must list one host:port for each party")
         kinds = {"name": str, "transport": str, "job": str, "frame_limit": int, "options": dict}
-        kinds |= {"jobs": list, "names": list, "certificates": dict, "approval": str}
+        kinds |= {"shards": dict, "jobs": list, "names": list, "certificates": dict, "approval": str}
         for key, value in data.items():
             if key != "parties" and (odd := wrong_kind(value, kinds.get(key, float))) is not None:
                 raise ConfigError(f"{path}: {key} {odd}")

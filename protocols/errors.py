@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says when a file cannot grow."""
@@ -28,6 +28,9 @@ class PeerError(ProtocolError):
         super().__init__(f"{peer}: {reason} (step: {step})")
         self.peer, self.step, self.reason = peer, step, reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.peer, self.step, self.reason)
+
 
 class PeerLate(PeerError):
     """A peer did not answer in time."""
@@ -42,7 +45,10 @@ class PeerStopped(PeerError):
 
     def __init__(self, peer: str, step: str, note: str, waited_for: str = "") -> None:
         super().__init__(peer, step, f"stopped: {note}")
-        self.waited_for = waited_for
+        self.note, self.waited_for = note, waited_for
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.peer, self.step, self.note, self.waited_for)
 
 
 class ConfigurationMismatch(PeerError):

@@ -30,7 +30,7 @@ from contextvars import Token
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -60,6 +60,9 @@ from secure_sccvfl.protocols.records.transcript import Transcript
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS, RingArray
 from secure_sccvfl.protocols.session import binding, binding_tensors, tensors
 from secure_sccvfl.protocols.session.tensors import CURRENT
+
+if TYPE_CHECKING:
+    from secure_sccvfl.protocols.session.shards import RowShards
 
 
 def _import_crypten() -> Any:
@@ -154,6 +157,8 @@ class Session:
         self.openings = tensors.Openings(self)
         self.operations: Counter[str] = Counter()
         """How often each operator of CrypTen was called."""
+        self.shards: RowShards | None = None
+        """The workers of this party, if tensors with a row for each record lie in shards."""
 
     def __repr__(self) -> str:
         return f"<Session: party {self.rank} of {self.parties}>"
@@ -177,9 +182,13 @@ class Session:
             CURRENT.reset(self._token)
             self._token = None
         if error is not None or party is None:
+            if self.shards is not None:
+                self.shards.close()
             self._transport.abort(reason_for_peers(error), waited_for(error))
             return
         try:
+            if self.shards is not None:
+                self.shards.end()
             head = bytes.fromhex(self._desk.chain.head)
             self._compare("compare release logs", head, "has another log of releases", LogError)
             party.compared("end", {}, {})
@@ -195,6 +204,11 @@ class Session:
         if self._party is None:
             raise ProtocolError("the session is not open")
         return self._party
+
+    @property
+    def tall(self) -> Any:
+        """What makes tensors with a row for each record: the shards, if there are any, or this session."""
+        return self if self.shards is None else self.shards
 
     # from plain to secret and back
 
@@ -283,6 +297,8 @@ class Session:
         words = [share_of(value) for value, _ in pairs]
         admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
         with self._transport.meter.scope("open"):
+            if self.shards is not None:
+                self.shards.confirm("before a release of the head group")
             shares = [w.reshape(-1) + self.party.zero_share((w.size,), among) for w in words]
             totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), among)
         for (_, release), total, w in zip(pairs, totals, words, strict=True):
@@ -396,6 +412,8 @@ class Session:
 
     def forget(self, tensor: Any) -> None:
         """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""
+        if self.shards is not None and not isinstance(tensor, MPCTensor):
+            return self.shards.forget(tensor)
         self.flush()  # products that wait still need them
         for number in set(tensors.numbers(binding_tensors.value_of(tensor))):
             self.party.tuples.forget(number)

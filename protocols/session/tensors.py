@@ -398,6 +398,11 @@ class Pinned(Value):
         """Some of the bands, at even distances, if there are more than this many."""
         return Pinned(self.tall.sampled(most), self.bits, self.bands_per_truncation, self.turned)
 
+    def chosen(self, bands: Sequence[int]) -> Pinned:
+        """Some of the bands, by number."""
+        tall = banded.BandedMatrix(tuple(self.tall.bands[at] for at in bands), self.tall.columns)
+        return Pinned(tall, self.bits, self.bands_per_truncation, self.turned)
+
     def turn(self) -> Pinned:
         return Pinned(self.tall, self.bits, self.bands_per_truncation, not self.turned)
 

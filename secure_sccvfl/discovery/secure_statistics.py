@@ -271,7 +271,7 @@ class SecureStatistics:
                 values = np.zeros((count, 0), np.int8)
                 if rank == session.rank and name:
                     values = _whole(local_columns[name][rows])
-                blocks.append(session.owned(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
+                blocks.append(session.tall.owned(values, owner=rank, shape=(count, width), bits=0, limit=_LARGEST))
         return crypten.cat(blocks, dim=1)
 
     def _members(self, codes: Mapping[int, np.ndarray], counts: Sequence[int], of: Sequence[int]) -> Secret:
@@ -280,7 +280,8 @@ class SecureStatistics:
         blocks = []
         for j in of:
             one = one_hot(codes[j], counts[j], np.int8) if j in codes else None
-            blocks.append(session.owned(one, owner=self._holders[j], shape=(self._rows, counts[j]), bits=0))
+            shape = (self._rows, counts[j])
+            blocks.append(session.tall.owned(one, owner=self._holders[j], shape=shape, bits=0))
         return crypten.cat(blocks, dim=1)
 
     def _multiply(

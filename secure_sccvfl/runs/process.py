@@ -11,7 +11,9 @@ import contextlib
 import ctypes
 import json
 import logging
+import os
 import socket
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -98,6 +100,7 @@ class DealerProcess(SessionProcess):
     def work(self, listener: socket.socket | None, status: Status) -> int:
         from secure_sccvfl.protocols.net.certificates import Credentials
         from secure_sccvfl.protocols.session.node import serve_as_dealer
+        from secure_sccvfl.runs.shards import dealt, workers
 
         config = load_session(self.config)
         if self.transcript is not None:
@@ -110,7 +113,9 @@ class DealerProcess(SessionProcess):
                 transcript = transcript / session.job
             status.describe(DEALER, session.name, session.job)
             status.phase("serving")
-            tuples = serve_as_dealer(session, credentials, transcript, status.activity)
+            with workers(session, session.dealer, self.certs) as shards:
+                tuples = serve_as_dealer(session, credentials, transcript, status.activity)
+                dealt(shards)
             logging.getLogger(DEALER).info("done with %s, %d tuples made", session.job, tuples)
         return OK
 
@@ -165,7 +170,9 @@ class PartyProcess(SessionProcess):
         from secure_sccvfl.protocols.net.rendezvous import listen
         from secure_sccvfl.protocols.records.chain import unused_name
         from secure_sccvfl.protocols.session.node import open_session
+        from secure_sccvfl.protocols.session.shards import RowShards
         from secure_sccvfl.runs.jobs import agreed_plan, check_job, make_job
+        from secure_sccvfl.runs.shards import workers
 
         log = logging.getLogger("party")
         if self.threads < 1:
@@ -187,16 +194,23 @@ class PartyProcess(SessionProcess):
         releases = self.out / "releases.jsonl"
         if job_options.get("resume"):
             releases = unused_name(releases)
-        session = open_session(
-            config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity
-        )
+        if self.transcript is not None and config.shards:
+            raise ConfigError("[shards] does not cover transcripts: leave one of them out")
 
         def begins(step: str, number: int, total: int) -> None:
             status.begins(step, number, total)
             logging.getLogger("progress").info("%s (%d of %d)", step, number + 1, total)
             self._tell({"step": step, "number": number, "total": total})
 
-        with session:
+        with (
+            workers(config, self.rank, self.certs, self.threads) as channels,
+            open_session(
+                config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity
+            ) as session,
+        ):
+            if channels:
+                session.shards = RowShards(session, channels)
+                session.shards.used()  # they have all connected
             self._tell({"connected": True})
             log.info("connected; running %s", config.job)
             status.phase("running")
@@ -222,6 +236,12 @@ class PartyProcess(SessionProcess):
         """Every event passes here: a job begins or ends, all are connected, a step begins."""
         if self.progress:
             print(json.dumps(event), flush=True)
+
+
+def same_imports() -> dict[str, str]:
+    """What makes a new Python import from the same places as this process, and not from the working folder."""
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": paths}
 
 
 @contextmanager

@@ -74,6 +74,19 @@ def compare_public(session: Session, schema: Schema, card: PolicyCard | None) ->
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
 
+def check_covered(config: SessionConfig, options: RunOptions) -> None:
+    """Raise if the session file asks for row shards together with something that they do not cover."""
+    training, refused = options.training, ""
+    if training.mode != "sealed" or options.model.head != "linear":
+        refused = f"mode {training.mode} with head {options.model.head}"
+    elif options.data.align == "hidden":
+        refused = "align = hidden"
+    elif not options.privacy.private_model or (len(training.lambdas) > 1 and options.evaluation.kind == "exact"):
+        refused = "models that are measured exactly on validation records (private_model = false, several lambdas)"
+    if config.shards and refused:
+        raise ConfigError(f"[shards] does not cover {refused}: change that, or leave [shards] out")
+
+
 _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 
@@ -82,6 +95,7 @@ class TrainJob(RecordsJob):
     """Job "train"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
+        check_covered(config, RunOptions.of(config.options))
         super().__init__(config, rank)
         gradient_mode(self.options.training.mode).check(self.options, self.data.schema)
         self.card, self.records_digest = self.options.policy(self.data.schema), ""
@@ -93,6 +107,11 @@ class TrainJob(RecordsJob):
     @staticmethod
     def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
         return mode_plan(schema, options)
+
+    @classmethod
+    def public_plan(cls, config: SessionConfig) -> ReleasePlan:
+        check_covered(config, RunOptions.of(config.options))
+        return super().public_plan(config)
 
     def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, folder = self.options, session.folder

@@ -130,7 +130,9 @@ class SecureEngine:
             self._learn_widths(encoded.shape[1])
         if membership is not None:
             encoded = present_rows(self.session, self.widths, encoded, membership)
-        shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
+        shared = share_label(
+            self.session.tall, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS
+        )
         if classes:
             return SharedBatch(encoded, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
         return SharedBatch(encoded, ridge[rank], shared)
@@ -261,9 +263,8 @@ class SecureEngine:
             pull = self._pull(batch, penalty, step, scale)
             more = rows.size(1) - pull.size(1)
             square = pull.pad((0, more, 0, more)).with_fraction(FRACTION_BITS).pinned()
-        both = crypten.cat([rows, square])
-        self._prepared, self._kept_masks = self._prepared + 1, (both,)
-        return SharedOptimizer(self._prepared, batch, step, scale, rows, both)
+        self._prepared, self._kept_masks = self._prepared + 1, (rows, square)
+        return SharedOptimizer(self._prepared, batch, step, scale, rows, square)
 
     def autograd(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, ridge: float
@@ -565,7 +566,7 @@ class SecureEngine:
         """
         factor = 1.0 if scale is None else scale
         if not isinstance(encodings, SharedRows):
-            return self._side_by_side(encodings * factor, FRACTION_BITS).pinned()
+            return side_by_side(self.session.tall, self.widths, encodings * factor).pinned()
         head.check_reach(encodings.reach * factor)
         words = encodings.tensor
         if scale is not None:

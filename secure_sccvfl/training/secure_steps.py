@@ -113,15 +113,20 @@ def first_order_step(
 ) -> tuple[Weights, Shared]:
     """The weights after one step, and the logits that it saw; five rounds, whether rows are counted or not.
 
-    Where they are, the bias is the weight of a last column, which is 1 where a row counts. `optimizer.both` has the
-    rows, and below them the penalty H with another fraction, so that the weights are opened once. The step is
-    velocity = momentum * velocity - rate * (X^T r / records + H w), weight += velocity.
+    Where they are, the bias is the weight of a last column, which is 1 where a row counts. `optimizer.square` is the
+    penalty H, with another fraction. The step is velocity = momentum * velocity - rate * (X^T r / records + H w),
+    weight += velocity.
     """
     batch, columns = optimizer.batch, weights.weight.size(0)
     counts = batch.membership is not None
-    both = optimizer.both @ (weights.whole if counts else weights.weight)
-    logits = both[: batch.rows] if counts else both[: batch.rows] + weights.bias
-    pull = both[batch.rows : batch.rows + columns].with_fraction(2 * HEAD_BITS)
+    whole = weights.whole if counts else weights.weight
+    if session.shards is None:  # together, so that the weights are opened once
+        both = crypten.cat([optimizer.rows, optimizer.square]) @ whole
+        product, pulled = both[: batch.rows], both[batch.rows :]
+    else:
+        product, pulled = optimizer.rows @ whole, optimizer.square @ whole
+    logits = product if counts else product + weights.bias
+    pull = pulled[:columns].with_fraction(2 * HEAD_BITS)
     residual = residual_of(logits, batch.label, task)
     sums = optimizer.rows.t() @ residual
     session.flush()
@@ -206,8 +211,8 @@ def _with_ones(
     if isinstance(encodings, SharedRows):
         check_reach(encodings.reach * scale)
         return with_bias(session, encodings, scaled_columns(encodings.tensor, factors[:-1])).pinned(bound)
-    ones = session.owned(np.ones((rows, 1)), owner=last, shape=(rows, 1))
-    return crypten.cat([side_by_side(session, widths, encodings * scale), ones], dim=1).pinned(bound)
+    ones = session.tall.owned(np.ones((rows, 1)), owner=last, shape=(rows, 1))
+    return crypten.cat([side_by_side(session.tall, widths, encodings * scale), ones], dim=1).pinned(bound)
 
 
 def prepared(
@@ -254,7 +259,7 @@ def prepared(
         unscale = _over_all(session, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
         private = SharedNoise(noise, curvatures.tilt, crypten.stack([unscale, vectors.scale]))
     if curvatures.gradient is not None:
-        begun = (None, curvatures.gradient, session.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
+        begun = (None, curvatures.gradient, session.tall.public(np.zeros((batch.rows, len(grid))), LOGIT_BITS))
     parts = tuple((part, list[Request]()) for part in ranges)
     return SharedGrid(
         number, number, batch, plan, scale, rows, curvatures.stack, parts, curvatures.curved, private, begun

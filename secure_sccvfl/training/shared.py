@@ -161,7 +161,7 @@ class SharedOptimizer:
     step: Step
     scale: np.ndarray
     rows: Shared
-    both: Shared
+    square: Shared
     pattern: list[Request] = field(default_factory=list)
 
     @property
@@ -309,7 +309,7 @@ def selected(
         head.check_gram(squares)
         waiting.append(choices)
         rows, groups_of, _ = choices.shape
-        if len(waiting) * rows * groups_of * sum(counts) > _TOGETHER:
+        if len(waiting) * rows * groups_of * sum(counts) > _TOGETHER or session.shards is not None:
             draws += _select(session, counts, holder, waiting, groups)
             waiting = []
     if waiting:
@@ -329,14 +329,14 @@ def _select(
             raise ValueError("the holder of s needs it")
         chosen = np.tile(one_hot(groups, count, np.int64), (len(choices), 1))
     below = np.concatenate(choices)
-    member = session.owned(chosen, owner=holder, shape=(len(below), count), bits=0)
+    member = session.tall.owned(chosen, owner=holder, shape=(len(below), count), bits=0)
     with session.measure("select edits"):
         pieces = [
-            session.owned(below, owner=owner, shape=(len(below), count, columns)).selected(member)
+            session.tall.owned(below, owner=owner, shape=(len(below), count, columns)).selected(member)
             for owner, columns in enumerate(counts)
             if columns
         ]
-    whole = crypten.cat(pieces, dim=1) if pieces else session.public(np.zeros((len(below), 0)))
+    whole = crypten.cat(pieces, dim=1) if pieces else session.tall.public(np.zeros((len(below), 0)))
     return [whole[at : at + each] for at in range(0, len(below), each)]
 
 

@@ -34,13 +34,13 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from secure_sccvfl.protocols.config import SessionConfig
+from secure_sccvfl.protocols.config import MOST_SHARDS, SessionConfig
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.certificates import make_certificates
 from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.runs.console import OK, PEER_STOPPED, STOPPED, WRONG_USE, documented
 from secure_sccvfl.runs.local.relay import Relay
-from secure_sccvfl.runs.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
+from secure_sccvfl.runs.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess, same_imports
 
 Event = Callable[[dict[str, Any]], None]
 
@@ -123,6 +123,7 @@ class LocalSession:
         self._debug, self._on_event = debug, on_event
         self._keys: Path | None = None
         self._listeners: list[socket.socket] = []
+        self._held: list[socket.socket] = []
         self._config, self._certs = config, certs
         self._threads = max(1, (os.cpu_count() or 1) // (len(config.parties) + 1))
 
@@ -131,6 +132,18 @@ class LocalSession:
         """Free local ports, held open so that nobody else takes them."""
         listeners = [listen_anywhere() for _ in range(parties)]
         return [listener for listener, _ in listeners], tuple(address for _, address in listeners)
+
+    def _reserved(self, parties: int) -> list[list[str]]:
+        """Free ports for the workers of shards. They are bound here, not listened on, until the session has ended."""
+        addresses = []
+        for _ in range(self._config.shards["count"]):
+            row = [socket.socket() for _ in range(parties)]
+            for one in row:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind(("127.0.0.1", 0))
+            self._held += row
+            addresses.append([f"127.0.0.1:{one.getsockname()[1]}" for one in row])
+        return addresses
 
     def __enter__(self) -> LocalSession:
         self._previous = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
@@ -153,6 +166,9 @@ class LocalSession:
             self._relay = Relay(addresses, self._delay, self.folder / "network" if self._transcript else None)
             addresses = self._relay.addresses
         config = replace(self._config, parties=addresses)
+        if config.shards:
+            shards = {**config.shards, "addresses": self._reserved(parties)}
+            config = replace(config, shards=shards)
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a resumed run already has one
         session_file = (self.folder / "session.toml").resolve()
         session_file.write_text(config.to_toml())
@@ -240,6 +256,8 @@ class LocalSession:
             if child.process.output is not None:
                 child.process.output.close()
         self._close_listeners()
+        for one in self._held:
+            one.close()
         if self._relay is not None:
             self._relay.close()
         self._remove_keys()
@@ -278,7 +296,7 @@ def new_folder() -> Path:
 
 def session_config(folder: Path, job: str, parties: int, options: dict[str, Any], **settings: Any) -> SessionConfig:
     """A session on this machine; real addresses are chosen when the processes start."""
-    placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(parties))
+    placeholder = tuple(f"127.0.0.1:{1 + rank * (MOST_SHARDS + 1)}" for rank in range(parties))
     return SessionConfig(parties=placeholder, name=folder.name, job=job, options=options, **settings)
 
 
@@ -354,12 +372,6 @@ def prepare(threads: dict[str, str]) -> None:
             del os.environ[name]
             if value is not None:
                 os.environ[name] = value
-
-
-def same_imports() -> dict[str, str]:
-    """What makes a new Python import from the same places as this process, and not from the working folder."""
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": paths}
 
 
 @contextlib.contextmanager
