@@ -15,7 +15,6 @@ sccvfl certs request certs --member party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
 sccvfl preflight session.toml --certs certs --rank 0  meet all members once, before the session
-sccvfl raise-cap show cap.toml
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
@@ -55,7 +54,6 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "kit": ("consortium:kit", [], "one archive for each member: session file, certificates, commands"),
     "preflight": ("consortium:preflight", [], "meet all members once: routes, clocks, versions, files, plan"),
     "approve": ("consortium:approve", [], "sign the plan of a session as one of its parties"),
-    "raise-cap": ("consortium:raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "flare": ("flare", [], "a session as a job of NVIDIA FLARE: make the job, prepare a site"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),

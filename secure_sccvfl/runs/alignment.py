@@ -44,7 +44,7 @@ class RecordsJob:
     """A job about this party's records. Its releases follow from the public schema and the options."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options, self.certificates = RunOptions.of(config.options), config.certificates
+        self.options = RunOptions.of(config.options)
         self.data = self.options.load(rank, len(config.parties))
 
     @staticmethod

@@ -65,7 +65,6 @@ PARSED_ALONE = {
     "certs": "needs what other hosts made: test_consortium.py runs it, in order",
     "plan": "needs a session file: the same",
     "approve": "needs pinned certificates: the same",
-    "raise_cap": "needs a ledger that was spent under, and every party's key: test_cached_releases.py",
 }
 """Programs that need several hosts, so that elsewhere their commands are parsed only."""
 NOT_RUN = {
