@@ -16,7 +16,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers docs lock run test test-slow test-chance mutants lint bench clean
+.PHONY: help env peers docs lock release run test test-slow test-chance mutants lint bench clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -52,6 +52,11 @@ lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.
 	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt
 	$(COMPILE) --no-config --group peers --output-file locks/peers.txt
 	$(COMPILE) --no-config --group docs --output-file locks/docs.txt
+
+release: $(READY)  ## wheel, source archive and SBOM (CycloneDX) in dist
+	rm -rf build/lib dist
+	$(BIN)/python -c 'from setuptools.build_meta import build_sdist, build_wheel as wheel; build_sdist("dist"); wheel("dist")'
+	$(BIN)/python locks/sbom.py > dist/secure_sccvfl.cdx.json
 
 run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -69,3 +72,33 @@ def test_the_crypten_that_a_wheel_brings_is_the_locked_one() -> None:
     assert f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}" in pins
     with zipfile.ZipFile(wheel) as held:
         assert "crypten-0.4.1.dist-info/LICENSE" in held.namelist()
+
+
+def test_the_bill_of_materials_has_every_locked_package_with_its_hashes() -> None:
+    program = [sys.executable, ROOT / "locks" / "sbom.py"]
+    first, second = (subprocess.run(program, capture_output=True, check=True).stdout for _ in range(2))
+    assert first == second
+    bill = json.loads(first)
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+    assert bill["metadata"]["component"]["version"] == PROJECT["project"]["version"]
+    listed = {part["name"]: part for part in bill["components"]}
+    assert {
+        name: (part["version"], sum(len(file["hashes"]) for file in part["externalReferences"]))
+        for name, part in listed.items()
+    } == {**locked("requirements.txt"), **locked("torch-cpu.txt")}
+    assert len({part["bom-ref"] for part in bill["components"]}) == len(listed) == len(bill["components"])
+    assert {listed[name]["scope"] for name in ("torch", "crypten", "numpy", "cffi")} == {"required"}
+    assert {listed[name]["scope"] for name in ("pytest", "ruff", "adversarial-robustness-toolbox")} == {"excluded"}
+
+
+def test_versions_agree() -> None:
+    """Of the package, the changelog, the citation, and of Python in the locks, the image and the classifiers."""
+    project = PROJECT["project"]
+    assert f"\n## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    (python,) = set(re.findall(r"--python-version (\S+)", (ROOT / "Makefile").read_text()))
+    assert set(re.findall(r"(?m)^FROM python:([\d.]+)-slim", (ROOT / "deploy" / "Containerfile").read_text())) == {
+        python
+    }
+    assert project["requires-python"] == f">={python}"
+    assert f"Programming Language :: Python :: {python}" in project["classifiers"]
