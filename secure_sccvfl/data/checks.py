@@ -33,16 +33,16 @@ from secure_sccvfl.data.files import (
     Held,
     Reader,
     Tables,
-    column_names,
+    columns_by_file,
     id_problems,
     id_rule,
     identified,
     ids_as_written,
-    open_table,
     read_description,
     toml,
 )
 from secure_sccvfl.data.groups import columns_of
+from secure_sccvfl.data.sources import all_names, column_names, open_table
 from secure_sccvfl.data.splits import record_groups
 
 LEAK_AUC = 0.98
@@ -143,8 +143,9 @@ def check(description: Path, party: str, file: Path | None = None, following: Co
     if not path.is_file():
         raise DataError(f"{party}: no file {entry['file']!r}; name another one with --file")
     rule = id_rule(spec["id"], description.name)
-    reader = Reader(spec, Tables(description.parent, rule))
-    table = open_table(path, party, rule.columns[0])
+    wanted = columns_by_file(spec)
+    reader = Reader(spec, Tables(description.parent, rule, wanted))
+    table = open_table(path, party, rule.columns, wanted[entry["file"]])
     lost = [column for column in rule.columns if column not in table]
     if lost or table.empty:
         lack = f"id column {cut(lost[0])}" if lost else "records"
@@ -286,5 +287,5 @@ def _copies(reader: Reader, held: Held, feature: Feature, values: np.ndarray) ->
 def _unused(reader: Reader, party: str, table: pd.DataFrame, keys: set[str]) -> Iterator[str]:
     entries = [entry for entry in (reader.spec["label"], *reader.spec["protected"]) if entry["party"] == party]
     used = {*keys, *(f.name for f in reader.features[party]), *(name for e in entries for name in columns_of(e))}
-    if spare := [str(name) for name in table if name not in used]:
+    if spare := [name for name in all_names(table) if name not in used]:
         yield f"not used: {', '.join(spare[:12])}{', ...' if len(spare) > 12 else ''}"

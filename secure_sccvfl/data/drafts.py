@@ -38,9 +38,10 @@ from secure_sccvfl.data.features import (
     dictionary,
     plain_number,
 )
-from secure_sccvfl.data.files import check_description, check_table, column_names, open_table, read_toml, toml
+from secure_sccvfl.data.files import check_description, check_table, read_toml, toml
 from secure_sccvfl.data.groups import columns_of
 from secure_sccvfl.data.id_shapes import IdShape, check_shapes, id_entry
+from secure_sccvfl.data.sources import column_names, open_table
 from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.protocols.records.private import private
 
@@ -415,7 +416,7 @@ def _table(path: Path, party: str, id_column: str | None) -> tuple[pd.DataFrame,
         raise DataError(f"--party {cut(party)} must be a plain name, which the draft's file is named after")
     if not path.is_file():
         raise DataError(f"{party}: no file {str(path)!r}")
-    table = open_table(path, party, id_column)
+    table = open_table(path, party, () if id_column is None else (id_column,))
     if table.empty:
         raise DataError(f"{party}: {path.name!r} has no records, only a header")
     if id_column is not None and id_column not in table:

@@ -1,18 +1,19 @@
 """Files of a data set: its TOML description, the tables of its parties, and the records that they hold.
 
-A description names one CSV or parquet file per party, the id column, who holds the label and the protected
-attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the order of rows in a
-file has no meaning. Every error has a one-line message that names the file and the entry and says what is expected.
+A description names one table per party (a file that `sources` reads), the id column, who holds the label and the
+protected attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the order of rows
+in a file has no meaning. Every error has a one-line message that names the file and the entry and says what is
+expected.
 """
 
 from __future__ import annotations
 
 import difflib
-import gzip
 import json
 import tomllib
 import warnings
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,11 @@ from secure_sccvfl.data.features import (
     cut,
     dictionary,
     refuse,
-    short,
     some,
     whole_column,
 )
-from secure_sccvfl.data.groups import beyond_a_list, factors_of, look_at_codes, names_of, read_codes
+from secure_sccvfl.data.groups import beyond_a_list, columns_of, factors_of, look_at_codes, names_of, read_codes
+from secure_sccvfl.data.sources import all_names, column_names, open_table
 from secure_sccvfl.protocols.alignment.ids import IdRule
 from secure_sccvfl.protocols.errors import InputError
 
@@ -127,12 +128,12 @@ def id_rule(entry: Any, file: str) -> IdRule:
         raise DataError(f"{file}: {error}") from None
 
 
-def read_table(path: Path, rule: IdRule, owner: str) -> pd.DataFrame:
-    """A table as text, one record per row, each with its own id: in column `rule.name`, written by the rule.
+def read_table(path: Path, rule: IdRule, owner: str, wanted: Collection[str]) -> pd.DataFrame:
+    """The wanted columns of a table, one record per row, each with its own id: in column `rule.name`, by the rule.
 
     Its index has the ids as the file writes them; that is how people see them.
     """
-    table = open_table(path, owner, rule.columns[0])
+    table = open_table(path, owner, rule.columns, wanted)
     written = ids_as_written(table, rule)
     table = identified(table, rule, owner)
     check_table(table, rule.name, owner, path.name, written)
@@ -159,11 +160,6 @@ def identified(table: pd.DataFrame, rule: IdRule, owner: str) -> pd.DataFrame:
         except InputError as error:
             raise DataError(str(error)) from None
     return table if ids is None else table.assign(**{rule.name: ids})
-
-
-def open_table(path: Path, owner: str, id_column: str | None = None) -> pd.DataFrame:
-    """A table as text, whatever its ids. The header of a CSV file tells what stands between its columns."""
-    return _parquet(path, owner) if path.suffix == ".parquet" else _csv(path, owner, id_column)
 
 
 def check_table(
@@ -216,54 +212,9 @@ def repeated_ids(ids: pd.Series, twice: np.ndarray, written: pd.Index | None = N
 
 
 def absent(column: str, name: str, table: pd.DataFrame) -> CellProblem:
-    close = difflib.get_close_matches(column, map(str, table.columns), 1)
+    close = difflib.get_close_matches(column, all_names(table), 1)
     hint = f"did you mean {cut(close[0])}?" if close else f"it has {column_names(table)}"
     return whole_column(column, f"{name!r} has no column {cut(column)}", hint, len(table))
-
-
-def _csv(path: Path, owner: str, id_column: str | None) -> pd.DataFrame:
-    """Cells as they are. A row with more cells than the header is refused: pandas would shift its columns."""
-    how: dict[str, Any] = {"dtype": "string", "keep_default_na": False, "index_col": False, "encoding": "utf-8-sig"}
-    try:
-        how["sep"] = _separator(path, id_column)
-        head = pd.read_csv(path, header=None, nrows=1, **how).iloc[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, **how)
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{owner}: {path.name!r} is empty") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{owner}: {path.name!r} is not text in UTF-8; save it so") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning):
-        raise DataError(
-            f"{owner}: {path.name!r}: a row has more cells than the header, or a quote is not closed"
-        ) from None
-    if head.duplicated().any():
-        raise DataError(f"{owner}: {path.name!r} has two columns named {cut(head[head.duplicated()].iloc[0])}")
-    return table
-
-
-def _separator(path: Path, id_column: str | None) -> str:
-    """What stands between the columns of a CSV file: by it the header has the id column, or the most columns."""
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
-        head = next(iter(file), "").rstrip("\r\n")
-    cells = {mark: [cell.strip().strip('"') for cell in head.split(mark)] for mark in (",", ";", "\t")}
-    return max(cells, key=lambda mark: (id_column in cells[mark], len(cells[mark])))
-
-
-def _parquet(path: Path, owner: str) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path).astype("string")
-    except ImportError:
-        raise DataError(
-            f"{owner}: {path.name!r}: install the extra `parquet` to read it, or save it as CSV"
-        ) from None
-    except ValueError:
-        raise DataError(f"{owner}: {path.name!r} is not a parquet file") from None
-
-
-def column_names(table: pd.DataFrame) -> str:
-    return ", ".join(short(str(name)) for name in table.columns[:12]) + (", ..." if len(table.columns) > 12 else "")
 
 
 def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[CellProblem]:
@@ -296,11 +247,22 @@ def warn_constant(table: PartyTable) -> None:
             warnings.warn(message, DataWarning, stacklevel=3)
 
 
-class Tables:
-    """Tables by file name, each read once, indexed by id."""
+def columns_by_file(spec: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The columns of each file that a description names: features, the label, and protected attributes."""
+    parties = spec["parties"]
+    columns: defaultdict[str, set[str]] = defaultdict(set)
+    for party in parties.values():
+        columns[party["file"]].update(str(row["name"]) for row in party["features"])
+    for entry in (spec["label"], *spec["protected"]):
+        columns[entry.get("file", parties[entry["party"]]["file"])].update(columns_of(entry))
+    return columns
 
-    def __init__(self, folder: Path, rule: IdRule) -> None:
-        self.folder, self.rule = folder, rule
+
+class Tables:
+    """Tables by file name, each read once, indexed by id. wanted: the columns of each that are read."""
+
+    def __init__(self, folder: Path, rule: IdRule, wanted: Mapping[str, Collection[str]] | None = None) -> None:
+        self.folder, self.rule, self.wanted = folder, rule, wanted or {}
         self.tables: dict[str, pd.DataFrame] = {}
         self.written: dict[str, pd.Index] = {}
         """The ids of each table as its file writes them, in the same order."""
@@ -310,7 +272,7 @@ class Tables:
             path = self.folder / name
             if not path.is_file():
                 raise DataError(f"{owner}: no file {name!r} next to the description")
-            table = read_table(path, self.rule, owner)
+            table = read_table(path, self.rule, owner, self.wanted[name])
             table = table.iloc[np.argsort(table[self.rule.name].to_numpy(object), kind="stable")]
             self.tables[name], self.written[name] = table.set_index(self.rule.name), table.index
         return self.tables[name]
@@ -337,7 +299,7 @@ class Reader:
     @classmethod
     def of(cls, path: Path) -> Reader:
         spec = read_description(path)
-        return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
+        return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name), columns_by_file(spec)))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -426,7 +388,7 @@ class Reader:
         if column not in frame:
             problems.append(absent(column, file, frame))
             return pd.Series([None] * len(frame), frame.index, dtype="string")
-        return frame[column]
+        return frame[column].astype("string")
 
     def _frame(self, file: str, party: str, who: str) -> pd.DataFrame:
         """A table, whose ids must be those of the first table."""

@@ -141,7 +141,7 @@ def read_codes(
     factors: tuple[Factor, ...], column: Callable[[str], pd.Series]
 ) -> tuple[np.ndarray, list[CellProblem]]:
     """The group of each record, and the cells that are in none. column: a column of the holder's file."""
-    looked = [factor.look(column(factor.column)) for factor in factors]
+    looked = [factor.look(column(factor.column).astype("string")) for factor in factors]
     sizes = [len(factor.groups) for factor in factors]
     codes = np.ravel_multi_index([codes for codes, _ in looked], sizes)
     return codes, [problem for _, problems in looked for problem in problems]

@@ -150,7 +150,9 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool, wha
     owner, features = schema.parties[rank], schema.features[rank]
     if not path.is_file():
         raise DataError(f"{owner}: no file {path.name} with records")
-    frame = read_table(path, schema.id_rule, owner)
+    holds_s = (uses_s or what_if) and schema.group_holders[0] == rank
+    of_s = [factor.column for factor in schema.protected[0].columns] if holds_s else []
+    frame = read_table(path, schema.id_rule, owner, [*(feature.name for feature in features), *of_s])
     order = np.argsort(frame[schema.id_rule.name].to_numpy(object), kind="stable")
     written = frame.index[order].to_numpy(str)
     frame = frame.iloc[order].set_index(schema.id_rule.name)
@@ -158,7 +160,7 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool, wha
     looked = [feature.look(frame[feature.name]) for feature in features]
     problems = [problem for _, all_odd in looked for problem in all_odd]
     groups = None
-    if (uses_s or what_if) and schema.group_holders[0] == rank:
+    if holds_s:
         groups, problem = _groups(frame, schema, path.name, USES_S if uses_s else WHAT_IF_NEEDS_S)
         problems += problem
     refused = _refused(tuple(problems), len(frame))
