@@ -9,14 +9,15 @@ more may have been paid than was released, never less. The ledger belongs to the
 records that was ever charged, and a second run starts from the budget that each of its records has consumed.
 Processes that charge at the same time wait for each other's lock and read the file again.
 
-A budget is set before the first release, and stays. Earlier versions let all parties together raise it
-(`CapDecision`): such a line of a ledger still counts. It names the ledger by a hash of its lines
-(`accounting.ledger.states_of`) and the old budget, so it counts once; `secure_sccvfl/releases/ledgers.py` checks its
-signatures.
+A budget is set before the first release. Afterwards only all parties together can raise it (`CapDecision`). Their
+decision names the ledger by a hash of its lines, so it fits one ledger of each party (`accounting.ledger.states_of`),
+and the old budget, so it counts once. It becomes a line of every party's ledger, with the signatures, which
+`secure_sccvfl/releases/ledgers.py` checks. A decision never lowers a budget: what was released stays released.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -103,6 +104,13 @@ class CapDecision:
         """The bytes that are signed."""
         return json.dumps(self.content, sort_keys=True).encode()
 
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.message).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.content, "signed": {party: dict(one) for party, one in sorted(self.signed.items())}}
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CapDecision:
         """From data that have its fields among others; a missing one is a KeyError."""
@@ -151,6 +159,10 @@ class Account:
     def until(self, number: int) -> Account:
         """The account after its first `number` charges."""
         return replace(self, charges=self.charges[:number])
+
+    def has(self, decision: CapDecision) -> bool:
+        """Whether this decision, with whatever signatures, has raised the budget already."""
+        return decision.message in [one.message for one in self.raised]
 
     def histories(self, records: RecordSet | None = None) -> list[tuple[Event, ...]]:
         """Every distinct list of releases that a record of this set was part of.
@@ -337,6 +349,20 @@ class Budget:
             ledger.append({"kind": "charge", "key": key, "event": event.to_dict()})
             return quote
 
+    def raise_cap(self, decision: CapDecision) -> Budget:
+        """The same ledger under a higher budget, which is a line of it when this returns, or BudgetError.
+
+        The caller has checked the signatures. A decision that the ledger already has changes nothing.
+        """
+        with self._ledger.locked() as ledger:
+            account = account_of(ledger.entries, ledger.load)
+            if not account.has(decision):
+                if (why := decision.misfit(account.terms, states_of(ledger.entries))) is not None:
+                    raise BudgetError(f"the decision on the cap {why}; the cap stays")
+                ledger.append({"kind": RAISED, **decision.to_dict()})
+                account = account_of(ledger.entries, ledger.load)
+        return Budget(self._ledger, account.terms)
+
     def paid(self, key: str) -> bool:
         """Whether a release of this key was charged."""
         return any(charge.key == key for charge in self.charges)
@@ -391,7 +417,8 @@ class Budget:
         if account.terms != self.terms:
             raise BudgetError(
                 f"the ledger's cap is epsilon {account.terms.epsilon:g} at delta {account.terms.delta:g}, not "
-                f"{self.terms.epsilon:g} at {self.terms.delta:g}; a cap is set once, before the first release"
+                f"{self.terms.epsilon:g} at {self.terms.delta:g}; a cap is set once, before the first release, and "
+                "only all parties together can raise it (sccvfl raise-cap)"
             )
         return account
 

@@ -9,14 +9,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from secure_sccvfl.config.fields import parsed_setting
 from secure_sccvfl.config.sections import BY_WIRE, OPTIONS
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import EXIT_CODES, OK, WRONG_USE, guarded, say
-from secure_sccvfl.runs.status import Watching
+from secure_sccvfl.runs.status import LOOPBACK, Watching
 
 
 def did_you_mean(word: str, possible: Iterable[str]) -> str:
@@ -124,14 +123,21 @@ def given_options(namespace: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_status(parser: Parser) -> None:
-    """The option of a process that can be watched."""
-    what = "write what goes on to this file every two seconds, as metrics of Prometheus"
-    parser.add_argument("--status", type=Path, metavar="FILE", help=what)
+    """The options of a process that can be watched."""
+    parser.add_argument(
+        "--status", type=int, metavar="PORT", help="show what goes on: a page, /status.json and /metrics at this port"
+    )
+    parser.add_argument(
+        "--status-host",
+        default=LOOPBACK,
+        metavar="ADDRESS",
+        help=f"where --status answers (default {LOOPBACK}: this host alone); there is no password",
+    )
 
 
 def watching(parser: Parser, options: argparse.Namespace) -> Watching:
-    """How the process is watched, from that option."""
+    """How the process is watched, from those options."""
     try:
-        return Watching(options.status)
+        return Watching(options.status, options.status_host)
     except ConfigError as error:
         parser.error(str(error))

@@ -11,7 +11,7 @@
     python launch/bench.py classes                                # three classes and two
     python launch/bench.py heads                                # a network as the head, and the linear one
     python launch/bench.py serve                                  # single decisions at an endpoint
-    python launch/bench.py costs --json results/bench-costs.json  # by records, features and parties
+    python launch/bench.py costs --json results/bench-costs.json  # what `sccvfl plan` estimates from
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over gloo without TLS,
 with its two tuple providers), `spu-aby3` (SPU over brpc without TLS, where `make peers` has made an environment for

@@ -15,6 +15,7 @@ sccvfl certs request certs --member party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
 sccvfl preflight session.toml --certs certs --rank 0  meet all members once, before the session
+sccvfl raise-cap show cap.toml
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
@@ -50,10 +51,12 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "init": ("own_data:init", [], "draft the description of your own data; merge the parties' drafts"),
     "check": ("own_data:check", [], "read your own file against the description: every problem at once"),
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
+    "align": ("own_data:align", [], "what an alignment of records would tell, before it is made"),
     "plan": ("consortium:plan", [], "what a session will open, to whom and at what price, before it starts"),
     "kit": ("consortium:kit", [], "one archive for each member: session file, certificates, commands"),
     "preflight": ("consortium:preflight", [], "meet all members once: routes, clocks, versions, files, plan"),
     "approve": ("consortium:approve", [], "sign the plan of a session as one of its parties"),
+    "raise-cap": ("consortium:raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "flare": ("flare", [], "a session as a job of NVIDIA FLARE: make the job, prepare a site"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),

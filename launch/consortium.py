@@ -1,8 +1,9 @@
-"""What the parties of a consortium agree on before a session: its plan and their approvals."""
+"""What the parties of a consortium agree on before a session: its plan, their approvals, and a raised cap."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 from dataclasses import asdict, replace
@@ -20,6 +21,8 @@ SESSION = argument("session", type=Path, help="the session file")
     SESSION,
     argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?"),
     argument("--rank", type=int, help="this party's rank: adds its records and ledgers"),
+    argument("--rows", type=int, help="estimate costs for this many records"),
+    argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)"),
     argument("--out", type=Path, help="write the plan here as JSON"),
 )
 def plan(options: argparse.Namespace) -> int:
@@ -27,6 +30,7 @@ def plan(options: argparse.Namespace) -> int:
 
         sccvfl plan session.toml
         sccvfl plan session.toml --certs certs --rank 0             with this party's records, ledgers, certificate
+        sccvfl plan session.toml --rows 20000 --round-trip 20       costs for so many records and 20 ms between hosts
         sccvfl plan session.toml --json --out plan.json
 
     It reads public things: the session file, the description and the card that it names, the code. With
@@ -47,10 +51,12 @@ def plan(options: argparse.Namespace) -> int:
     config = load_session(options.session)
     if options.rank is not None:
         check_rank(config, options.rank)
+    if options.rows is not None and options.rows < 1:
+        raise ConfigError(f"--rows must be at least 1, not {options.rows}")
     if options.certs is not None and options.rank is not None:
         check_own(config, Credentials.of(options.certs, node_folder(options.rank, config.dealer)), options.rank)
     agreed = make_plan(config)
-    here = outlook(config, agreed, options.rank)
+    here = outlook(config, agreed, options.rank, options.rows, options.round_trip / 1000)
     record = {**agreed.as_record(), "here": here}
     if options.out is not None:
         options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -77,9 +83,9 @@ def kit(options: argparse.Namespace) -> int:
         sccvfl kit session.toml --member party-0 --out kits
 
     Run it where the authority's folder is, after `sccvfl certs pin`. A kit has the session file, the data
-    description, the policy card if the session names one, ca.pem, the member's signed certificate, and
-    commands.txt: every command of this member in order, with the digest of the plan. It holds no private key
-    and no table. The member unpacks it next to its table and its certs (`unzip`, or
+    description, the policy card and the cap decision if the session names them, ca.pem, the member's signed
+    certificate, and commands.txt: every command of this member in order, with the digest of the plan. It
+    holds no private key and no table. The member unpacks it next to its table and its certs (`unzip`, or
     `python -m zipfile -e kit-party-0.zip .`), and follows commands.txt.
     """
     from secure_sccvfl.config.session_file import load_session
@@ -198,3 +204,65 @@ def approve(options: argparse.Namespace) -> int:
     path = sign_plan(config, agreed, credentials, options.rank, approvals_folder(options.session))
     record = {"approval": str(path), "digest": agreed.digest}
     return answer(options, record, f"signed {path}: hand it to the other parties")
+
+
+@program(
+    "raise-cap",
+    argument("action", choices=("draft", "sign", "show"), help="what to do"),
+    argument("file", type=Path, help="the decision, cap.toml"),
+    argument("--ledger", type=Path, help="draft: the folder of a party's ledgers"),
+    argument("--test", action="store_true", help="draft: the ledger of test records, not of training"),
+    argument("--epsilon", type=float, help="draft: the new cap"),
+    argument("--reason", help="draft: why, for everybody who reads the ledger later"),
+    argument("--certs", type=Path, help="sign: the folder with this party's certificate and key"),
+    argument("--rank", type=int, help="sign: this party's number"),
+)
+def raise_cap(options: argparse.Namespace) -> int:
+    """Raise the cap of a consortium's ledger: a decision that every party signs with its own key.
+
+        sccvfl raise-cap draft cap.toml --ledger sccvfl-ledgers/party-0 --epsilon 12 --reason "yearly review"
+        sccvfl raise-cap sign cap.toml --certs certs --rank 0
+        sccvfl raise-cap show cap.toml
+
+    One party drafts it, each signs the same file in turn, and all put it next to the session file, with
+    cap = "cap.toml" and the new epsilon among its options. The next session checks all signatures against
+    the certificates that the session file pins, and writes the decision into every ledger. A party that does
+    not sign is enough to keep the cap. --test is about the ledger of test records.
+    """
+    from secure_sccvfl.accounting.ledger import LedgerError
+    from secure_sccvfl.protocols.net.certificates import Credentials, spoken
+    from secure_sccvfl.releases.ledgers import (
+        EVALUATIONS,
+        LEDGER,
+        draft_decision,
+        read_decision,
+        signed_by,
+        write_decision,
+    )
+
+    needed = {"draft": ("ledger", "epsilon", "reason"), "sign": ("certs", "rank"), "show": ()}[options.action]
+    if missing := [name for name in needed if getattr(options, name) is None]:
+        raise ConfigError(f"{options.action} needs --{missing[0]}")
+    if options.action == "draft":
+        if options.file.exists():
+            raise ConfigError(f"{options.file} exists: a decision is drafted once, then signed")
+        ledger = options.ledger / (EVALUATIONS if options.test else LEDGER)
+        try:
+            decision = draft_decision(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+        except LedgerError as error:
+            raise ConfigError(str(error)) from None
+        write_decision(options.file, decision)
+    else:
+        decision = read_decision(options.file)
+    if options.action == "sign":
+        folder = f"party-{options.rank}"
+        decision = signed_by(decision, Credentials.of(options.certs, folder), folder)
+        write_decision(options.file, decision)
+    signers = sorted(decision.signed)
+    return answer(
+        options,
+        {**decision.content, "digest": decision.digest, "signed": signers},
+        f"{decision.ledger}: from epsilon {decision.before:g} to {decision.after:g} at delta {decision.delta:g}, "
+        f"{decision.date}: {decision.reason}",
+        f"signed by {', '.join(signers) if signers else 'nobody yet'}; digest {spoken(decision.digest)}",
+    )

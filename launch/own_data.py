@@ -1,4 +1,4 @@
-"""Your own data before a run: draft and merge descriptions, check a file."""
+"""Your own data before a run: draft and merge descriptions, check a file, preview an alignment."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from secure_sccvfl.data.drafts import Keep
 from secure_sccvfl.data.features import DataError, counted
 from secure_sccvfl.data.id_shapes import AS_THEY_ARE, RULES
 from secure_sccvfl.launch.arguments import answer, argument, program
+from secure_sccvfl.protocols.alignment.interface import AlignKind
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.runs.console import OK, WRONG_USE
 
@@ -180,3 +181,52 @@ def check(options: argparse.Namespace) -> int:
     lines.append(f"{many}: a run would refuse this file" if result.problems else "no problem")
     answer(options, result.as_record(), *lines)
     return WRONG_USE if result.problems else OK
+
+
+@program(
+    "align",
+    argument("dataset", type=Path, help="the description of the data"),
+    argument("--party", required=True, help="this party: its name, or its number from 0"),
+    argument("--align", choices=get_args(AlignKind), default="hidden", help="the mode; default: hidden"),
+    argument("--seed", type=int, default=0, help="the seed of the run, which the parts follow from"),
+    argument("--dry-run", action="store_true", help="look at this party's records alone; needed"),
+)
+def align(options: argparse.Namespace) -> int:
+    """What would an alignment reveal? One party looks at its own records before anything is sent.
+
+        sccvfl align loans.toml --party bank --dry-run
+        sccvfl align loans.toml --party bank --dry-run --align revealed
+
+    It reads the files of this party by the rule for ids of the description, reports records without an
+    id and ids that occur twice, counts the records of each part, and says what the mode would reveal to
+    whom. Nothing is sent, and nobody else takes part. The alignment itself is the first phase of every
+    run; job = "align" in a session file does it alone.
+    """
+    from secure_sccvfl.data.party_data import own_part, own_schema
+    from secure_sccvfl.runs.alignment import REVEALS, own_counts
+
+    if not options.dry_run:
+        raise ConfigError(
+            'add --dry-run: an alignment with the others is the first phase of a run, or job = "align" in a session '
+            "file (sccvfl party)"
+        )
+    schema = own_schema(options.dataset)
+    names = {name: rank for rank, party in enumerate(schema.parties) for name in (party, str(rank))}
+    if options.party not in names:
+        raise ConfigError(f"no party {options.party!r}; available: {', '.join(schema.parties)}")
+    rank = names[options.party]
+    counts = own_counts(own_part(options.dataset, rank, options.seed))
+    record = {
+        "party": schema.parties[rank],
+        "align": options.align,
+        "id": list(schema.id_rule.columns),
+        "records": counts,
+        "reveals": REVEALS[options.align],
+    }
+    return answer(
+        options,
+        record,
+        f"{record['party']}: {counts['all']} records, each with a unique id ({schema.id_rule.name})",
+        f"parts: {counts['train']} to train, {counts['validation']} to validate, {counts['test']} to test",
+        f"align = {options.align} reveals, {REVEALS[options.align]}",
+    )

@@ -7,6 +7,9 @@
     python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
     python launch/reproduce.py check --dataset acs-income:PATH.csv.gz --seeds 2 --out results
     python launch/reproduce.py epsilon --dataset german --first-seed 1100 --seeds 20 --out results/epsilon-german
+    python launch/reproduce.py roles --dataset german --first-seed 600 --seeds 20 --out results
+    python launch/reproduce.py letter-roles --dataset german --first-seed 950 --seeds 5 --out results/paper
+    python launch/reproduce.py qualitative --dataset german --out out/qualitative
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
     python launch/reproduce.py runtime-secret --seeds 2 --out results/runtime-secret
 
@@ -27,15 +30,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from secure_sccvfl.accounting.tables import page
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.launch.arguments import Parser
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.research.experiments import EXPERIMENTS
+from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.research.tables import (
     Part,
     command_line,
@@ -72,7 +78,7 @@ def arguments_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         "experiment",
         choices=(*EXPERIMENTS, *OTHERS),
         help="which table; tables, paper: all of ours, of the paper's; check: compare with committed rows; secure: "
-        "whole runs under MPC",
+        "whole runs under MPC; qualitative: one seed",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
@@ -209,6 +215,45 @@ def part_of(command: str, income: str, seeds: int) -> Part | None:
     return Part("", made.experiment, tuple(datasets), "", tuple(made.split or ["iid"]), first, made.card)
 
 
+def write_page(path: Path, command: str, result: dict[str, Any], parts: Sequence[object]) -> int:
+    """Write data and a page next to them, and print the page."""
+    facts = provenance(command)
+    text = page(origin(facts), *parts)
+    write_results(path, {**facts, **result}, text)
+    print(text)
+    return OK
+
+
+def run_roles(options: argparse.Namespace) -> int:
+    """How often proposed roles come again: OUT/role-stability.json and .md."""
+    from secure_sccvfl.research.role_stability import parts, stability
+
+    datasets, path = options.dataset or ["german"], options.out / "role-stability.json"
+    rows = [row for name in datasets for row in stability(name, seeds_of(options))]
+    return write_page(path, command_of(options, *datasets), {"rows": rows}, parts(rows))
+
+
+def run_letter_roles(options: argparse.Namespace) -> int:
+    """How often roles of the paper's discovery come again, and fractions by validation: OUT/letter-roles.*"""
+    from secure_sccvfl.research.role_stability import measure, paper_page
+
+    dataset = first_dataset(options)
+    result = measure(dataset, seeds_of(options))
+    return write_page(options.out / "letter-roles.json", command_of(options, dataset), result, paper_page(result))
+
+
+def run_qualitative(options: argparse.Namespace) -> int:
+    """Roles, representations and training curves of the first seed, written to OUT."""
+    from secure_sccvfl.research.qualitative import of_methods, write_qualitative
+
+    dataset, split = first_dataset(options), (options.split or ["iid"])[0]
+    options.seeds = 1
+    analysis = of_methods(dataset, split, options.first_seed, options.card)
+    text = write_qualitative(options.out, analysis, command_of(options, dataset))
+    print(json.dumps(analysis) if options.json else text)
+    return OK
+
+
 def run_secure(options: argparse.Namespace) -> int:
     """Whole runs under MPC: `secure` with evaluation and baselines, `runtime-secret` by cost of a step."""
     from secure_sccvfl.research.secure_runs import secure_runtime, secure_seeds
@@ -228,8 +273,11 @@ OTHERS: dict[str, Callable[[argparse.Namespace], int]] = {
     "tables": run_plans,
     "paper": run_plans,
     "check": run_check,
+    "roles": run_roles,
+    "letter-roles": run_letter_roles,
     "secure": run_secure,
     "runtime-secret": run_secure,
+    "qualitative": run_qualitative,
 }
 """What is not a single table of methods."""
 

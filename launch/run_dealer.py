@@ -5,9 +5,9 @@
     python launch/run_dealer.py predict --config session.toml --certs certs      for one prediction; or serve
 
 The dealer makes correlated randomness. It sees shapes and counts, never data. It needs no open port
-(it dials the parties). It must not work together with any party. `--status status.prom`
-writes what goes on to that file every two seconds, as metrics of Prometheus. It serves the jobs of the
-session file one after the other, and ends with them.
+(it dials the parties). It must not work together with any party. `--status 8080` shows what goes on
+at http://127.0.0.1:8080/. It serves the jobs of the session
+file one after the other, and ends with them.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from secure_sccvfl.runs.local.screens import Progress, show_concerns, show_job_r
 from secure_sccvfl.runs.process import check_transcript
 
 if TYPE_CHECKING:
-    pass
+    from secure_sccvfl.protocols.config import SessionConfig
 
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
@@ -94,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
     if options.transcript:
         _check_transcript(options, settings)
     config = session_config(folder, job, parties, settings, deadline=options.deadline)
+    if settings.get("cap"):
+        config = _pinned(config, options.certs)
     report: Report | None = None
     with Progress(quiet=options.json) as progress:
         if job == "train":
@@ -154,10 +157,23 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         )
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in JOB_OPTIONS[options.job]} | settings
-    if settings.get("tables", CACHED) != CACHED:  # a folder, wherever the processes run
-        settings["tables"] = str(Path(settings["tables"]).resolve())
+    for name in ("tables", "cap"):  # a folder and a file, wherever the processes run
+        if settings.get(name, CACHED) != CACHED:
+            settings[name] = str(Path(settings[name]).resolve())
     parties = options.parties or natural_parties(settings["dataset"])
     return options.job, parties, with_usual_epsilon(settings) if options.job == "train" else settings
+
+
+def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
+    """The session with the certificates of this folder: those who may raise a cap."""
+    from secure_sccvfl.protocols.config import ConfigError, node_folder
+    from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint
+
+    if certs is None:
+        raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")
+    folders = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
+    prints = {folder: fingerprint(Credentials.of(certs, folder).certificate.read_bytes()) for folder in folders}
+    return replace(config, certificates=prints, approval="none")
 
 
 def _check_resume(options: argparse.Namespace, settings: dict[str, Any]) -> None:

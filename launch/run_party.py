@@ -9,7 +9,7 @@ Every host needs the same session file and this code, the folder of its own cert
 session file says how many seconds they wait for each other (60, or 600 if it pins certificates).
 If it pins certificates, all parties must have approved its plan (`sccvfl plan`, `sccvfl approve`).
 --require-approval refuses a session file that does without approvals.
-`--status status.prom` writes what goes on to that file every two seconds, as metrics of Prometheus.
+`--status 8080` shows what goes on at http://127.0.0.1:8080/, and /metrics for Prometheus.
 
 The jobs of the session file (`jobs = ["selftest", "train", "evaluate"]`) run one after the other, each
 in its folder out/JOB. At the end of each all parties sign what they have on record. After the last

@@ -25,7 +25,7 @@ NOT_ADDITIVE = {
 }
 REMOVED: Mapping[str, Any] = {
     **{"source": "tables", "consistency": "squared", "guard_grows": False, "encoder": "plain", "leak": False},
-    **{"gap_target": 0.0, "flip_target": 0.0, "slices": "", "cap": ""},
+    **{"gap_target": 0.0, "flip_target": 0.0, "slices": ""},
 }
 """Options of earlier versions, and the value that is left of each."""
 REMOVED_VALUES: Mapping[tuple[str, str], str] = {("controls", "full"): "standard", ("score", "gap"): ""}

@@ -84,6 +84,9 @@ class Privacy:
         wire="tables",
     )
     reserve: float = option(0.0, "share of the budget that is left for later runs")
+    cap_decision: str = option(
+        "", "file with the parties' decision to raise the budget (sccvfl raise-cap)", wire="cap"
+    )
     predictions: int = option(
         0, "most people the model may score, each once; 0: no limit", inferred="1000; 0 for pooled data"
     )

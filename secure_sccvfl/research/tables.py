@@ -388,7 +388,7 @@ def trade_off(rows: Sequence[Mapping[str, Any]], experiment: str, path: Path) ->
         axis.legend(fontsize=6)
     told = [f"{judge.mark[1]}: {judge.title}" for _, judge in COUNTERFACTUAL_MODELS.items()]
     figure.suptitle(", ".join([*told, "cross: own generator", "hollow: paper"]), fontsize=8)
-    saved(path)
+    saved(path, 120)
 
 
 CURVES = (
@@ -424,7 +424,7 @@ def attack_curves(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             axis.axhline(0.0, color="grey", linestyle=":", label="no perturbation")
         axis.legend(fontsize=6)
     figure.suptitle("solid: ours, with 95 % intervals over seeds; dashed and hollow: the paper's tables", fontsize=8)
-    saved(path)
+    saved(path, 120)
 
 
 def draw(experiment: str, rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
@@ -434,9 +434,10 @@ def draw(experiment: str, rows: Sequence[Mapping[str, Any]], folder: Path) -> No
         attack_curves(rows, folder / "attacks.png")
 
 
-def saved(path: Path) -> None:
-    """Write the current figure."""
+def saved(path: Path, dpi: int = 110) -> str:
+    """Write the current figure; returns the file's name."""
     figure = plt.gcf()
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=dpi)
     plt.close(figure)
+    return path.name

@@ -17,7 +17,7 @@ have changed since are noticed by their tags before (`secure_sccvfl.releases.rec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,24 +27,42 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import PartyData, Schema, public_split
 from secure_sccvfl.data.splits import PARTS, SHARES
 from secure_sccvfl.protocols.alignment.hidden_intersection import HiddenIntersection, MembershipMask
+from secure_sccvfl.protocols.alignment.interface import AlignKind
 from secure_sccvfl.protocols.alignment.pre_aligned import PreAligned
 from secure_sccvfl.protocols.alignment.psi import PrivateSetIntersection
 from secure_sccvfl.protocols.config import SessionConfig
 from secure_sccvfl.protocols.dealing.matching import Aligned, Bounds
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.releases.catalogue import plan_of
 from secure_sccvfl.releases.charging import refusals_in_one_line
-from secure_sccvfl.runs.jobs import Progress
+from secure_sccvfl.runs.jobs import PhaseMeter, Progress
+from secure_sccvfl.training.modes.base import plan_facts
 from secure_sccvfl.training.modes.options import RunOptions
 
 ROOM = 6.0
+REVEALS: Mapping[AlignKind, str] = {
+    "exact": "to all parties, for every party but the first: one bit, whether it holds the records of the first",
+    "revealed": "to all parties: how many records each has, and which records all have; to the first party also how "
+    "many are common to which parties",
+    "hidden": "to all parties: how many different records there are, by part; so two alignments with one id more in "
+    "the second tell whether anybody else holds it (neither with align_bounds); to the dealer: how many records each "
+    "party has, and how many are common to which parties, but no id. About how many records all parties have comes "
+    "with noise, from statistics that are charged",
+}
+"""What an alignment tells, in words."""
+
+
+def own_counts(data: PartyData) -> dict[str, int]:
+    """How many records a party has, by part; for its own people."""
+    return {"all": len(data.ids), **{name: len(getattr(data.split, name)) for name in PARTS}}
 
 
 class RecordsJob:
     """A job about this party's records. Its releases follow from the public schema and the options."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
 
     @staticmethod
@@ -66,6 +84,30 @@ class RecordsJob:
 
     def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
         raise NotImplementedError
+
+
+class AlignJob(RecordsJob):
+    """Job "align": an alignment alone. A party learns what its mode reveals, and nothing is computed on records."""
+
+    @staticmethod
+    def releases(schema: Schema, options: RunOptions) -> ReleasePlan:
+        return ReleasePlan(plan_of(plan_facts(schema, options), "alignment"))
+
+    def compute(self, session: Session, progress: Progress) -> dict[str, Any]:
+        meter = PhaseMeter(session)
+        with meter.phase("alignment"):
+            progress("alignment", 0, 1)
+            data = split_records(session, self.options, self.data, progress)
+            rows = {name: aligned_part(session, self.options, data, name).rows for name in PARTS[:2]}
+        return {
+            "ok": True,
+            "dataset": data.schema.name,
+            "align": self.options.data.align,
+            "own records": own_counts(self.data),
+            "places": rows,
+            "reveals": REVEALS[self.options.data.align],
+            "cost": meter.costs,
+        }
 
 
 def common_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:

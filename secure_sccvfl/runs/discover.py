@@ -21,7 +21,7 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.ledgers import agree_on_run, open_budget, spent_figures
+from secure_sccvfl.releases.ledgers import LEDGER, agree_on_run, open_budget, raise_cap, spent_figures
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import RecordsJob, placed, split_records
 from secure_sccvfl.runs.files import OWN_RECORDS, AuditLog
@@ -63,6 +63,7 @@ class DiscoveryJob(RecordsJob):
         about = self._about(data)
         part, _ = placed(session, options, data, about)
         ledgers = options.ledger_folder(session)
+        raise_cap(session, ledgers / LEDGER, options.privacy.cap_decision, self.certificates)
         budget, ledger = open_budget(ledgers, options.privacy.epsilon, options.privacy.delta, part.rows)
         records = record_key(session, ledger.parent, schema.id_rule).record_set(data.ids[about])
         multiplier = planned_spread(session, options, schema, budget, records, ()).multiplier

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,14 @@ from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.protocols.net.rendezvous import listen, listen_anywhere
 from secure_sccvfl.protocols.records.private import private
 from secure_sccvfl.protocols.session.runtime import Session
+from secure_sccvfl.runs.status import LOOPBACK, LocalServer
 
 ENDPOINT = "endpoint.json"
 IDLE, ASKED, AWAKE, STOP = range(4)
 NAME_BYTES = 16
 BEAT = 5.0
 """Seconds without a request after which the parties hear of the receiver nevertheless."""
-LOOPBACK = "127.0.0.1"
-_LONGEST, _MOST_AT_ONCE = 1 << 12, 16
+_LONGEST = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -101,33 +101,6 @@ class Endpoint:
         self._file.unlink(missing_ok=True)
         self._server.shutdown()
         self._server.server_close()
-
-
-class LocalServer(ThreadingHTTPServer):
-    """Answers some requests at a time in threads, on a socket that listens; `owner` is what the handler asks."""
-
-    daemon_threads = True
-
-    def __init__(self, owner: Any, listener: Any, handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__((owner.host, 0), handler, bind_and_activate=False)
-        self.socket.close()
-        self.socket, self.owner = listener, owner
-        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is nobody's concern."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -51,7 +51,7 @@ from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import EVALUATION
 from secure_sccvfl.releases.charging import Charger, refusals_in_one_line
-from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, spent_in
+from secure_sccvfl.releases.ledgers import EVALUATIONS, agree_on_run, keep_copy, open_budget, raise_cap, spent_in
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.runs.alignment import aligned_part, common_records, split_records
 from secure_sccvfl.runs.files import ModelError
@@ -105,6 +105,7 @@ class EvaluateJob(ModelJob):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
+        self.certificates = config.certificates
         schema = self.options.schema(self.parties)
         self.model = self.load(Layout.of(schema.features[rank]), schema)
         self.options = as_trained(self.options, config.options, self.model)
@@ -271,6 +272,7 @@ class EvaluateJob(ModelJob):
             figures = exact_figures(opened, self.models, len(first.groups))
             return {**result, **figures, "noise": {}}
         cap, delta = options.evaluation.epsilon, options.evaluation.delta
+        raise_cap(session, ledgers / EVALUATIONS, options.privacy.cap_decision, self.certificates)
         budget, _ = open_budget(ledgers, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluation.planned)
         # New noise needs a new name in the ledger, whatever model it is about.

@@ -22,6 +22,7 @@ Progress = Callable[[str, int, int], None]
 
 
 JOBS = {
+    "align": "runs.alignment:AlignJob",
     "bench-align": "research.benchmarks.preparation:AlignmentBenchmark",
     "bench-discovery": "research.benchmarks.preparation:DiscoveryBenchmark",
     "bench-ops": "research.benchmarks.steps:OperationsBenchmark",

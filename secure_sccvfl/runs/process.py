@@ -35,7 +35,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 class SessionProcess:
-    """A process that a launcher starts: its work, with a log, one-line errors and a status."""
+    """A process that a launcher starts: its work, with a log, one-line errors and a status page."""
 
     debug: bool
     watching: Watching
@@ -111,7 +111,7 @@ class DealerProcess(SessionProcess):
             transcript = self.transcript
             if transcript is not None and len(sessions) > 1:
                 transcript = transcript / session.job
-            status.describe(DEALER, session.name, session.job)
+            status.describe(DEALER, session.name, session.job, session.jobs)
             status.phase("serving")
             with workers(session, session.dealer, self.certs) as shards:
                 tuples = serve_as_dealer(session, credentials, transcript, status.activity)
@@ -186,7 +186,7 @@ class PartyProcess(SessionProcess):
         credentials = self.credentials(config)
         if listener is None and self.listen is not None:
             listener = listen(self.listen)
-        status.describe(config.node_name(self.rank), config.name, config.job)
+        status.describe(config.node_name(self.rank), config.name, config.job, config.jobs)
         status.phase("reading its data")
         with telling_others(config, self.rank, credentials, listener, status):
             job = make_job(replace(config, options=dict(job_options)), self.rank)

@@ -34,10 +34,12 @@ from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import HEAD, RANGE_CHECK
 from secure_sccvfl.releases.charging import Charger
 from secure_sccvfl.releases.ledgers import (
+    LEDGER,
     agree_on_run,
     claim_private_head,
     keep_copy,
     open_budget,
+    raise_cap,
     session_that_finished_head,
     spent_figures,
 )
@@ -119,6 +121,7 @@ class TrainJob(RecordsJob):
             name, ledgers, parts, checkpoints = self._begin(session, progress)
             trained_with = RecordSet.union([parts["train"], parts["validation"]]) if self.joins else parts["train"]
             problem = self._problem(session)
+            raise_cap(session, ledgers / LEDGER, options.privacy.cap_decision, self.certificates)
             budget, ledger = open_budget(ledgers, options.privacy.epsilon, options.privacy.delta, problem.train.rows)
             about = About(self.data.schema.digest(), self._digests(parts, trained_with), options.data.align)
             tables = (

@@ -20,7 +20,7 @@ from secure_sccvfl.runs.member.plan import ApprovalError, check_approvals, make_
 from secure_sccvfl.training.modes.options import RunOptions
 from tests.support.two_parties import ADDRESSES, DESCRIPTION, people, write_data
 
-HERE: dict[str, Any] = {"rows": None, "ledgers": {}}
+HERE: dict[str, Any] = {"rows": None, "ledgers": {}, "estimates": {}}
 PINS = {name: "ab" * 32 for name in ("party-0", "party-1", "dealer")}
 
 

@@ -11,37 +11,47 @@ import pytest
 
 from secure_sccvfl.accounting.budget import Budget
 from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.ledger import comparable
 from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.discovery.cached_releases import load_releases, save_releases
+from secure_sccvfl.protocols.net.certificates import fingerprint
 from secure_sccvfl.protocols.records.chain import unused_name
 from secure_sccvfl.releases.ledgers import (
     FINISHED_HEADS,
+    draft_decision,
+    read_decision,
+    signed_by,
     spent_figures,
+    write_decision,
 )
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.own_data import COLUMNS, heart_rows, jobs_of, run_jobs, without, write_own
-from tests.support.sessions import run_session
+from tests.support.sessions import credentials, node_names, run_session
 from tests.unit.accounting.test_prices import replay
 
 PARTIES = 3
 SHORT = {"refreshes": 0, "lambdas": [3.0], "take_lambda": 3.0}
+PINS = {
+    name: fingerprint(credentials(node, PARTIES).certificate.read_bytes())
+    for node, name in enumerate(node_names(PARTIES))
+}
 
 
-def train(folder, options):
+def train(folder, options, certificates=None):
     """Training at every party, as threads with real sockets, each with its own folder."""
-    jobs = jobs_of(TrainJob, options)
+    jobs = jobs_of(TrainJob, options, certificates=certificates)
     for log in list(folder.glob("party-*/releases.jsonl")):  # of an earlier session
         log.rename(unused_name(log))
     return run_jobs(jobs, folder)
 
 
-def refused(folder, options):
+def refused(folder, options, certificates=None):
     """What every party says when all of them refuse."""
     with pytest.raises(ExceptionGroup) as caught:
-        train(folder, options)
+        train(folder, options, certificates)
     return {str(error) for error in caught.value.exceptions}
 
 
@@ -213,6 +223,63 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
     before = ledgers(tmp_path)
     assert any("refused by the ledger" in line for line in refused(tmp_path / "over", options))
     assert ledgers(tmp_path) == before, "not even a first count is paid for tables that will not come"
+
+
+def signed(home, name, **changes):
+    """A decision about the consortium's ledger with the signatures of all."""
+    raised = draft_decision(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl", 12.0, "yearly review", "2026-11-17")
+    raised = replace(raised, **changes)
+    for rank in range(PARTIES):
+        raised = signed_by(raised, credentials(rank, PARTIES), f"party-{rank}")
+    write_decision(home / name, raised)
+    return home / name
+
+
+def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(consortium):
+    home, options, _ = consortium
+    before = ledgers(home)
+    good = signed(home, "cap.toml")
+    raised = read_decision(good)
+    forged = {
+        "changed.toml": replace(raised, after=50.0),
+        "lacking.toml": replace(raised, signed={k: v for k, v in raised.signed.items() if k != "party-2"}),
+        "swapped.toml": replace(raised, signed={**raised.signed, "party-2": raised.signed["party-1"]}),
+        "more.toml": replace(
+            raised, signed={**raised.signed, "party-3": {**raised.signed["party-1"], "signature": ""}}
+        ),
+    }
+    settings = {**options, "tables": "kept", "epsilon": 12.0}
+    said = []
+    for name, one in forged.items():
+        write_decision(home / name, one)
+        said += refused(home / name[:-5], {**settings, "cap": str(home / name)}, PINS)
+    elsewhere = signed(home, "elsewhere.toml", head="0" * 64)
+    said += refused(home / "elsewhere", {**settings, "cap": str(elsewhere)}, PINS)
+    said += refused(home / "unpinned", {**settings, "cap": str(good)})
+    for part in (
+        "not of its pinned certificate",
+        "has not signed",
+        "another ledger",
+        "must pin",
+        "party-3, which is no party",
+    ):
+        assert any(part in line for line in said), part
+    assert ledgers(home) == before
+    results = train(home / "raised", {**settings, "cap": str(good)}, PINS)
+    assert results[0]["privacy"]["cap"] == 12.0 and results[0]["privacy"]["raised"] == ["yearly review"]
+
+    def decisions():
+        entries = [[json.loads(line) for line in text.splitlines()] for text in ledgers(home).values()]
+        assert all(
+            comparable(lines, own_records=True) == comparable(entries[0], own_records=True) for lines in entries
+        )
+        assert len({lines[-1]["hash"] for lines in entries}) > 1, "though each has its own records in it"
+        return [line["reason"] for line in entries[0] if "reason" in line]
+
+    assert decisions() == ["yearly review"]
+    again = refused(home / "twice", {**settings, "cap": str(good)}, PINS)
+    assert any("too little is left of the cap for another head" in line for line in again), "the first spent the rest"
+    assert decisions() == ["yearly review"], "a decision counts once"
 
 
 def test_a_charge_is_counted_for_the_run_that_made_it(tmp_path):

@@ -30,7 +30,7 @@ from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.releases.ledgers import EVALUATIONS
 from secure_sccvfl.releases.record_key import RecordKey
-from secure_sccvfl.runs.alignment import aligned_part, part_bounds, split_records
+from secure_sccvfl.runs.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.runs.console import WRONG_USE
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.jobs import Progress, agreed_plan, make_job
@@ -328,7 +328,7 @@ def test_what_people_approve_beforehand_covers_what_each_job_opens(resumed_run: 
         writer.writeheader()
         writer.writerows(heart_rows(5))
     model = {"model": str(resumed_run / "run")}
-    of_jobs = {TrainJob: {}, EvaluateJob: model, PredictJob: {**model, "records": str(new)}}
+    of_jobs = {AlignJob: {}, TrainJob: {}, EvaluateJob: model, PredictJob: {**model, "records": str(new)}}
     for align in ("hidden", "revealed"):
         for kind, more in of_jobs.items():
             if kind is EvaluateJob and align != "hidden":  # the model was trained with it
@@ -356,7 +356,7 @@ def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: 
     before = write_overlap(tmp_path / "aligned", only_common=True)
     options = RunOptions.of({"dataset": str(dataset), "align": "revealed"})
     parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
-    plan = jobs(TrainJob, dataset, align="revealed")[0].plan()
+    plan = jobs(AlignJob, dataset, align="revealed")[0].plan()
     aligned = run_session(
         lambda s: split_records(s, options, parts[s.rank], quiet), PARTIES, plan, folder=tmp_path / "a"
     )
@@ -472,19 +472,18 @@ def test_a_run_that_stops_before_its_first_checkpoint_opened_nothing_of_records(
     assert "no checkpoint in common: start the run again" in refused(jobs(TrainJob, dataset, resume=True), tmp_path)
 
 
-def test_a_hidden_alignment_tells_the_size_of_a_union_or_of_bounds(tmp_path: Path) -> None:
+def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     dataset = write_overlap(tmp_path / "own")
+    results = run(jobs(AlignJob, dataset), tmp_path / "aligned")
     parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
     union = len(set().union(*(set(p.ids[p.split.train].tolist()) for p in parts)))
+    for part, result in zip(parts, results, strict=True):
+        assert result["places"]["train"] == union and result["own records"]["all"] == len(part.ids)
+    assert opened(tmp_path / "aligned") == [UNION, UNION]
     bounds = [300.0, 260.0, 280.0]
-    for given, size in (({}, union), ({"align_bounds": bounds}, sum(part_bounds(bounds, SHARES[0]) or ()))):
-        plan = jobs(TrainJob, dataset, **given)[0].plan()
-        options = RunOptions.of({"dataset": str(dataset), **ROOMY, **given})
-        folder = tmp_path / f"aligned-{size}"
-        aligned = run_session(
-            lambda s, options=options: aligned_part(s, options, parts[s.rank], "train"), 3, plan, folder=folder
-        )
-        assert [part.rows for part in aligned] == [size] * PARTIES and opened(folder) == [UNION]
+    for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
+        bounds_of_parts = [part_bounds(bounds, share) for share in SHARES[:2]]
+        assert [result["places"][name] for name in ("train", "validation")] == [sum(b) for b in bounds_of_parts if b]
     kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
     assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):

@@ -54,6 +54,7 @@ from tests.multiprocess.documented import (
 )
 from tests.multiprocess.programs import ROOT, SHORT, Program, Script, run_here, run_mpc
 from tests.support.sessions import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
+from tests.unit.runs.status.test_page import free_port
 
 PARSED = {
     "bench": "measures for minutes, and writes over results/",
@@ -65,6 +66,7 @@ PARSED_ALONE = {
     "certs": "needs what other hosts made: test_consortium.py runs it, in order",
     "plan": "needs a session file: the same",
     "approve": "needs pinned certificates: the same",
+    "raise_cap": "needs a ledger that was spent under, and every party's key: test_cached_releases.py",
 }
 """Programs that need several hosts, so that elsewhere their commands are parsed only."""
 NOT_RUN = {
@@ -309,6 +311,8 @@ class Desk:
             host = self.folder / "hosts" / str(node)
             shutil.copytree(self.folder, host, symlinks=True, ignore=shutil.ignore_patterns("hosts"))
             program, arguments = program_of(words) or ("", [])
+            if "--status" in arguments:  # the documented port may be taken here
+                arguments[arguments.index("--status") + 1] = str(free_port())
             script = Script(f"node {node}", ROOT / "launch" / f"{program}.py", tuple(arguments))
             listener = listeners[node] if node < config.dealer else None
             running.append((words, Program(script, host / "log", host, listener)))

@@ -64,7 +64,7 @@ def wait_for(path: Path) -> None:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
     """Train and evaluate; one host is killed in the middle, all go on, and new records are decided."""
-    consortium = Hosts(tmp_path_factory.mktemp("hosts"), ("train", "evaluate"))
+    consortium = Hosts(tmp_path_factory.mktemp("hosts"), ("align", "train", "evaluate"))
     damage(consortium.home("party-2") / "new.csv")
     running = {node: consortium.start(node) for node in PLACES}
     wait_for(consortium.out(1) / "train" / "checkpoints" / "2.npz")
@@ -128,7 +128,7 @@ def read_rows(table: Path) -> dict[str, dict[str, str]]:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-def test_each_host_charged_its_own_records(hosts: Hosts) -> None:
+def test_each_host_charged_its_own_records_and_an_alignment_alone_told_sizes(hosts: Hosts) -> None:
     folders = [hosts.out(rank) for rank in range(3)]
     for name in ("train/ledger.jsonl", "evaluate/evaluation.jsonl"):
         ledgers = [read_ledger(folder / name)[0] for folder in folders]
@@ -136,6 +136,9 @@ def test_each_host_charged_its_own_records(hosts: Hosts) -> None:
         assert all(
             comparable(lines, own_records=True) == comparable(ledgers[0], own_records=True) for lines in ledgers
         )
+    results = [json.loads((folder / "align" / "result.json").read_text()) for folder in folders]
+    assert [one["own records"]["all"] for one in results] == [238, 237, 239]
+    assert all(one["align"] == "hidden" and one["places"] == results[0]["places"] for one in results)
 
 
 def test_only_the_receiver_has_the_predictions(hosts: Hosts) -> None:

@@ -1,40 +1,55 @@
-"""The metrics of a real run on a consortium's own data: they tell people what goes on, and nothing of the data."""
+"""The status of a real run on a consortium's own data: it tells people what goes on, and nothing of the data."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import shutil
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.multiprocess.hosts import PLACES, Hosts
 from tests.multiprocess.test_secrets import noted_leaks
 from tests.support.own_data import COLUMNS, heart_rows, write_own
-from tests.unit.runs.test_status import samples
+from tests.unit.runs.status.test_page import free_port
+
+pytest.importorskip("prometheus_client")
+PATHS = ("/", "/status.json", "/metrics")
 
 
 @dataclass
 class Looked:
-    """Everything that was in the files of a session while it ran."""
+    """Everything that was fetched from the places of a session while it ran."""
 
-    texts: dict[str, list[str]] = field(default_factory=dict)
+    texts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     notes: str = ""
     rows: list[dict[str, str]] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
+
+    def snapshots(self, node: str) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self.texts[node, "/status.json"]]
 
     @property
     def everything(self) -> str:
         return "\n".join(text for texts in self.texts.values() for text in set(texts))
 
 
-def watch(node: str, file: Path, looked: Looked, over: threading.Event) -> None:
-    last = False
-    while not last:
-        last = over.wait(0.1)
-        if file.exists():
-            looked.texts.setdefault(node, []).append(file.read_text())
+def watch(node: str, port: int, looked: Looked, over: threading.Event) -> None:
+    while not over.wait(0.1):
+        for path in PATHS:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            try:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                if answer.status == 200:
+                    looked.texts.setdefault((node, path), []).append(answer.read().decode())
+            except (OSError, http.client.HTTPException):
+                pass  # it has not started, or has ended
+            finally:
+                connection.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +68,10 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
             for name in (f"{party}.csv", "own.toml"):
                 shutil.copy(folder / "data" / name, hosts.home(f"party {rank}"))
         for node in PLACES:
-            file = folder / f"{node.replace(' ', '-')}.prom"
+            port = free_port()
             spying = () if node == "dealer" else ("spy.py", str(notes))
-            hosts.start(node, extra=("--status", str(file)), instead=spying)
-            threads.append(threading.Thread(target=watch, args=(node, file, observed, over)))
+            hosts.start(node, extra=("--status", str(port)), instead=spying)
+            threads.append(threading.Thread(target=watch, args=(node, port, observed, over)))
             threads[-1].start()
         observed.codes = {node: code for node, (code, _) in hosts.endings().items()}
     finally:
@@ -70,20 +85,19 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
 
 def test_a_run_that_is_watched_ends_well(looked: Looked) -> None:
     assert looked.codes == dict.fromkeys(PLACES, 0)
-    assert set(looked.texts) == set(PLACES)
+    assert set(looked.texts) == {(node, path) for node in PLACES for path in PATHS}
 
 
 def test_people_see_phase_steps_peers_budget_bytes_and_memory(looked: Looked) -> None:
     for node in PLACES:
-        last = samples(looked.texts[node][-1])
-        connected = [value for (name, *_), value in last.items() if name == "sccvfl_peer_connected"]
-        assert connected == [1, 1, 1] and last["sccvfl_problems",] == 0
-        assert last["sccvfl_memory_most_bytes",] > 1e7 and last["sccvfl_dealer_bytes_total",] > 1e4
-        phase = "serving" if node == "dealer" else "running"
-        assert any(f'phase="{phase}"' in text for text in looked.texts[node])
-    last = samples(looked.texts["party 1"][-1])
-    assert any(name[:4] == ("sccvfl_info", "party 1 (employer)", "session", "train") for name in last), last
-    assert 0 < last["sccvfl_budget_epsilon",] <= last["sccvfl_budget_cap",] and last["sccvfl_rounds_total",] > 50
+        snapshots = looked.snapshots(node)
+        assert ("serving" if node == "dealer" else "running") in {one["phase"] for one in snapshots}
+        last = snapshots[-1]
+        assert len(last["peers"]) == 3 and all(peer["connected"] for peer in last["peers"])
+        assert last["memory"]["most"] > 1e7 and last["bytes_dealer"] > 1e4 and last["problems"] == []
+    last = looked.snapshots("party 1")[-1]
+    assert last["place"] == "party 1 (employer)" and last["job"] == "train"
+    assert 0 < last["budget"]["epsilon"] <= last["budget"]["cap"] and last["rounds"] > 50
 
 
 @pytest.mark.chance(1e-11)  # 303 cells of 14 decimals among a few thousand rates of bytes above 100 per second

@@ -1,7 +1,7 @@
 """A member's start-up kit: an archive with the public files that it needs and its commands in order; no private key.
 
 Whoever has the session file and the authority's public folder makes the kits. A kit holds what docs/operating.md
-fetches one by one: session file, data description, policy card if it is named, the authority's
+fetches one by one: session file, data description, policy card and cap decision if they are named, the authority's
 certificate, and the member's own. Table, private key and approvals come from the members themselves.
 """
 
@@ -17,7 +17,7 @@ from secure_sccvfl.protocols.net.certificates import AUTHORITY, ISSUED, fingerpr
 from secure_sccvfl.runs.member.plan import approvals_folder, make_plan
 
 COMMANDS = "commands.txt"
-NAMED = ("dataset", "card")
+NAMED = ("dataset", "card", "cap")
 """Options of a session file that may name a file."""
 
 

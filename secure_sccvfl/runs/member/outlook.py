@@ -1,4 +1,4 @@
-"""A plan in lines for people, and what one host adds to it: its own records and its ledgers.
+"""A plan in lines for people, and what one host adds to it: its own records, its ledgers, an estimate of costs.
 
 What a host adds is not signed, and nothing is written. What a ledger will show afterwards is an upper bound: which
 records take part is known only in the session, so the one that has spent most is taken.
@@ -7,6 +7,7 @@ records take part is known only in the session, so the one that has spent most i
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -20,21 +21,26 @@ from secure_sccvfl.accounting.ledger import LedgerError
 from secure_sccvfl.config.sections import OPTIONS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import expected_training_records
 from secure_sccvfl.protocols.config import CONNECT_BY_HAND, SessionConfig
 from secure_sccvfl.protocols.net.certificates import SHOWN, spoken
 from secure_sccvfl.releases.default_budget import EPSILON_RULE, default_words
 from secure_sccvfl.releases.ledgers import fresh_beside_used, lasting_folder
-from secure_sccvfl.runs.member.plan import Plan, Spending
+from secure_sccvfl.runs.member.plan import Plan, Spending, jobs_of
 from secure_sccvfl.training.modes.options import RunOptions
 
 
-def outlook(config: SessionConfig, plan: Plan, rank: int | None) -> dict[str, Any]:
-    """Rows as counted in this party's own file, and ledgers afterwards."""
+def outlook(
+    config: SessionConfig, plan: Plan, rank: int | None, rows: int | None = None, round_trip: float = 0.0
+) -> dict[str, Any]:
+    """Rows (as given, or as counted in this party's own file), ledgers afterwards, estimates by job."""
+    counted = rows if rows is not None else _own_rows(config, plan, rank)
     return {
-        "rows": _own_rows(config, plan, rank),
+        "rows": counted,
         "ledgers": {} if rank is None else _ledgers(plan, rank),
         "warning": "" if rank is None else _warning(plan, rank),
+        "estimates": {} if counted is None else _estimates(config, plan, counted, round_trip),
     }
 
 
@@ -90,6 +96,54 @@ def _afterwards(folder: Path | None, spending: Spending, events: list[Event]) ->
     return {"ledger": str(path), "before": before, "after": after, "fits": after <= spending.cap}
 
 
+def _estimates(config: SessionConfig, plan: Plan, rows: int, round_trip: float) -> dict[str, Any]:
+    if plan.options is None or plan.schema is None:
+        return {}
+    estimates = {job: estimate(job, plan.options, plan.schema, rows, round_trip) for job in jobs_of(config)}
+    return {job: figures for job, figures in estimates.items() if figures is not None}
+
+
+COSTS: dict[str, dict[str, tuple[tuple[float, ...], float]]] = {
+    "train": {
+        "rounds": ((165, 5.83), 1.05),
+        "bytes": ((70300, 300, 46.1, 360), 1.06),
+        "dealer_bytes": ((138000, 5210, 31.9, 629), 2.2),
+        "seconds": ((0.106, 4.19e-5, 5.84e-7, 8.14e-6), 1.61),
+    },
+    "evaluate": {
+        "rounds": ((38, 0), 1.0),
+        "bytes": ((21300, 21.7, 4.47, 0), 1.54),
+        "dealer_bytes": ((2910, 127, 0, 0), 2.08),
+        "seconds": ((0.0259, 7.37e-6, 6.84e-8, 1.05e-7), 2.51),
+    },
+}
+"""Coefficients of the terms of `estimate`, and the largest factor by which leaving a measured row out misses it.
+
+They are fitted by least squares to the totals of results/bench-costs.json (`launch/bench.py costs`): default options,
+two classes, two groups, all processes on one machine. Rounds: 1, log2(rows). Bytes to each peer, and seconds per
+peer: 1, rows, rows x bins, bins^2. Bytes of the dealer, which sends each correction to one party: the same terms.
+"""
+
+
+def estimate(
+    job: str, options: RunOptions, schema: Schema, rows: int, round_trip: float = 0.0
+) -> dict[str, Any] | None:
+    """Totals of a job on this many records, and how far off they were; None where nothing like it was measured."""
+    usual = options.training.mode == "sealed" and options.evaluation.kind == "noisy"
+    if not (job in COSTS and usual and schema.task == "binary" and len(schema.protected) == 1):
+        return None
+    bins, parties = sum(sum(columns.values()) for columns in schema.bins.values()), len(schema.parties)
+    sizes = (1.0, rows, rows * bins, bins**2)
+    scale = {"rounds": 1.0, "bytes": parties - 1, "dealer_bytes": 1 / parties, "seconds": parties - 1}
+    terms = {figure: (1.0, math.log2(rows)) if figure == "rounds" else sizes for figure in scale}
+    total = {
+        figure: scale[figure] * sum(w * t for w, t in zip(weights, terms[figure], strict=True))
+        for figure, (weights, _) in COSTS[job].items()
+    }
+    total["seconds"] += round_trip * total["rounds"]
+    return {"total": total, "off": {figure: off for figure, (_, off) in COSTS[job].items()}}
+
+
 SETTINGS = ("transport", "connect", "deadline", "idle", "frame_limit", "approval")
 """Settings of a session file besides those that the plan shows in lines of their own."""
 
@@ -131,6 +185,7 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
     yield from _charged(plan, here)
     if here.get("warning"):
         yield f"WARNING: {here['warning']}"
+    yield from _estimated(here)
     yield f"code {plan.sections['code']['digest'][: 2 * SHOWN]}"
     yield f"digest of the plan: {spoken(plan.digest)}"
 
@@ -201,3 +256,16 @@ def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
             continue
         verdict = "fits" if ledger["fits"] else "DOES NOT FIT: it would be refused, or end early"
         yield f"  here: {ledger['before']:.2f} is spent, at most {ledger['after']:.2f} afterwards; {verdict}"
+
+
+def _estimated(here: Mapping[str, Any]) -> Iterator[str]:
+    for job, estimate in here["estimates"].items():
+        total, off = estimate["total"], estimate["off"]
+        yield (
+            f"{job} takes about {total['rounds']:.0f} rounds, {total['bytes'] / 1e6:.1f} MB from a party to others "
+            f"and {total['dealer_bytes'] / 1e6:.1f} MB with the dealer, {total['seconds']:.0f} s"
+        )
+        yield (
+            f"  estimated from runs with default options on one machine; on these it was off by a factor of up to "
+            f"{off['rounds']:g} (rounds), {off['bytes']:g} (bytes), {off['seconds']:g} (seconds)"
+        )

@@ -50,7 +50,7 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_dige
 from secure_sccvfl.protocols.net.certificates import SHOWN, Credentials, fingerprint, is_signed, sign
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.releases.catalogue import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
-from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, check_signatures, read_decision
 from secure_sccvfl.releases.mechanisms import COARSER
 from secure_sccvfl.runs.jobs import WITHOUT_DATA, job_config, public_plan
 from secure_sccvfl.runs.scoring import prediction_plan
@@ -172,6 +172,10 @@ def make_plan(config: SessionConfig) -> Plan:
         options.check(len(config.parties))
         schema = options.schema(len(config.parties))
         card = options.policy(schema)
+        if options.privacy.cap_decision:
+            check_signatures(
+                read_decision(Path(options.privacy.cap_decision)), len(config.parties), config.certificates
+            )
     plans = {job: public_plan(job_config(config, job)) for job in jobs}
     spending = {
         job: spent for job, plan in plans.items() if (spent := _spending(job, plan, options, schema)) is not None

@@ -34,7 +34,7 @@ from secure_sccvfl.training.modes import gradient_mode
 
 DISCOVERY_OPTIONS = wire_names("discovery")
 """Flat names of the settings of discovery, which `DiscoveryConfig` has under the same names."""
-NO_STATE = ("dataset", "card", "checkpoints", "resume", "model", "records", "port", *ANSWERS)
+NO_STATE = ("dataset", "card", "checkpoints", "resume", "model", "records", "port", *ANSWERS, "cap")
 """Settings that a run's state does not follow from; files enter by their digests."""
 
 

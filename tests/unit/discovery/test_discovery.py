@@ -39,6 +39,7 @@ from secure_sccvfl.protocols.session.saving import restore_share
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.releases.catalogue import REDRAWS
 from secure_sccvfl.releases.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.research.role_stability import same_roles
 from secure_sccvfl.runs.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
@@ -364,14 +365,6 @@ def test_confident_roles_of_german_come_again():
     high, low = sure > 0.9, sure < 0.5
     assert high.mean() > 0.25 and again[high].mean() >= 0.8
     assert low.any() and again[low].mean() < again[high].mean() - 0.2, "and others less often"
-
-
-def same_roles(runs):
-    """For each pair of runs the share of columns with the same role; the diagonal is not a pair."""
-    roles = np.array([[run.proposed[name] for name in sorted(runs[0].proposed)] for run in runs])
-    same = (roles[:, None, :] == roles[None, :, :]).mean(axis=-1)
-    np.fill_diagonal(same, np.nan)
-    return same
 
 
 def measured_stability(dataset: str) -> tuple[float, float, int]:

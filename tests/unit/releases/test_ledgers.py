@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from secure_sccvfl.accounting.accountant import epsilon_of
-from secure_sccvfl.accounting.budget import RAISED, Budget, BudgetError, CapDecision
+from secure_sccvfl.accounting.budget import Budget, BudgetError
 from secure_sccvfl.accounting.calibration import noise_multiplier
 from secure_sccvfl.accounting.events import Event, Sensitivity
-from secure_sccvfl.accounting.ledger import FileLedger, LedgerError, read_ledger, states_of
+from secure_sccvfl.accounting.ledger import LedgerError
 from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
@@ -23,11 +23,10 @@ from secure_sccvfl.launch.privacy_report import main
 from secure_sccvfl.protocols.alignment.ids import IdRule
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.protocols.errors import ProtocolError
-from secure_sccvfl.protocols.net.certificates import sign
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.releases.catalogue import NOISY_TABLES, PlanFacts
 from secure_sccvfl.releases.charging import Charger
-from secure_sccvfl.releases.ledgers import CAP_PURPOSE, keep_copy, open_budget
+from secure_sccvfl.releases.ledgers import draft_decision, keep_copy, open_budget, signed_by
 from secure_sccvfl.releases.record_key import record_key
 from secure_sccvfl.reports.results import write
 from secure_sccvfl.training.modes.base import mode_plan, noise_multiplier_of
@@ -250,48 +249,29 @@ def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
     assert run_session(job, 3) == [(True, 1), (True, 3), (True, 3)]
 
 
-def decision(path, **changes):
-    """A decision to raise a budget to 50, as earlier versions drafted it."""
-    entries = read_ledger(path)[0]
-    head = states_of(entries)[len(entries) - 1]
-    return replace(CapDecision(path.name, CAP, 50.0, DELTA, head, "a reason", "2026-11-17"), **changes)
-
-
-def raise_cap(path, raised, signed):
-    """Write a decision into a ledger, as earlier versions did."""
-    with FileLedger(path).locked() as ledger:
-        ledger.append({"kind": RAISED, **raised.content, "signed": signed})
-
-
 @pytest.mark.parametrize(
     "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["no signature", "forged signature"]
 )
 def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
     """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""
-    _, path = open_budget(tmp_path, CAP, DELTA, 500)
-    raise_cap(path, decision(path), signed)
+    budget, path = open_budget(tmp_path, CAP, DELTA, 500)
+    budget.raise_cap(replace(draft_decision(path, 50.0, "a reason", "2026-11-17"), signed=signed))
     with pytest.raises(LedgerError, match="decision on its cap without valid signatures"):
         open_budget(tmp_path, 50.0, DELTA, 500)
 
 
 def test_one_signature_that_does_not_fit_is_enough_to_refuse_a_ledger(tmp_path):
-    _, path = open_budget(tmp_path, CAP, DELTA, 500)
-    raised, signed = decision(path), {}
+    budget, path = open_budget(tmp_path, CAP, DELTA, 500)
+    raised = draft_decision(path, 50.0, "a reason", "2026-11-17")
     for rank in range(2):
-        party = credentials(rank, 2)
-        certificate, signature = party.certificate.read_text(), sign(party, CAP_PURPOSE, raised.message)
-        signed[f"party-{rank}"] = {"certificate": certificate, "signature": signature}
-    wrong = {**signed, "party-1": {**signed["party-1"], "signature": signed["party-0"]["signature"]}}
-    good = shutil.copytree(tmp_path, tmp_path.parent / "good")
-    raise_cap(path, raised, wrong)
+        raised = signed_by(raised, credentials(rank, 2), f"party-{rank}")
+    wrong = {
+        **raised.signed,
+        "party-1": {**raised.signed["party-1"], "signature": raised.signed["party-0"]["signature"]},
+    }
+    shutil.copytree(tmp_path, tmp_path.parent / "good")
+    budget.raise_cap(replace(raised, signed=wrong))
     with pytest.raises(LedgerError, match="without valid signatures"):
         open_budget(tmp_path, 50.0, DELTA, 500)
-    raise_cap(good / path.name, raised, signed)
-    assert open_budget(good, 50.0, DELTA, 500)[0].terms.epsilon == 50.0
-
-
-def test_a_decision_of_another_ledger_is_refused(tmp_path):
-    _, path = open_budget(tmp_path, CAP, DELTA, 500)
-    raise_cap(path, decision(path, head="0" * 64), {})
-    with pytest.raises(LedgerError, match="is about another ledger"):
-        open_budget(tmp_path, 50.0, DELTA, 500)
+    Budget.open(tmp_path.parent / "good" / path.name, CAP, DELTA).raise_cap(raised)
+    assert open_budget(tmp_path.parent / "good", 50.0, DELTA, 500)[0].terms.epsilon == 50.0

@@ -118,6 +118,6 @@ def test_a_run_of_an_earlier_version_goes_on_without_a_certificate(tmp_path):
 
 def test_every_option_that_a_state_follows_from_is_compared():
     """A new option is compared unless it is said here that it changes nothing."""
-    changes_nothing = {"dataset", "checkpoints", "resume", "model", "port", *ANSWERS}
+    changes_nothing = {"dataset", "checkpoints", "resume", "model", "port", *ANSWERS, "cap"}
     compared = set(RunOptions().settings(DESCRIPTION, IDS))
     assert compared == set(BY_WIRE) - changes_nothing | {"description"}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from secure_sccvfl.accounting.budget import CapDecision
 from secure_sccvfl.launch.cli import main
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.net.certificates import (
@@ -23,6 +24,7 @@ from secure_sccvfl.protocols.net.certificates import (
     sign,
     write_key,
 )
+from secure_sccvfl.releases.ledgers import signed_by, write_decision
 from secure_sccvfl.runs.member.plan import (
     PURPOSE,
     ApprovalError,
@@ -197,3 +199,21 @@ def test_y_is_yes(desk: Path, certificates: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("builtins.input", lambda question: said)
     assert main(["approve", "session.toml", "--certs", str(certificates), "--rank", "0"]) == code
     assert (desk / "approvals" / "party-0.json").exists() == (code == 0)
+
+
+def test_a_plan_checks_the_signatures_under_a_raised_cap(
+    desk: Path, config: SessionConfig, certificates: Path
+) -> None:
+    """A renewed certificate is told by `plan`, before hosts meet."""
+    decision = CapDecision("ledger.jsonl", 8.0, 12.0, 1e-6, "0" * 64, "yearly review", "2026-11-17")
+    for rank in range(2):
+        decision = signed_by(decision, credentials_of(certificates, rank), f"party-{rank}")
+    write_decision(desk / "cap.toml", decision)
+    raised = replace(config, options={**config.options, "cap": "cap.toml", "epsilon": 12.0})
+    with pytest.raises(ConfigError, match="party-2 has not signed the decision on the cap"):
+        make_plan(raised)
+    write_decision(desk / "cap.toml", signed_by(decision, credentials_of(certificates, 2), "party-2"))
+    make_plan(raised)
+    renewed = {**config.certificates, "party-1": "0" * 64}
+    with pytest.raises(ConfigError, match=r"party-1 .* may have been renewed: let it sign again"):
+        make_plan(replace(raised, certificates=renewed))

@@ -207,8 +207,10 @@ def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -
         "  alone: tables ",
         " (3), head ",
         "  alone: evaluation ",
+        "train takes about",
         "predictions: decisions to party-0 alone, for at most 1000 people in all, once for each person",
         "more people need a new approval",
+        "estimated from runs with default options",
         spoken(plan.digest),
     ):
         assert wanted in text, (wanted, text)
@@ -255,5 +257,8 @@ def test_the_program_writes_the_plan(
     assert "party 2 (payer): no approval of the plan is in approvals/" in capsys.readouterr().out
     written = json.loads((desk / "plan.json").read_text())
     assert written["digest"] == make_plan(config).digest and written["here"]["rows"] == 303
-    assert main(["plan", "session.toml", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["digest"] == written["digest"]
+    assert main(["plan", "session.toml", "--json", "--rows", "20000", "--round-trip", "20"]) == 0
+    output = json.loads(capsys.readouterr().out)
+    assert output["digest"] == written["digest"] and output["here"]["rows"] == 20000
+    total = {job: one["total"] for job, one in output["here"]["estimates"].items()}
+    assert total["train"]["seconds"] > 0.02 * total["train"]["rounds"] > 0

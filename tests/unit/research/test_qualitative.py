@@ -1,4 +1,4 @@
-"""Single people explained, and mutual information with s: values worked by hand, controls at chance."""
+"""The qualitative appendix: values worked by hand, controls at chance, rules that hold, tables and plots."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from secure_sccvfl.evaluation.examples import DRAWS, column_sizes, explained, mo
 from secure_sccvfl.evaluation.pooled import mutual_information, mutual_information_with_s, ready_with
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.releases.noise import SpendingPlan
+from secure_sccvfl.research.qualitative import Represented, analyse, components, mixing, read_s, write_qualitative
 from secure_sccvfl.training.config import TrainConfig
 
 DATA = load("german")
@@ -50,6 +51,35 @@ def test_information_has_its_permutation_baseline(ready):
     assert sum(f["mi"] > f["null_high"] for f in null.values()) < 8
 
 
+def drawn(shift: float) -> Represented:
+    """Five columns of noise, the first moved by the group."""
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, 2, 600) for _ in range(2)]
+    z = [rng.normal(size=(600, 5)) + shift * np.outer(c, np.eye(5)[0]) for c in codes]
+    return Represented(z[0], z[1], codes[0], codes[1])
+
+
+def test_what_can_be_read_is_read_and_nothing_else():
+    seen = read_s(drawn(2.0), 0)
+    assert seen["low"] <= 0.921 <= seen["high"], "a shift of two deviations has AUC 0.921"
+    assert 0.45 < seen["null"] < 0.55 < seen["null_high"] + 0.06
+    nothing = read_s(drawn(0.0), 0)
+    assert nothing["low"] < 0.5 < nothing["high"]  # 95 % interval; the seed is fixed
+    still = Represented(np.ones((9, 2)), np.ones((9, 2)), np.arange(9) % 2, np.arange(9) % 2)
+    assert read_s(still, 0)["auc"] == 0.5
+
+
+def test_components_are_where_the_variance_is():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(400, 4)) * np.array([1.0, 5.0, 0.1, 3.0])
+    _, shown, shares = components(z, z)
+    assert shares[0] > shares[1] and sum(shares) == pytest.approx(34 / 35.01, abs=0.02)
+    assert abs(np.corrcoef(shown[:, 0], z[:, 1])[0, 1]) > 0.99
+    view = mixing(Represented(z, z, np.arange(400) % 2, np.arange(400) % 2), 0)
+    assert len(view["points"]) == len(view["groups"]) == 400 and view["width"] == 4
+    json.dumps(view)
+
+
 def test_sizes_of_counterfactual_changes_by_hand():
     before = LAYOUT.encode(DATA.values[:1])
     after = before.copy()
@@ -62,6 +92,16 @@ def test_sizes_of_counterfactual_changes_by_hand():
     old, new = versions(LAYOUT, DATA.values[0], after[0])
     assert {name for name in old if old[name] != new[name]} == {"housing", "duration"}
     assert float(new["duration"]) == float(old["duration"]) + 17  # a quarter of 4 to 72 months
+
+
+@pytest.fixture(scope="module")
+def result(ready):
+    return analyse(ready, ("erm", "scc"))
+
+
+def test_the_analysis_is_data(result):
+    assert json.loads(json.dumps(result)) == result
+    assert [m["method"] for m in result["mixing"]] == ["erm", "scc"]
 
 
 def test_one_person_explained(ready):
@@ -82,3 +122,18 @@ def test_the_most_frequent_counterfactual_that_changes_anything():
     counterfactuals = np.array([[0, 0], [0, 0], [0, 0], [0, 1.0], [1.0, 0], [1.0, 0]])
     assert most_frequent(counterfactuals, before) == 4
     assert most_frequent(counterfactuals[:3], before) == 0
+
+
+def test_tables_and_plots(result, tmp_path):
+    epoch = dict.fromkeys(("train_loss", "validation_loss", "validation_accuracy", "fr"), 0.5) | {"scg": None}
+    for history in ({}, {"paper": [{"epoch": k, **epoch} for k in range(3)]}):
+        text = write_qualitative(tmp_path, {**result, "history": history}, "a command")
+        assert ("training.png" in text) == (tmp_path / "training.png").exists() == bool(history)
+    assert json.loads((tmp_path / "results.json").read_text())["command"] == "a command"
+    assert (tmp_path / "results.md").read_text() == text
+    for picture in ("roles", "representations", "training"):
+        assert f"({picture}.png)" in text and (tmp_path / f"{picture}.png").stat().st_size > 5000
+    for name, figures in result["information"].items():
+        assert f"| {name} | {figures['mi']:.4f} | {figures['null']:.4f} | {figures['null_high']:.4f} |" in text
+    assert text.count("; permuted up to") == 4, "no AUC without its control"
+    assert "-0.000" not in text and "nan" not in text and "None" not in text
