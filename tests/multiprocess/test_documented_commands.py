@@ -66,6 +66,7 @@ PARSED_ALONE = {
     "certs": "needs what other hosts made: test_consortium.py runs it, in order",
     "plan": "needs a session file: the same",
     "approve": "needs pinned certificates: the same",
+    "flare": "needs kits of FLARE and a session file: test_flare.py",
     "raise_cap": "needs a ledger that was spent under, and every party's key: test_cached_releases.py",
 }
 """Programs that need several hosts, so that elsewhere their commands are parsed only."""
@@ -77,6 +78,9 @@ NOT_RUN = {
     "source": "changes the shell of the reader",
     "pip": "changes the environment",
     "uv": "changes the environment",
+    "nvflare": "needs an extra: test_flare.py",
+    "flwr": "needs Flower, which is in no extra",
+    "flower-supernode": "the same",
     "podman": "needs a container engine: tests/architecture/test_deploy.py parses what it starts",
 }
 """Commands that are not ours, and whose arguments nothing here can check."""

@@ -62,6 +62,9 @@ def test_a_site_allows_two_classes_and_says_which_member_it_is(kit: Path) -> Non
     resources = read(kit / "local" / "resources.json")
     assert len(resources["class_allow_list"]) == 2 and resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False and resources["client"] == {"retry_timeout": 30}
+    roles = read(kit / "local" / "authorization.json")["permissions"]
+    assert set(roles) == set(POLICY["permissions"])
+    assert all(rights["byoc"] == rights["shell_commands"] == "none" for rights in roles.values())
     assert Site(**read(kit / "local" / "sccvfl.json")) == Site(str(Path.cwd()), "party-1")
     assert main(["flare", "site", "kit", "--home", ".", "--member", "party-x"]) == 2
     assert main(["flare", "site", "kit"]) == 2, "this is no server's kit"
