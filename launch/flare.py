@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +24,8 @@ from secure_sccvfl.protocols.config import DEALER, ConfigError
 from secure_sccvfl.runs.member.orchestrated import ACTIONS, Site
 
 CLASSES = tuple(f"secure_sccvfl.runs.member.flare.Session{part}" for part in ("Controller", "Executor"))
-PROJECT_ADMIN = {right: "any" for right in ("submit_job", "view", "manage_job", "download_job", "operate")}
-"""What FLARE's project administrator keeps; its default "any" has every right, that to bring code too."""
+RIGHTS = ("submit_job", "view", "manage_job", "download_job", "operate")
+"""What a role keeps whose rights are not listed: "any", FLARE's default for its administrator, allows code too."""
 
 
 @program(
@@ -100,7 +101,7 @@ def _site(options: argparse.Namespace) -> int:
         "allow_log_streaming": False,
     }
     for role, rights in policy["permissions"].items():
-        named = rights if isinstance(rights, dict) else PROJECT_ADMIN
+        named = rights if isinstance(rights, dict) else dict.fromkeys(RIGHTS, rights)
         policy["permissions"][role] = {**named, "byoc": "none", "shell_commands": "none"}
     _write(local / "resources.json", resources)
     _write(local / "authorization.json", policy)
@@ -128,5 +129,9 @@ COMMANDS: dict[str, Main] = {"job": _job, "site": _site}
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("command", choices=COMMANDS)
-    given = list(arguments or ["--help"])
+    given = list(sys.argv[1:] if arguments is None else arguments)
     return COMMANDS[parser.parse_args(given[:1]).command](given[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

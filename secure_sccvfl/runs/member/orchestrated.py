@@ -68,10 +68,12 @@ class Outcome:
     def received(cls, content: Mapping[str, Any]) -> Outcome:
         """An outcome as a site sent it, in its form whatever was sent."""
         code, cause, peers, digest = (content.get(field.name, "") for field in fields(cls))
+        if not isinstance(code, int):
+            return cls(STOPPED, "it sent no outcome")
         known = re.findall(rf"party-\d{{1,3}}|{DEALER}", str(peers)[:200])
         cause = re.sub(r"[^A-Za-z ,.`'-]", "", str(cause))[:100]
         digest = re.fullmatch("[0-9a-f]{64}|", str(digest))
-        return cls(code if isinstance(code, int) else STOPPED, cause, ", ".join(known), digest[0] if digest else "")
+        return cls(code, cause, ", ".join(known), digest[0] if digest else "")
 
 
 def run_member(site: Site, job: str, action: str, session: str, aborted: Callable[[], bool]) -> Outcome:

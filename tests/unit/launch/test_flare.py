@@ -20,6 +20,7 @@ POLICY = {
         "project_admin": "any",
         "lead": {"submit_job": "any", "view": "any", "byoc": "any", "shell_commands": "o:site"},
         "member": {"view": "any"},
+        "nobody": "none",
     },
 }
 FLARE = "needs the extra flare: pip install secure-sccvfl[flare]"
@@ -89,7 +90,7 @@ def test_flare_itself_refuses_code_and_other_classes(kit: Path) -> None:
     policy = read(kit / "local" / "authorization.json")
     for role in POLICY["permissions"]:
         assert not may(policy, role, "byoc") and not may(policy, role, "cat")
-        assert may(policy, role, "submit_job") == (role != "member")
+        assert may(policy, role, "submit_job") == (role in ("project_admin", "lead"))
     workspace = SimpleNamespace(get_resources_file_path=lambda: str(kit / "local" / "resources.json"))
     check = ComponentPathAuthorizer().authorize_component_config
     check({"path": "secure_sccvfl.runs.member.flare.SessionExecutor"}, workspace=workspace)
