@@ -158,9 +158,10 @@ class HeadShape:
     """What the price of heads depends on besides noise; all of it is public.
 
     radius: bound on the length of a row, bias included. columns: length of a head. heads: how many, each with its own
-    noise. slope: c, the largest slope of the loss. bend: second derivative of the loss over q (1 - q), or over
-    4 q (1 - q) in the symmetric case, where q is the relative slope. It is 1 for the logistic loss, for log-cosh, and
-    for a Huber-like c^2 log cosh(r / c), and c / tau for the capped logistic loss.
+    noise. baselines: how many further heads share `baseline_share` of what the heads have. slope: c, the largest
+    slope of the loss. bend: second derivative of the loss over q (1 - q), or over 4 q (1 - q) in the symmetric case,
+    where q is the relative slope. It is 1 for the logistic loss, for log-cosh, and for a Huber-like c^2 log cosh(r /
+    c), and c / tau for the capped logistic loss.
     """
 
     radius: float
@@ -169,12 +170,16 @@ class HeadShape:
     mechanism: Mechanism = "objective"
     slope: float = 1.0
     bend: float = 1.0
+    baselines: int = 0
+    baseline_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.mechanism not in OBJECTIVE:
             raise ValueError(f"the mechanism of a head must be one of {', '.join(OBJECTIVE)}, got {self.mechanism}")
         if self.heads < 1 or self.columns < 1:
             raise ValueError(f"need heads >= 1 and columns >= 1, got {self.heads} and {self.columns}")
+        if not 0 <= self.baseline_share < 1 or bool(self.baselines) != bool(self.baseline_share):
+            raise ValueError(f"{self.baselines} baseline heads cannot have a share of {self.baseline_share}")
         for field in ("radius", "slope", "bend"):
             if not 0 < getattr(self, field) < math.inf:
                 raise ValueError(f"{field} must be finite and positive, got {getattr(self, field)}")
@@ -195,11 +200,20 @@ class HeadShape:
         tables, output = factor * budget.table_multiplier, factor * budget.output_multiplier
         return _rounded(HeadBudget(tables, multiplier, output, ridge, self.curvature(ridge)))
 
+    def of_baselines(self, budget: HeadBudget) -> HeadBudget:
+        """The noise of the baseline heads, which share their part of the heads' mu^2 equally."""
+        times = math.sqrt(self.baselines * (1 - self.baseline_share) / (self.heads * self.baseline_share))
+        return self.with_noise(budget, times * budget.head_multiplier)
+
     def prices(self, budget: HeadBudget) -> Lines:
-        head = Price(budget.head_multiplier, mechanism=self.mechanism, curvature=budget.curvature)
-        if not math.isfinite(budget.output_multiplier):
-            return ((head, self.heads),)
-        return ((head, self.heads), (Price(budget.output_multiplier), self.heads))
+        lines, kinds = [], [(budget, self.heads)]
+        if self.baselines:
+            kinds.append((self.of_baselines(budget), self.baselines))
+        for noise, count in kinds:
+            lines.append((Price(noise.head_multiplier, mechanism=self.mechanism, curvature=noise.curvature), count))
+            if math.isfinite(noise.output_multiplier):
+                lines.append((Price(noise.output_multiplier), count))
+        return tuple(lines)
 
 
 @lru_cache(maxsize=256)
@@ -218,8 +232,9 @@ def split_budget(
     """Noise and ridge at which tables and heads together just fit epsilon by the Rényi accountant, never more.
 
     releases, coarse, sampled: the Gaussian releases, as in `noise_multiplier`. They get 1 - share of the
-    joint mu^2 (a sampled one counts with the square of its chance). The heads get the rest, in equal parts, and of
-    that output_share goes to the output perturbation of each. Without other releases everything goes to the heads.
+    joint mu^2 (a sampled one counts with the square of its chance). The heads get the rest, in equal parts but for
+    that of baselines, and of it output_share goes to the output perturbation of each. Without other releases
+    everything goes to the heads.
 
     ridge = max(LEAST_RIDGE, slope radius^2 sqrt(columns) / (3 mu)) with mu of one head. It depends on public figures
     alone. All results are rounded to the side of more noise, so that all hosts find the same.
@@ -229,7 +244,7 @@ def split_budget(
     if not (0 < share <= 1 and 0 <= output_share < 1) or (tables.weight and share == 1):
         raise ValueError(f"shares must lie between 0 and 1, got {share} and {output_share}")
     before = tuple((price_of(event), event.count) for event in spent)
-    heads, for_heads = head.heads, share if tables.weight else 1.0
+    heads, for_heads = head.heads / (1 - head.baseline_share), share if tables.weight else 1.0
 
     def plan(scale: float) -> HeadBudget:
         """The budget at a joint mu of 1 / scale, before it is rounded."""
@@ -250,7 +265,7 @@ def split_budget(
         used = f"; {renyi(before, delta):.4f} is spent" if spent else ""
         raise TargetError(
             f"the budget is too small for tables and head together: epsilon {epsilon:g} at delta {delta:g} leaves "
-            f"nothing for table releases ({tables.number}) and heads ({heads}){used}"
+            f"nothing for table releases ({tables.number}) and heads ({head.heads + head.baselines}){used}"
         )
     scale = UPWARDS.create_decimal_from_float(1 / joint)
     while cost(budget := _rounded(plan(float(scale)))) > epsilon:

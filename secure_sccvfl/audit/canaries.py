@@ -391,7 +391,7 @@ class HeadOutputCanary(Canary):
 
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> Canary:
-        event = _priced(options, schema)[1].output
+        event = _priced(options, schema, cls.kind)[1].events[1]
         return cls(moved=event.sensitivity, multiplier=event.multiplier)
 
     def multiplier_of(self, options: RunOptions, planned: float) -> float:
@@ -490,17 +490,26 @@ class EvaluationCanary(Canary):
         return np.array([1.0 + kept, *cells.reshape(-1), float(kept), *stays])
 
 
+class BaselineOutputCanary(HeadOutputCanary):
+    """The same of the baseline heads."""
+
+    kind: ClassVar[Kind] = catalogue.BASELINE_OUTPUT
+
+
 RECORDS = 1000
 """Of a head that is audited: so few that the ridge is the smallest of a run."""
 
 
-def _priced(options: RunOptions, schema: Schema) -> tuple[HeadPlan, PricedHead]:
-    """One private head of a run with these options."""
+def _priced(options: RunOptions, schema: Schema, kind: Kind) -> tuple[HeadPlan, PricedHead]:
+    """One private head of a run with these options, charged as this kind."""
     heads = spread_of(options, schema).heads
     if heads is None:
         raise ConfigError("this run has no private head to audit")
     plan, budget = heads
-    return plan, price_head(replace(plan, heads=1), budget, RECORDS, "dealer", len(schema.parties), "audit")
+    if plan.baselines and kind in (catalogue.BASELINE_HEADS, catalogue.BASELINE_OUTPUT):
+        budget = plan.of_baselines(budget)
+    plan = replace(plan, heads=1, baselines=0, baseline_share=0.0)
+    return plan, price_head(plan, budget, RECORDS, "dealer", len(schema.parties), "audit")
 
 
 @dataclass(frozen=True)
@@ -531,8 +540,8 @@ class HeadCanary:
 
     @classmethod
     def of(cls, options: RunOptions, schema: Schema) -> HeadCanary:
-        plan, priced = _priced(options, schema)
-        accounted = epsilon_of([priced.objective], options.privacy.delta)
+        plan, priced = _priced(options, schema, cls.kind)
+        accounted = epsilon_of(priced.events[:1], options.privacy.delta)
         loss = log_cosh(plan.slope) if schema.task == "regression" else capped(plan.slope)
         return cls(priced.noise.sigma, plan.radius, priced.noise.ridge, options.privacy.delta, accounted, loss)
 
@@ -585,6 +594,13 @@ class HeadCanary:
             np.concatenate(noises) / self.sigma,
             accounted=self.accounted,
         )
+
+
+class BaselineHeadCanary(HeadCanary):
+    """The same for a baseline head."""
+
+    kind: ClassVar[Kind] = catalogue.BASELINE_HEADS
+    name: ClassVar[str] = catalogue.BASELINE_HEADS.name
 
 
 def charged_kinds(options: RunOptions | None = None, schema: Schema | None = None) -> tuple[Kind, ...]:

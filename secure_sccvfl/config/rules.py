@@ -177,6 +177,12 @@ def _problems(config: Config) -> tuple[tuple[bool, str], ...]:
             bool(training.net) and (module or mode != "sealed" or training.consistency_from != "tables"),
             "net = zero is for the linear head of mode sealed with consistency_from = tables: leave it out",
         ),
+        (
+            evaluation.baselines
+            and (module or mode != "sealed" or evaluation.kind != "noisy" or len(training.lambdas) > 1),
+            "evaluation.baselines is for the linear head of mode sealed with one lambda and noisy evaluation (exact "
+            "evaluation of benchmark data has baselines without it): leave it out",
+        ),
         (module and mode != "sealed", f"head {config.model.head} is for mode sealed, not {mode}: use head linear"),
         (
             evaluation.certificate and bool(no_certificate(mode, config.model.head)),

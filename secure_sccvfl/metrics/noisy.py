@@ -17,6 +17,8 @@ them. Nobody learns a decision, logit, label or group of a record, or an exact s
 | `shift MODEL` | a number | the weighted shift of its copies, at most 1 each |
 | `records` | all | 1, where the number of records is secret (`counted`) |
 
+A baseline head has its own `error`, or `right` and `cells`, and that of plain training its own flips or shift.
+
 With hidden alignment a sum is over the records that all parties have: every row is multiplied by its membership bit
 first.
 
@@ -44,7 +46,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -80,7 +82,8 @@ MAJORITY = "majority"
 class Sums:
     """Which sums are opened, in order: public, the same at every party. majority: also those of that baseline.
 
-    certificate: also numbers of certified records.
+    certificate: also numbers of certified records. baselines: other heads with sums of their own; those of the first
+    flip.
     """
 
     task: Task
@@ -90,6 +93,7 @@ class Sums:
     classes: int = 0
     counted: bool = False
     certificate: bool = False
+    baselines: tuple[str, ...] = ()
 
     @property
     def widths(self) -> dict[str, int]:
@@ -102,8 +106,16 @@ class Sums:
             widths = {"right": 1, "cells": cells, "labels": labels}
             widths |= {f"flips {model}": 1 for model in self.models}
             widths[CERTIFIED] = self.certificate * (2 * self.groups if self.task == "binary" else 1)
+        for name in self.baselines:
+            widths |= {f"{key} {name}": widths[key] for key in ("error", "right", "cells") if key in widths}
+        widths |= {f"{self.change} {name}": 1 for name in self.baselines[:1]}
         widths["records"] = int(self.counted)
         return {name: width for name, width in widths.items() if width}
+
+    @property
+    def change(self) -> str:
+        """What a counterfactual does to an answer."""
+        return "shift" if self.task == "regression" else "flips"
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -172,13 +184,25 @@ class NoisyEvaluation:
         copies: SharedCopies,
         membership: MembershipMask | None = None,
         ends: AtEnds | None = None,
+        baselines: Mapping[str, tuple[Shared, SharedCopies]] | None = None,
     ) -> dict[str, np.ndarray]:
-        """The noisy sums of `layout`, at every party. ends: of the records, for the certificate."""
+        """The noisy sums of `layout`, at every party. ends: of the records, for the certificate.
+
+        baselines: logits of other heads, and of them under counterfactuals.
+        """
         held = None if membership is None else membership.tensor(self._session)
-        if layout.task == "regression":
-            exact_sums = self._regression(layout, logits, label, copies, held)
-        else:
-            exact_sums = self._classes(layout, logits, label, groups, copies, held, ends)
+
+        def sums_of(layout: Sums, logits: Shared, copies: SharedCopies, ends: AtEnds | None) -> dict[str, Shared]:
+            if layout.task == "regression":
+                return self._regression(layout, logits, label, copies, held)
+            return self._classes(layout, logits, label, groups, copies, held, ends)
+
+        exact_sums = sums_of(layout, logits, copies, ends)
+        for name, (own, moved) in (baselines or {}).items():
+            changed = {layout.models[0]: moved[layout.models[0]]} if name == layout.baselines[0] else {}
+            alone = replace(layout, models=tuple(changed), majority=False, certificate=False, baselines=())
+            of_head = sums_of(alone, own, changed, None)
+            exact_sums |= {f"{key.partition(' ')[0]} {name}": value for key, value in of_head.items()}
         if held is not None:
             exact_sums["records"] = held.sum()
         exact = crypten.cat([exact_sums[name].reshape(-1) for name in layout.widths])
@@ -329,16 +353,29 @@ def figures_of(
                 f"{fewest(deviation, floor)} at this noise: bring more records, or train with align = revealed"
             )
     rates, groups = _of_model(layout, sums, among, floor)
-    for model, scale in scales.items():
-        name, metric = ("shift", "scg") if layout.task == "regression" else ("flips", "fr")
-        rates[f"{metric}_{model}"] = among.share(sums[f"{name} {model}"][0] * scale * rows, scale * rows)
+    metric = "scg" if layout.task == "regression" else "fr"
+
+    def changed(model: str, of: str) -> _Rate:
+        scale = scales[model] * rows
+        return among.share(sums[f"{layout.change} {of}"][0] * scale, scale)
+
+    rates |= {f"{metric}_{model}": changed(model, model) for model in scales}
     figures: dict[str, Any] = {"metrics": _values(rates), "noise": _noise(rates), "groups": groups}
     if layout.counted:
         figures["records"] = round(among.rows)
+    others, of_groups = {}, {}
+    for name in layout.baselines:
+        others[name], of_groups[name] = _of_model(layout, sums, among, floor, name)
+        still = _Rate(0.0, 0.0)
+        others[name][f"{metric}_{layout.models[0]}"] = (
+            changed(layout.models[0], name) if name == layout.baselines[0] else still
+        )
     if layout.majority:
-        rates = _of_majority(layout, sums, among)
-        figures |= {"baselines": {MAJORITY: _values(rates)}, "baseline_noise": {MAJORITY: _noise(rates)}}
-    return figures
+        others[MAJORITY] = _of_majority(layout, sums, among)
+    if others:
+        figures["baselines"] = {name: _values(rates) for name, rates in others.items()}
+        figures["baseline_noise"] = {name: _noise(rates) for name, rates in others.items()}
+    return figures | ({"baseline_groups": of_groups} if layout.task == "binary" and of_groups else {})
 
 
 def _values(rates: Mapping[str, _Rate]) -> dict[str, float]:
@@ -351,9 +388,12 @@ def _noise(rates: Mapping[str, _Rate]) -> dict[str, float]:
 
 
 def _of_model(
-    layout: Sums, sums: Mapping[str, np.ndarray], among: _Among, floor: int
+    layout: Sums, sums: Mapping[str, np.ndarray], among: _Among, floor: int, of: str = ""
 ) -> tuple[dict[str, _Rate], list[dict[str, Any]]]:
-    """Figures of the model, and its rates of groups."""
+    """Figures of the model, or of a baseline, and its rates of groups."""
+    if of:
+        names = ("error", "right", "cells")
+        sums = {name: sums[f"{name} {of}"] for name in names if f"{name} {of}" in sums}
     if layout.task == "regression":
         return {"rmse": among.root(sums["error"][0])}, []
     figures = {"acc": among.share(sums["right"][0])}

@@ -55,6 +55,7 @@ class PlanFacts:
     align: str = "exact"
     private_model: bool = False
     consistency_from: str = ""
+    baselines: bool = False
     may_be_missing: tuple[str, ...] = ()
     what_if: bool = False
     reasons: bool = False
@@ -545,6 +546,28 @@ HEAD_OUTPUT = Kind(
     canary="HeadOutputCanary",
     times=lambda facts: int(facts.private_model),
 )
+BASELINE_HEADS = Kind(
+    title="head of baselines",
+    stage="head",
+    basis="charged",
+    what="two models to compare with, as far as figures follow from them",
+    purpose="the weights of plain training and of the model without the mediators, with noise in the training "
+    "objective; never opened themselves",
+    why="with `evaluation.baselines`: plain training and the model without the mediators, trained and charged as the "
+    "model is, from a part of its share of epsilon",
+    canary="BaselineHeadCanary",
+    times=lambda facts: int(facts.private_model and facts.baselines),
+)
+BASELINE_OUTPUT = Kind(
+    title="head output of baselines",
+    stage="head",
+    basis="charged",
+    what="the finite precision of the models to compare with",
+    purpose="noise on the finished weights of the baselines, which covers their distance from the exact minimum",
+    why="with `evaluation.baselines`: covers the distance of their weights from the exact minimum",
+    canary="BaselineOutputCanary",
+    times=lambda facts: int(facts.private_model and facts.baselines),
+)
 RANGE_CHECK = Kind(
     title="range check",
     stage="head",
@@ -553,11 +576,12 @@ RANGE_CHECK = Kind(
     what="check: is a score out of range of the arithmetic, or has training not converged?",
     purpose="one bit: some logit is out of range, or some head not at its optimum (it must be 0, or the run stops)",
     about="training records: x and label",
-    why="one number for all lambdas, of finished heads only; 0, or the run stops. With `private_model`: how many "
-    "heads have weights that are too long, or have not converged. The first follows from the private weights; the "
+    why="one number for all lambdas, and one for each baseline, of finished heads only; 0, or the run stops. With "
+    "`private_model`: how many heads have weights that are too long, or have not converged. The first follows from the private weights; the "
     "second is 0 unless training fails to converge. Without: one bit, whether some logit of a training record (with "
     "exact evaluation also of a validation record) is out of range or training has not converged. In `split`: of "
     "logits only, after the warm-up, every ten steps from then on, and before each repeated release",
+    times=lambda facts: 1 + 2 * facts.baselines,
 )
 VALIDATION_SUMMARY = _exact(
     title="validation summary",
@@ -707,7 +731,8 @@ CATALOGUE: tuple[Kind, ...] = (
     *(ALIGNMENT, PLACES, LIST_SIZES, COMMON_RECORDS, FIRST_COUNT, NOISY_TABLES, PRESENT, RESIDUALS, RISK_GAINS),
     *(GROUP_SIZES, HSIC, SCORES, P_VALUES, RESIDUAL_SCORES, GAINS, REDRAWN_CONDITIONAL, REDRAWN_SCORES),
     *(REDRAWN_P_VALUES, MISSING_P_VALUES, COLUMNS, FEATURES, MOVED_FIXED, MOVED_EDITED, VALIDITY, GUARD_LENGTH),
-    *(GRAM, HEAD, HEAD_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY, TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION),
+    *(GRAM, HEAD, HEAD_OUTPUT, BASELINE_HEADS, BASELINE_OUTPUT, RANGE_CHECK, VALIDATION_SUMMARY),
+    *(TEMPERATURE_CHOICE, EVALUATION, EXACT_EVALUATION),
     *(PREDICTIONS, OTHER_GROUPS, REASON_NAMES, REFUSED_RECORDS, GRADIENT, EDITING_PARTIES, EARLY_STOPPING),
     NOISY_GRADIENT,
 )

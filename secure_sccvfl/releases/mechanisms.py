@@ -79,7 +79,16 @@ from secure_sccvfl.protocols.operations.sigmoid import CAP, CAP_STEEPNESS
 from secure_sccvfl.protocols.records.releases import Receipt
 from secure_sccvfl.protocols.ring import FRACTION_BITS, WIDE_BITS
 from secure_sccvfl.protocols.steps.second_order import TOLERANCE, tolerance_of
-from secure_sccvfl.releases.catalogue import FIRST_COUNT, GRAM, HEAD, HEAD_OUTPUT
+from secure_sccvfl.releases.catalogue import (
+    BASELINE_HEADS,
+    BASELINE_OUTPUT,
+    FIRST_COUNT,
+    GRAM,
+    HEAD,
+    HEAD_OUTPUT,
+    Kind,
+)
+from secure_sccvfl.releases.default_budget import BASELINE_SHARE
 
 COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}
 """Charges whose release has this many times the noise multiplier of the others: it costs the square of that less."""
@@ -212,11 +221,14 @@ class HeadPlan(HeadShape):
         share: float = SHARE,
         lambdas: Iterable[float] = (0.0,),
         gram: bool = False,
+        baselines: int = 0,
     ) -> HeadPlan:
         """radii: of the parties' rows. columns: of all parties, without the bias. lambdas: of the heads."""
         mechanism, slope, bend = SLOPES[task]
         longest = math.sqrt(1.0 + sum(radius**2 for radius in radii)) + ROUNDING * math.sqrt(columns + 1)
-        return cls(longest, columns + 1, heads, mechanism, slope, bend, share, tolerance_of(lambdas), gram)
+        of_baselines = baselines, BASELINE_SHARE if baselines else 0.0
+        shape = longest, columns + 1, heads, mechanism, slope, bend, *of_baselines
+        return cls(*shape, share, tolerance_of(lambdas), gram)
 
     def budget(
         self,
@@ -247,6 +259,7 @@ class HeadNoise:
     sigma: deviation of the noise on the gradient of the summed loss. ridge: of the summed loss, on every column and
     the bias. output: deviation of the noise on every weight of the finished head. radius: of the rows. seed: of
     simulated noise on the plaintext engine. tolerance: on the length of the mean gradient at the finished head.
+    baselines: the noise of the baseline heads, if there are any.
     """
 
     sigma: float
@@ -256,6 +269,12 @@ class HeadNoise:
     kind: NoiseKind = "dealer"
     seed: int = 0
     tolerance: float = TOLERANCE
+    baselines: HeadNoise | None = None
+
+    def simulated(self, factor: float, seed: int) -> HeadNoise:
+        """The same with seeded noise of this many times the deviation."""
+        baselines = None if self.baselines is None else self.baselines.simulated(factor, seed)
+        return replace(self, sigma=self.sigma * factor, output=self.output * factor, seed=seed, baselines=baselines)
 
 
 class HeadCharge(Protocol):
@@ -274,19 +293,26 @@ class HeadCharge(Protocol):
 class PricedHead:
     """The events of a run's heads, which are charged before training, and the noise that is drawn for them."""
 
-    objective: Event
-    output: Event
+    events: tuple[Event, ...]
     noise: HeadNoise
-
-    @property
-    def events(self) -> tuple[Event, Event]:
-        return self.objective, self.output
 
 
 def price_head(
-    plan: HeadPlan, budget: HeadBudget, count: int, kind: NoiseKind, parties: int, records: str
+    plan: HeadPlan,
+    budget: HeadBudget,
+    count: int,
+    kind: NoiseKind,
+    parties: int,
+    records: str,
+    kinds: tuple[Kind, Kind] = (HEAD, HEAD_OUTPUT),
 ) -> PricedHead:
-    """The events and the noise of heads on `count` records (a public number)."""
+    """The events and the noise of heads on `count` records (a public number); `kinds`: what they are charged as."""
+    if plan.baselines:
+        given = count, kind, parties, records
+        taken = price_head(replace(plan, baselines=0, baseline_share=0.0), budget, *given)
+        shape = replace(plan, heads=plan.baselines, baselines=0, baseline_share=0.0)
+        others = price_head(shape, plan.of_baselines(budget), *given, (BASELINE_HEADS, BASELINE_OUTPUT))
+        return PricedHead((*taken.events, *others.events), replace(taken.noise, baselines=others.noise))
     ridge = max(budget.ridge, MEAN_RIDGE * count)
     maker = noise_of_model(kind)
     hidden, left = noise.hidden_copies(maker, parties), noise.copies_against_dealer(maker, parties)
@@ -294,7 +320,7 @@ def price_head(
     moved, error = 2 * plan.slope * plan.radius, 2 * plan.tolerance * count / ridge
     bent = budget.curvature * budget.ridge / ridge
     sigma, output_sigma = budget.head_multiplier * moved, budget.output_multiplier * error
-    objective = event(HEAD.charged_as(), moved, sigma, mechanism=plan.mechanism, curvature=bent)
-    output = event(HEAD_OUTPUT.charged_as(), error, output_sigma)
+    objective = event(kinds[0].charged_as(), moved, sigma, mechanism=plan.mechanism, curvature=bent)
+    output = event(kinds[1].charged_as(), error, output_sigma)
     drawn = HeadNoise(objective.sigma, ridge, output.sigma, plan.radius, maker, tolerance=plan.tolerance)
-    return PricedHead(objective, output, drawn)
+    return PricedHead((objective, output), drawn)

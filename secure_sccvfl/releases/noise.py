@@ -6,7 +6,7 @@ Events, sensitivities and scales are those of secure runs (`mechanisms.py`); the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -148,8 +148,7 @@ class GaussianNoise:
         for event in priced.events:
             self._charge(event)
         factor = noise.deviation(priced.noise.kind, 1.0, plan.parties)  # all contributions as one
-        sigma, output = priced.noise.sigma * factor, priced.noise.output * factor
-        return replace(priced.noise, sigma=sigma, output=output, seed=self.seed)
+        return priced.noise.simulated(factor, self.seed)
 
     def _charge(self, event: Event) -> None:
         quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)

@@ -105,7 +105,7 @@ def build(
     total = {key: sum(phase[key] for phase in cost.values()) for key in Cost.__dataclass_fields__}
     rows = {**trained["rows"], **({"test": evaluated["records"]} if "records" in evaluated else {})}
     epsilon = tight_epsilon(read_account(folder.part() / LEDGER).dearest(), trained["privacy"]["delta"])
-    released = ("metrics", "noise", "groups", "slices", "baselines", "baseline_noise")
+    released = ("metrics", "noise", "groups", "slices", "baselines", "baseline_noise", "baseline_groups")
     report = {
         **{"data": data, "tables": None},
         **trained,

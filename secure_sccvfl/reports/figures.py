@@ -29,7 +29,7 @@ from secure_sccvfl.evaluation.counterfactual_models import (
 )
 from secure_sccvfl.metrics.rates import CERTIFIED, wilson
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.releases.default_budget import default_words
+from secure_sccvfl.releases.default_budget import BASELINE_NOISE, default_words
 from secure_sccvfl.reports.results import Group, Point, Rate, Report, Span
 
 SECURE = "secure"
@@ -159,6 +159,20 @@ def interval_words(report: Report, metric: str) -> str:
     return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
 
 
+def baseline_words(report: Report) -> str:
+    """How the baselines of a noisy evaluation came about; "" without any."""
+    if not report.baseline_noise:
+        return ""
+    trained = [plain_words(report)[name] for name in ("erm", "drop_m") if name in report.baseline_noise]
+    text = "Figures of the other models were computed under MPC and carry noise, which intervals allow for."
+    if trained:
+        text += (
+            f" For privacy, two of them were trained with {BASELINE_NOISE:.1f} times the noise of this model: "
+            f"without noise {listed(trained)} would be right more often, and plain training would flip more often."
+        )
+    return text
+
+
 def _sources(report: Report) -> dict[str, Mapping[str, float]]:
     """The figures of this model and of the baselines that the page shows, in the order of `MODELS`."""
     sources = {SECURE: report.metrics, **report.baselines}
@@ -205,8 +219,10 @@ def group_table(report: Report) -> Table | None:
     if not names:
         return None
     rows = [
-        (label, *(_rate_cell(group, name) for name in names))
-        for label, group in zip(report.data.protected[0].labels, report.groups, strict=True)
+        (label + suffix, *(_rate_cell(group, name) for name in names if name != CERTIFIED or not suffix))
+        for suffix, groups in [("", report.groups)]
+        + [(f", {MODELS[model]}", of_model) for model, of_model in report.baseline_groups.items()]
+        for label, group in zip(report.data.protected[0].labels, groups, strict=True)
     ]
     return Table(("group", *(titles[name] for name in names)), rows)
 
@@ -447,10 +463,10 @@ MOST_GROUPS = 4
 """How many groups a tile names."""
 
 
-def group_rates(report: Report, name: str = "positive_rate") -> dict[str, Rate]:
+def group_rates(report: Report, name: str = "positive_rate", model: str = SECURE) -> dict[str, Rate]:
     """A rate of each group that has it, by the group's words, the lowest first."""
-    labels = report.data.protected[0].labels
-    rates = {label: g.rates[name] for label, g in zip(labels, report.groups, strict=False) if name in g.rates}
+    labels, groups = report.data.protected[0].labels, report.baseline_groups.get(model, report.groups)
+    rates = {label: g.rates[name] for label, g in zip(labels, groups, strict=False) if name in g.rates}
     return dict(sorted(rates.items(), key=lambda item: item[1].value))
 
 
@@ -489,6 +505,9 @@ def _rate_tiles(report: Report) -> list[Tile]:
         named, below = [named[0], named[-1]], [f"the lowest and the highest of {len(rates)} groups"]
     below = [f"95 % intervals: {', '.join(below)}"] if rates else []
     below += [f"too few test records to say: {', '.join(few)}"] if few else []
+    for model in report.baseline_groups if len(rates) <= MOST_GROUPS else ():
+        others = [f"“{label}” {percent(r.value)}" for label, r in group_rates(report, model=model).items()]
+        below += [f"{plain_words(report)[model]}: {', '.join(others)}"] if others else []
     what = f"share of each group decided “{report.data.positive}”"
     shown = [Tile(what, "  ·  ".join(named) or "not known", tuple(below), wide=True)]
     if ratio is not None:

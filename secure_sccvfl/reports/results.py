@@ -433,6 +433,7 @@ class Report:
     slices: Any = None
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     baseline_noise: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    baseline_groups: Mapping[str, tuple[Group, ...]] = field(default_factory=dict)
     judges: Mapping[str, Checks] = field(default_factory=dict)
     information: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     frontier: Frontier | None = None

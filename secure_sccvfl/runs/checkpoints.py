@@ -41,7 +41,7 @@ from secure_sccvfl.training.trainer import State, Trial
 KEPT = 2
 FOLLOWS = ("align", "certificate", "records")
 """Settings that may differ because others do: they are named last."""
-ADDED = {"certificate": "False"}
+ADDED = {"certificate": "False", "baselines": "False"}
 """Settings that checkpoints of earlier versions do not have, and what these runs did."""
 DIGEST = 64
 PARTS = ("weight", "bias", "velocity", "bias_velocity")

@@ -20,7 +20,7 @@ Exact figures are opened again instead, which reveals nothing new about the same
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,7 +77,7 @@ REFUSED = "refused"
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
     fixed: dict[str, Any] = {"seed": model.seed}
-    names = ("split", "pooled", "evaluation", "controls", "align", "certificate")
+    names = ("split", "pooled", "evaluation", "controls", "align", "certificate", "baselines")
     fixed |= {name: getattr(model.held_out, name) for name in names}
     for name, value in fixed.items():
         if given.get(name, value) != value:
@@ -183,7 +183,7 @@ class EvaluateJob(ModelJob):
         classes, groups = len(schema.classes), schema.group_counts[0]
         majority, counted = model.held_out.controls != "none", self.options.data.align == "hidden"
         models, certificate = tuple(self.models), model.held_out.certificate
-        return Sums(schema.task, groups, models, majority, classes, counted, certificate)
+        return Sums(schema.task, groups, models, majority, classes, counted, certificate, tuple(model.baselines))
 
     def plan(self) -> ReleasePlan:
         return evaluation_plan(self.options, self.data.schema, self.models, self.sums)
@@ -251,14 +251,23 @@ class EvaluateJob(ModelJob):
         engine, head = self.engine(session, model, schema)
         progress("scoring", 1, 3)
         party, codes, levels = self._every_record()
-        scored = cooled(engine.shared_logits(head, self.rows(engine, model, party, codes)), model.temperature)
+        heads = [engine.plain_head(*weights, schema.task) for weights in model.baselines.values()]
+        every = cooled(engine.shared_logits(head, self.rows(engine, model, party, codes), *heads), model.temperature)
         rows, outputs = self.test.rows, model.weight.size(1)
+        scored = every[:, :outputs]
         lengths = [rows, *(len(of.source) for _, _, of in self.edited.values())]
         at_ends = [] if levels is None else [rows, sum(levels)]
         plain, *parts = split(scored.reshape(-1), [(length, outputs) for length in [*lengths, *at_ends]])
         ends = None if levels is None else AtEnds.of(session, parts[-2], parts[-1], levels)
         copies = {name: (part, self.edited[name][2]) for name, part in zip(self.edited, parts, strict=False)}
-        copies |= self._own_copies(session, engine, head, plain)
+        own, *others = self._own_copies(session, engine, [head, *heads], every[:rows])
+        copies |= own
+        baselines = {
+            name: (every[:rows, start : start + outputs], other)
+            for name, start, other in zip(
+                model.baselines, range(outputs, every.size(1), outputs), others, strict=True
+            )
+        }
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
             session, schema.task, schema.label_holder, schema.group_holders[0], options.evaluation.min_group
@@ -281,7 +290,7 @@ class EvaluateJob(ModelJob):
         result["evaluation"]["charged"] = name
         charger = Charger(session, budget, multiplier, name, test, options.privacy.noise, same_records=same_records)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership, ends)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.membership, ends, baselines)
         scales = {name: share_of_copies(of) for name, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
         try:
@@ -307,9 +316,11 @@ class EvaluateJob(ModelJob):
         return replace(party, inputs=np.concatenate(every)), every_code, levels
 
     def _own_copies(
-        self, session: Session, engine: SecureEngine, head: SharedHead | SharedModule, plain: Shared
-    ) -> dict[str, tuple[Shared, Copies]]:
+        self, session: Session, engine: SecureEngine, heads: Sequence[SharedHead | SharedModule], plain: Shared
+    ) -> list[dict[str, tuple[Shared, Copies]]]:
         """Test records under the run's own generator, with tables as released and the direction chosen under MPC.
+
+        Of each of these heads, of which `plain` has the logits side by side.
 
         The permutation baseline is the same with tables of shuffled groups, which each owner draws itself, and groups
         that the holder of s shuffles over the records. Both are selected together: the baseline takes no extra round.
@@ -327,14 +338,21 @@ class EvaluateJob(ModelJob):
         every = np.concatenate(held_codes) if held_codes else None
         selection = engine.selected(below_each_other(counterfactuals), every, 0, self.moving(model, data.schema))
         encodings = {party.rank: np.tile(model.encoder(party.inputs), (len(names), 1))}
-        shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
+        shift = cooled(engine.shared_shift(selection, encodings, *heads), model.temperature)
         parts = split(shift.reshape(-1), [tuple(plain.size())] * len(names))
+        outputs = model.weight.size(1)
         rows = np.arange(len(party.inputs))
         targets = public_targets(len(rows), count, model.drawn_seed, 0)
-        return {
-            name: (plain + moved, Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]))
-            for name, of, moved in zip(names, codes, parts, strict=True)
-        }
+        return [
+            {
+                name: (
+                    (plain + moved)[:, start : start + outputs],
+                    Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]),
+                )
+                for name, of, moved in zip(names, codes, parts, strict=True)
+            }
+            for start in range(0, plain.size(1), outputs)
+        ]
 
 
 FILE = "evaluation.json"

@@ -32,7 +32,7 @@ from secure_sccvfl.protocols.records.private import naming, private
 from secure_sccvfl.protocols.session.saving import restore_share, save_share
 from secure_sccvfl.protocols.steps.head import HEAD_BITS
 from secure_sccvfl.runs.files import ModelError, digest_of, read_model
-from secure_sccvfl.training.config import Controls, EvaluationKind
+from secure_sccvfl.training.config import BASELINES, Controls, EvaluationKind
 from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.shared import Shared
 
@@ -49,7 +49,8 @@ class HeldOut:
     each part. evaluation: whether figures of the test part carry noise, as all agreed before training. controls: what
     they are compared with; both are settled before the first figure. align: how records were brought together. With
     `hidden` the digests are those of this party's own records. own: that of all own records, common or not; "" in
-    models of earlier versions. certificate: whether the share of certified test records may be released.
+    models of earlier versions. certificate: whether the share of certified test records may be released. baselines:
+    whether figures of baseline heads are.
     """
 
     split: SplitKind
@@ -60,6 +61,7 @@ class HeldOut:
     align: AlignKind = "exact"
     own: str = ""
     certificate: bool = False
+    baselines: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,8 @@ class PartyModel:
     the card that it was trained under; empty without a card. predictions: how many people it may answer for, as all
     parties approved before training; None in models of earlier versions, which have the default. charged: the key
     under which every ledger has the charge of a private head; empty for a model that is not private. module: what the
-    head is, if it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty.
+    head is, if it is not linear; layers: its weights by name, shared. `weight` and `bias` are then empty. baselines:
+    weights and biases of the heads that the model is compared with.
     """
 
     run: str
@@ -98,6 +101,7 @@ class PartyModel:
     charged: str = ""
     module: HeadSpec | None = None
     layers: Mapping[str, Shared] = field(default_factory=dict)
+    baselines: Mapping[str, tuple[Shared, Shared]] = field(default_factory=dict)
 
     @property
     def drawn_seed(self) -> int:
@@ -168,6 +172,7 @@ FACTS = {
     **{"scheme": "schema", "lambda": "lam"},
 }
 """Fields of a model by their names in `model.json`."""
+_OF_HEAD = ("weight", "bias")
 OPTIONAL: Mapping[str, Any] = {"policy": {}, "generator_seed": -1, "predictions": None, "charged": ""}
 """Fields that are left out of `model.json` where they have this value."""
 
@@ -176,6 +181,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
     arrays: dict[str, Any] = {"weight": save_share(model.weight), "bias": save_share(model.bias)}
     arrays |= {f"head {name}": save_share(layer) for name, layer in model.layers.items()}
+    for name, head in model.baselines.items():
+        arrays |= {f"{part} of {name}": save_share(share) for part, share in zip(_OF_HEAD, head, strict=True)}
     arrays |= _packed(model.encoder)
     for noisy_tables in model.noisy_tables:
         arrays |= {f"table {noisy_tables.attribute} {name}": table for name, table in noisy_tables.tables.items()}
@@ -258,6 +265,11 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
             name.removeprefix("head "): restore_share(share, HEAD_BITS)
             for name, share in arrays.items()
             if name.startswith("head ")
+        },
+        baselines={
+            name: tuple(restore_share(arrays[f"{part} of {name}"], HEAD_BITS) for part in _OF_HEAD)
+            for name in BASELINES
+            if f"weight of {name}" in arrays
         },
     )
 

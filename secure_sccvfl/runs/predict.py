@@ -589,7 +589,7 @@ class PredictJob(ModelJob):
         codes = None if first.codes is None else np.tile(first.codes, copies)
         selection = engine.selected([edits], codes, 0, self.moving(model, self.schema))
         encodings = {party.rank: np.tile(model.encoder(party.inputs), (copies, 1))} if model.module else {}
-        shift = cooled(engine.shared_shift(head, selection, encodings), model.temperature)
+        shift = cooled(engine.shared_shift(selection, encodings, head), model.temperature)
         return logits[np.tile(np.arange(part.rows), copies)] + shift
 
     def lines(self, new: NewRecords, opened: np.ndarray, held: np.ndarray) -> list[list[str]]:

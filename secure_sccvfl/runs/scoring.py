@@ -48,6 +48,7 @@ from secure_sccvfl.releases.ledgers import LEDGER
 from secure_sccvfl.releases.mechanisms import NoiseLevel
 from secure_sccvfl.runs.files import ModelError
 from secure_sccvfl.runs.model_files import PartyModel, load_model, model_folder
+from secure_sccvfl.training.config import BASELINES
 from secure_sccvfl.training.modes.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared import SharedHead, SharedModule, SharedRows
@@ -78,7 +79,14 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     counted = options.data.align == "hidden"
     certificate = options.evaluation.certificate
     return Sums(
-        schema.task, schema.group_counts[0], models, controls != "none", len(schema.classes), counted, certificate
+        schema.task,
+        schema.group_counts[0],
+        models,
+        controls != "none",
+        len(schema.classes),
+        counted,
+        certificate,
+        BASELINES if options.evaluation.baselines else (),
     )
 
 

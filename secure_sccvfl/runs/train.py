@@ -365,6 +365,7 @@ class TrainJob(RecordsJob):
                 options.data.align,
                 self.records_digest,
                 options.evaluation.certificate,
+                options.evaluation.baselines,
             ),
             encoder=model.encoders[session.rank],
             noisy_tables=model.noisy_tables,
@@ -377,5 +378,6 @@ class TrainJob(RecordsJob):
             charged=charged,
             module=None if module is None else module.spec,
             layers={} if module is None else module.weights,
+            baselines={name: engine.unscaled(head) for name, head in model.baselines.items()},
         )
         return save_model(party_model, session.folder / "model") if session.folder is not None else ""

@@ -44,6 +44,8 @@ Controls = Literal["none", "standard", "full"]
 """What noisy figures are compared with; models of earlier versions say "full" for standard."""
 ConsistencySource = Literal["tables", "records"]
 """Where the consistency penalty comes from."""
+BASELINES = ("erm", "drop_m")
+"""What a private model is compared with: plain training, and the same without the mediators."""
 NET_WEIGHT = 30.0
 """Of expected shifts next to their usual weight of 1. Chosen among 10, 30, 100 and 300 on ACS Income by sex at lambda
 .25 (seeds 800 and 801): beyond 30 net flips and the gap hardly fall, and curvature is harder to invert."""
@@ -72,7 +74,8 @@ class TrainConfig:
     head reveals s of each of them, unless it is private. `private`: the head is differentially private (`releases`);
     a penalty over records is then a charged release with noise (`catalogue.GRAM`). Its lambdas are those of
     `lambdas`; each is a head that is charged. `alternatives`: on public data only, each lambda has the noise of a run
-    that trains it alone. `head_share`: of the budget, for the head; 0 for the share of `share`.
+    that trains it alone. `head_share`: of the budget, for the head; 0 for the share of `share`. `baselines`: heads of
+    `BASELINES` are trained too, from a part of the heads' share.
 
     `head`: `linear`, or a module (`training.modules`; `hidden` units of `mlp`). A module takes `steps` first-order
     steps at each lambda, with counterfactuals of every training record, and cannot be private.
@@ -106,6 +109,7 @@ class TrainConfig:
     private: bool = False
     own_marginals: bool = False
     alternatives: bool = False
+    baselines: bool = False
     head_share: float = 0.0
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
@@ -353,5 +357,5 @@ def head_plan(
         radii = [float(np.hypot(radius, 1.0)) for radius in radii]
         columns += units * len(party_layouts)
     lambdas = (config.taken,) if config.alternatives else config.lambdas
-    share = config.share(tabled)
-    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram)
+    share, baselines = config.share(tabled), outputs * len(BASELINES) * config.baselines
+    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram, baselines)

@@ -237,6 +237,10 @@ class Engine(Protocol):
         """The weights of each lambda of a grid, with this many logits."""
         ...
 
+    def blanked(self, head: Any, columns: Mapping[int, np.ndarray]) -> Any:
+        """The weights of a finished head with 0 in these columns of each party, which are public."""
+        ...
+
     # what is opened
 
     def check_range(self, heads: Sequence[Any], batch: Any) -> None:

@@ -36,10 +36,10 @@ class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
-    trained so far; in the end those of the trials, or of the lambda that is taken. mode_arrays: what a gradient mode
-    keeps at this party as well, such as the noisy Gram matrix of records' counterfactuals.
-    refreshes: how many releases of the tables are behind it, late ones included. records: a noisy number of training
-    records, where the exact one is secret.
+    trained so far; in the end those of the trials, or of the lambda that is taken, and then the baselines.
+    mode_arrays: what a gradient mode keeps at this party as well, such as the noisy Gram matrix of records'
+    counterfactuals. refreshes: how many releases of the tables are behind it, late ones included. records: a noisy
+    number of training records, where the exact one is secret.
     """
 
     head: Any
@@ -108,6 +108,8 @@ class Model:
     trials: tuple[Trial, ...]
     frontier: tuple[tuple[float, Any], ...] = ()
     """Every lambda with its head, not calibrated; empty with noisy evaluation."""
+    baselines: Mapping[str, Any] = field(default_factory=dict)
+    """The heads of `training.config.BASELINES`, where they are trained."""
     aware: AwareEncoders | None = None
     validity: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By protected attribute: the sums of V_id, V_supp and sizes of changes, where they were opened."""

@@ -510,6 +510,10 @@ class PlainEngine:
 
         return tuple(alone(at) for at in columns)
 
+    def blanked(self, head: Head, columns: Mapping[int, np.ndarray]) -> Head:
+        left = ~np.concatenate([columns[rank] for rank in sorted(columns)])
+        return replace(head, weight=head.weight * left[:, None])
+
     def check_range(self, heads: Sequence[Head], batch: Batch) -> None:
         if not all(np.isfinite(head(batch.rows)).all() for head in heads):
             raise FloatingPointError("training diverged: lower the rate")

@@ -514,6 +514,11 @@ class SecureEngine:
         self.widths = tuple(widths)
         return module
 
+    def blanked(self, head: SharedHead, columns: Mapping[int, np.ndarray]) -> SharedHead:
+        left = ~np.concatenate([columns[rank] for rank in range(self.session.parties)])
+        weight, bias = self.unscaled(head)
+        return self.plain_head(weight * torch.from_numpy(left.astype(np.int64))[:, None], bias, head.task)
+
     def shared_logits(
         self, trained: SharedHead | SharedModule, encodings: Blocks | SharedRows, *more: SharedHead
     ) -> Shared:
@@ -525,13 +530,13 @@ class SecureEngine:
         return logits
 
     def shared_shift(
-        self, trained: SharedHead | SharedModule, chosen: SharedDraws, encodings: Blocks | SharedRows
+        self, chosen: SharedDraws, encodings: Blocks | SharedRows, *heads: SharedHead | SharedModule
     ) -> Shared:
         """The change of the logits of these records by the displacements of one draw, as a CrypTen tensor."""
-        if isinstance(trained, SharedModule):
-            (shift,) = self._module_shifts([trained], self._local_rows(encodings), chosen)
+        if isinstance(heads[0], SharedModule):
+            (shift,) = self._module_shifts(heads, self._local_rows(encodings), chosen)
         else:
-            (shift,) = self._shifts([trained], chosen)
+            (shift,) = self._shifts(heads, chosen)
         return shift
 
     def _shifts(self, heads: Sequence[SharedHead], chosen: SharedDraws) -> list[Shared]:

@@ -58,10 +58,12 @@ from secure_sccvfl.releases.mechanisms import (
     LARGEST_CURVATURE,
     SHORTENED,
     HeadCharge,
+    HeadNoise,
     gram_sensitivity,
     released_root,
 )
 from secure_sccvfl.training.config import (
+    BASELINES,
     PRIVATE_RATE,
     TEMPERATURES,
     WARM_RATE,
@@ -642,10 +644,35 @@ class Trainer:
         that rounding moves a row by nothing but its own record. A run that was interrupted starts here again: nothing
         followed from the weights that it had not finished, so new noise under the same charge reveals nothing more.
         """
-        config, count = self.config, self.train.count
         if self.privacy is None:
             raise ValueError("private heads need something that charges them")
-        noise = self.privacy.charge_heads(count)
+        noise = self.privacy.charge_heads(self.train.count)
+        head = self._private_head(self.batch, counterfactuals, grid, noise)
+        self.update(head=head, taken=self.config.grid_steps)
+        return *self.engine.apart(head, self.outputs), *self._baselines(counterfactuals, grid, noise.baselines)
+
+    def _baselines(self, counterfactuals: Counterfactuals, grid: Grid, noise: HeadNoise | None) -> Iterable[Any]:
+        """Private heads to compare with: plain training, and the same without the mediators (`BASELINES`).
+
+        Each has its own noise and no penalty. Without mediators their columns are blank in every row, and the weights
+        of these, which only noise has moved, are 0 afterwards.
+        """
+        if noise is None:
+            return
+        none = {rank: np.zeros(self.columns(rank)) for rank in counterfactuals.energy}
+        plain = replace(counterfactuals, penalty=None, energy=none, reach=none, ranges={})
+        grid = replace(grid, lambdas=(0.0,) * self.outputs, proxy_penalties=(0.0,) * self.outputs)
+        yield self._private_head(self.batch, plain, grid, noise)
+        roles = counterfactuals.assignment.roles
+        names, parties = [*roles.dropped, *roles.edited], self.train.parties
+        kept = {p.rank: without(self.encoders[p.rank], names, p.with_record.inputs) for p in parties}
+        rows = self.bind({p.rank: p.cleared(kept[p.rank](p.inputs)) for p in parties}, self.train)
+        head = self._private_head(rows, plain, grid, replace(noise, seed=~noise.seed))
+        yield self.engine.blanked(head, {rank: reached(of, names) for rank, of in self.layouts.items()})
+
+    def _private_head(self, batch: Any, counterfactuals: Counterfactuals, grid: Grid, noise: HeadNoise) -> Any:
+        """Heads of a grid with noise that was charged, finished and checked."""
+        config, count = self.config, self.train.count
         groups = max(len(attribute.groups) for attribute in self.train.protected)
         least = least_curvature(noise.ridge / count / grid.curvature, config.kappa, groups, config.net_weight)
         grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, separate=True, least=least)
@@ -661,12 +688,11 @@ class Trainer:
             ):
                 raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
         bounds = Bounds(flat, counterfactuals.energy, counterfactuals.reach)
-        optimizer = self.engine.second_order(self.batch, counterfactuals.penalty, grid, bounds, noise)
+        optimizer = self.engine.second_order(batch, counterfactuals.penalty, grid, bounds, noise)
         schedule = private_schedule(config, noise, self.train.rows, count, max(grid.lambdas), self.further_steps)
         total = sum(segment.steps for segment in schedule)
         weights, optimizer = self._optimize(self._start(grid), optimizer, schedule, total, keep=False)
-        self.update(head=self.engine.finish(weights, optimizer), taken=config.grid_steps)
-        return self.engine.apart(self.state.head, self.outputs)
+        return self.engine.finish(weights, optimizer)
 
     def _train_modules(self, penalty: Any, lambdas: Sequence[float]) -> tuple[Any, ...]:
         """First-order steps of a module at each lambda, from the weights of the last one."""
@@ -690,7 +716,8 @@ class Trainer:
         config = self.config
         if len(self.state.trials) == len(config.lambdas):  # a resumed run may have done all of it
             return
-        heads = self.weights_of(counterfactuals, config.lambdas)
+        trained, number = self.weights_of(counterfactuals, config.lambdas), len(config.lambdas)
+        heads, baselines = trained[:number], trained[number:]
         measures: Sequence[Measures | None] = [None] * len(heads)
         if not config.private:
             self.engine.check_range(heads, self.check)
@@ -703,11 +730,16 @@ class Trainer:
         )
         for trial in trials:
             self.hooks.audit("lambda tried", asdict(trial))
-        self.update(trials=trials, taken=0, heads=heads)
+        self.update(trials=trials, taken=0, heads=(*heads, *baselines))
         self.hooks.keep(self.state)
 
+    @property
+    def heads(self) -> tuple[Any, ...]:
+        """The trained heads without the baselines."""
+        return self.state.heads[: -len(BASELINES)] if self.config.baselines else self.state.heads
+
     def chosen(self) -> Any:
-        heads, lambdas = self.state.heads, self.config.lambdas
+        heads, lambdas = self.heads, self.config.lambdas
         return heads[lambdas.index(self.config.taken) if len(heads) == len(lambdas) else 0]
 
     @property
@@ -719,7 +751,7 @@ class Trainer:
         """Every lambda with its weights, unless the choice among them is secret."""
         if self.config.evaluation != "exact":
             return ()
-        return tuple((trial.lam, head) for trial, head in zip(self.state.trials, self.state.heads, strict=True))
+        return tuple((trial.lam, head) for trial, head in zip(self.state.trials, self.heads, strict=True))
 
     # the whole method
 
@@ -773,6 +805,7 @@ class Trainer:
             generators,
             self.state.trials,
             self.frontier(),
+            dict(zip(BASELINES, self.state.heads[len(self.heads) :], strict=False)),
             validity=with_leak(self.validity),
         )
 

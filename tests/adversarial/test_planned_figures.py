@@ -21,6 +21,7 @@ from secure_sccvfl.accounting.events import Event
 from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.protocols.errors import ProtocolError
 from secure_sccvfl.releases import charging
+from secure_sccvfl.releases.default_budget import BASELINE_NOISE
 from secure_sccvfl.releases.mechanisms import HeadNoise, HeadPlan, price_head
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.modes import gradient_mode
@@ -146,6 +147,26 @@ def test_what_is_charged_is_what_is_drawn(
     assert plan is not None and noise.radius == plan.radius
     assert head.sensitivity == pytest.approx(2 * plan.slope * plan.radius)
     assert head.curvature >= plan.bend * plan.radius**2 / noise.ridge * (1 - 1e-12)
+
+
+def test_baselines_are_charged_for_the_noise_that_they_are_drawn_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two more heads in the same budget, each with `BASELINE_NOISE` times the noise; left out, they would be free."""
+    first, second = charged_and_drawn(tmp_path, monkeypatch, baselines=True)
+    assert first == second
+    events, noise = first
+    assert noise.baselines is not None
+    assert [(e.name, e.count) for e in events] == [
+        *(("head", 1), ("head output", 1)),
+        *(("head of baselines", 2), ("head output of baselines", 2)),
+    ]
+    assert (events[2].sigma, events[3].sigma) == (noise.baselines.sigma, noise.baselines.output)
+    assert noise.baselines.sigma == pytest.approx(BASELINE_NOISE * noise.sigma, rel=1e-5)
+    account = read_account(tmp_path / "sccvfl-ledgers" / "party-0" / "ledger.jsonl")
+    spent, delta, cap = account.events, account.terms.delta, account.terms.epsilon
+    assert 0.999 * cap < epsilon_of(spent, delta) <= cap
+    assert epsilon_of([e for e in spent if "baselines" not in e.name], delta) < 0.95 * cap
 
 
 def test_a_run_with_made_up_noise_stops_before_anything_is_charged(

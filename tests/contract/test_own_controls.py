@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from secure_sccvfl.accounting.budget import read_account
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.randomness import stream
@@ -17,16 +18,21 @@ from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
 from secure_sccvfl.models.certificate import at_first_level, certified_binary, ends, level_encodings
 from secure_sccvfl.models.counterfactuals import EncodedCounterfactuals
+from secure_sccvfl.models.encoders import reached
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.session.saving import combined
+from secure_sccvfl.releases.mechanisms import SLOPES
 from secure_sccvfl.runs import evaluate as score
 from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
+from secure_sccvfl.training.config import BASELINES
+from secure_sccvfl.training.plain import PlainEngine, _residual
 from tests.support.own_data import heart_rows, write_own
+from tests.support.private import silence
 from tests.support.sessions import local_config, run_session
 
-PARTIES = 3
+PARTIES, SETTLED = 3, 1e-3
 SHORT = {
     "refreshes": 0,
     "fdr": 0.9,
@@ -54,9 +60,11 @@ def judged(tmp_path_factory):
     home = tmp_path_factory.mktemp("own")
     data = write_own(home, heart_rows())
     # some decisions are certified and some are not, and every group has enough records
-    strong = {"epsilon": 60.0, "evaluation_epsilon": 60.0, "lambdas": [8.0], "take_lambda": 8.0}
+    strong = {"epsilon": 60.0, "evaluation_epsilon": 60.0, "lambdas": [8.0], "take_lambda": 8.0, "baselines": True}
     options = {"dataset": str(data), **SHORT, **strong}
-    trained, _ = run_jobs(TrainJob, home / "run", options)
+    with pytest.MonkeyPatch.context() as patch:
+        silence(patch)
+        trained, _ = run_jobs(TrainJob, home / "run", options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, holders: np.zeros((rows, 1), int))
         patch.setattr(score, "shuffled_anew", lambda codes, present: None if codes is None else codes[::-1].copy())
@@ -109,7 +117,57 @@ def test_majority_and_flips_with_their_null_control_are_those_of_a_plain_computa
     assert evaluated["metrics"]["fr_own"] == pytest.approx(flips(real, codes), abs=1.5 / rows)
     assert evaluated["metrics"]["fr_null_own"] == pytest.approx(flips(null, codes[::-1]), abs=1.5 / rows)
     assert {"fr_own", "fr_null_own", "acc"} <= set(evaluated["noise"]), "every figure has its noise"
-    assert jobs[0].sums.widths.keys() == {"right", "cells", "flips own", "flips null_own", "certified"}
+    of_baselines = {"right erm", "cells erm", "right drop_m", "cells drop_m", "flips erm"}
+    assert jobs[0].sums.widths.keys() == {
+        *("right", "cells", "flips own", "flips null_own", "certified"),
+        *of_baselines,
+    }
+
+
+def test_figures_of_baselines_are_those_of_a_plain_computation(judged):
+    _, _, evaluated, _, parts, models = judged
+    rows = parts[0].split.test
+    label = next(p.label for p in parts if p.label is not None)[rows]
+    codes = next(p.protected[0].codes for p in parts if p.protected[0].codes is not None)[rows]
+    test = np.hstack(list(encoded(parts, models, rows).values()))
+    for name in BASELINES:
+        weight, bias = (combined([m.baselines[name][at] for m in models]) for at in (0, 1))
+        decision = (test @ weight + bias)[:, 0] > 0
+        figures = evaluated["baselines"][name]
+        assert figures["acc"] == pytest.approx((decision == label).mean(), abs=1.5 / len(rows))
+        rates = [of["rates"]["positive_rate"]["value"] for of in evaluated["baseline_groups"][name]]
+        assert rates == pytest.approx([decision[codes == g].mean() for g in (0, 1)], abs=0.02)
+    flips = [evaluated["baselines"][name]["fr_own"] for name in BASELINES]
+    assert flips[0] > evaluated["metrics"]["fr_own"] and flips[1] == 0.0
+
+
+def test_baselines_minimise_the_charged_objective_without_a_penalty(judged):
+    """Noise is switched off here, so its gradient is 0: of plain training, and of the columns without mediators."""
+    home, _, _, _, parts, models = judged
+    charged = {e.name: e for e in read_account(home / "sccvfl-ledgers" / "party-0" / "ledger.jsonl").events}
+    event = charged["head of baselines"]
+    ridge = SLOPES["binary"][2] * (event.sensitivity / (2 * SLOPES["binary"][1])) ** 2 / event.curvature
+    rows = parts[0].split.train_and_validation
+    label = next(p.label for p in parts if p.label is not None)[rows]
+    blocks, roles = encoded(parts, models, rows), Roles(dict(models[0].roles), models[0].proxies)
+    mediators = np.concatenate([reached(p.party.layout, roles.edited) for p in parts])
+    x = np.column_stack([np.hstack(list(blocks.values())), np.ones(len(rows))])
+
+    def longest(weights, x):
+        logits = x @ weights
+        batch = PlainEngine().bind({0: x}, label, {0: np.zeros(x.shape[1])})
+        return np.abs(x.T @ _residual(logits, batch, "binary", bounded=True) + ridge * weights).max() / len(rows)
+
+    plain, without = (
+        np.vstack([combined([m.baselines[name][at] for m in models]) for at in (0, 1)]) for name in BASELINES
+    )
+    kept = ~np.append(mediators, False)
+    assert 0 < mediators.sum() < len(mediators) and not without[:-1][mediators].any()
+    assert longest(plain, x) < SETTLED and longest(without[kept], x[:, kept]) < SETTLED
+    # Each would be noticed in the place of the other, and so would the model itself.
+    model = np.vstack([combined([m.weight for m in models]), combined([m.bias for m in models])])
+    others = [(model, x), (without, x), (plain[kept], x[:, kept])]
+    assert min(longest(weights, columns) for weights, columns in others) > 3 * SETTLED
 
 
 def plain_bits(parts, models, forgotten=""):
@@ -183,7 +241,7 @@ def test_tables_of_shuffled_groups_show_no_dependence_and_keep_sizes():
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_what_one_record_adds_is_at_most_what_is_charged(task):
     """Every sum at its largest at once: the norm is the charged sensitivity, without slack to spare or to lack."""
-    layout = Sums(task, 3, ("own", "null_own"), True, 4, certificate=True)
+    layout = Sums(task, 3, ("own", "null_own"), True, 4, certificate=True, baselines=BASELINES)
     squares = {"label": 2, "flips null_own": 4, "shift null_own": 4}  # two numbers; two people's edits
     norm = sum(squares.get(name, 1) for name in layout.widths)
     assert layout.sensitivity.added == pytest.approx(norm**0.5, rel=2e-3)

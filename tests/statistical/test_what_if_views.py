@@ -40,7 +40,7 @@ def asking(world: int) -> Spy:
         logits = engine.shared_logits(head, {rank: np.full(shape, value)})
         edits = [{rank: np.full((DRAWS * ROWS, WIDTHS[rank]), sign * value)} for sign in (-1, 1)]
         codes = np.full(DRAWS * ROWS, world) if rank == HOLDER else None
-        shift = engine.shared_shift(head, engine.selected([edits], codes), {})
+        shift = engine.shared_shift(engine.selected([edits], codes), {}, head)
         evaluation = SecureEvaluation(session, "binary", 0, HOLDER)
         copies = logits[np.tile(np.arange(ROWS), DRAWS)] + shift
         majorities(evaluation, evaluation.decisions(copies), ROWS)

@@ -49,7 +49,15 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from secure_sccvfl.protocols.net.certificates import SHOWN, Credentials, fingerprint, is_signed, sign
 from secure_sccvfl.protocols.records.releases import ANY, Release, ReleasePlan
-from secure_sccvfl.releases.catalogue import HEAD, HEAD_OUTPUT, NOISY_GRADIENT, PREDICTIONS, kind_of
+from secure_sccvfl.releases.catalogue import (
+    BASELINE_HEADS,
+    BASELINE_OUTPUT,
+    HEAD,
+    HEAD_OUTPUT,
+    NOISY_GRADIENT,
+    PREDICTIONS,
+    kind_of,
+)
 from secure_sccvfl.releases.ledgers import EVALUATIONS, LEDGER, check_signatures, read_decision
 from secure_sccvfl.releases.mechanisms import COARSER
 from secure_sccvfl.runs.jobs import WITHOUT_DATA, job_config, public_plan
@@ -59,6 +67,7 @@ from secure_sccvfl.training.modes.base import spread_of
 from secure_sccvfl.training.modes.options import RunOptions
 
 HEADS = (HEAD.charged_as(), HEAD_OUTPUT.charged_as())
+BASELINE_CHARGES = (BASELINE_HEADS.charged_as(), BASELINE_OUTPUT.charged_as())
 DIGITS = 4
 """Of an epsilon, rounded up: hosts that differ in the last bits of a float agree."""
 
@@ -68,7 +77,7 @@ class Spending:
     """What a job charges to one ledger. charges: name, number of releases, chance of a record to be in each.
 
     head: noise and curvature of private heads, for charges whose name starts with "head". Those with "output" in it
-    pay for the noise that is added to a trained head. mechanism: of the heads.
+    pay for the noise that is added to a trained head. mechanism: of the heads. baselines: the same of baseline heads.
     """
 
     ledger: str
@@ -78,6 +87,7 @@ class Spending:
     charges: tuple[tuple[str, int, float], ...]
     head: HeadBudget | None = None
     mechanism: Mechanism = "objective"
+    baselines: HeadBudget | None = None
 
     def events(self) -> list[Event]:
         """The charges as events, for accountants; what a record moves is taken as 1."""
@@ -92,11 +102,11 @@ class Spending:
         return events
 
     def _of_head(self, name: str, count: int) -> Event:
-        if self.head is None:
+        head = self.baselines if name in BASELINE_CHARGES else self.head
+        if head is None:
             raise ConfigError(f"{name}: a plan with a private head must say how much noise it has")
         if "output" in name:
-            return Event(name, 1.0, self.head.output_multiplier, "planned", count=count)
-        head = self.head
+            return Event(name, 1.0, head.output_multiplier, "planned", count=count)
         return Event(
             name,
             1.0,
@@ -124,6 +134,8 @@ class Spending:
         head = {}
         if self.head is not None:  # a multiplier is infinite where a release is not made
             head = {"head": {"mechanism": self.mechanism, **{k: finite(v) for k, v in asdict(self.head).items()}}}
+        if self.baselines is not None:
+            head["baselines"] = {k: finite(v) for k, v in asdict(self.baselines).items()}
         return {**terms, **head, "charges": charges, "parts": parts, "epsilon": charges[-1]["after"]}
 
 
@@ -295,14 +307,16 @@ def _spending(job: str, plan: ReleasePlan, options: RunOptions | None, schema: S
         raise ConfigError(f"the job {job!r} charges, and no plan says how much")
     steps = gradient_mode(options.training.mode).charged_steps(options)
     of_steps = NOISY_GRADIENT.pays
-    charges = [(event, 1, 1.0) for event in events if event not in (of_steps, *HEADS)]
+    charges = [(event, 1, 1.0) for event in events if event not in (of_steps, *HEADS, *BASELINE_CHARGES)]
     charges += [(event, count, sampling) for event in events if event == of_steps for sampling, count in steps]
     terms = (LEDGER, options.privacy.epsilon, options.privacy.delta, spread.multiplier)
     if spread.heads is None:
         return Spending(*terms, tuple(charges))
     heads, budget = spread.heads
     charges += [(event, heads.heads, 1.0) for event in events if event in HEADS]
-    return Spending(*terms, tuple(charges), budget, heads.mechanism)
+    charges += [(event, heads.baselines, 1.0) for event in events if event in BASELINE_CHARGES]
+    baselines = heads.of_baselines(budget) if heads.baselines else None
+    return Spending(*terms, tuple(charges), budget, heads.mechanism, baselines)
 
 
 def _up(epsilon: float) -> float:

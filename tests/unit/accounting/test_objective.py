@@ -266,11 +266,15 @@ def planned(budget, releases, heads, coarse=(), kind="objective"):
     kind=st.sampled_from(["objective", "objective-symmetric"]),
     share=st.floats(0.3, 0.9),
     coarse=st.sampled_from([(), (5.0,)]),
+    baselines=st.sampled_from([(0, 0.0), (2, 0.35), (6, 0.1)]),
 )
-def test_tables_and_heads_fit_one_budget_exactly(epsilon, delta, releases, heads, kind, share, coarse):
-    shape = HeadShape(3.0, 40, heads, kind)
+def test_tables_and_heads_fit_one_budget_exactly(epsilon, delta, releases, heads, kind, share, coarse, baselines):
+    shape = HeadShape(3.0, 40, heads, kind, baselines=baselines[0], baseline_share=baselines[1])
     budget = split_budget(epsilon, delta, shape, releases=releases, share=share, coarse=coarse)
     events = planned(budget, releases, heads, coarse, kind)
+    if baselines[0]:
+        others = planned(shape.of_baselines(budget), 0, baselines[0], (), kind)
+        events += [replace(event, name=f"{event.name} of baselines") for event in others]
     assert epsilon_of(events, delta) <= epsilon
     less = [replace(event, sigma=event.sigma * (1 - 1e-3)) for event in events]
     assert epsilon_of(less, delta) > epsilon, "a thousandth less noise does not fit"
@@ -281,8 +285,9 @@ def test_tables_and_heads_fit_one_budget_exactly(epsilon, delta, releases, heads
         assert weights["sketch"] + weights.get("first count", 0) == pytest.approx((1 - share) * total, rel=1e-4)
     else:
         for_heads = share if coarse else 1.0
-    assert weights["head"] == pytest.approx(0.99 * for_heads * total, rel=1e-4)
-    assert weights["head output"] == pytest.approx(0.01 * for_heads * total, rel=1e-4)
+    for name, part in (("", 1 - baselines[1]), (" of baselines", baselines[1])):
+        assert weights.get(f"head{name}", 0) == pytest.approx(0.99 * part * for_heads * total, rel=1e-4)
+        assert weights.get(f"head output{name}", 0) == pytest.approx(0.01 * part * for_heads * total, rel=1e-4)
     ridge = max(2.8, 9 * math.sqrt(40) * budget.head_multiplier / 3)
     assert budget.ridge == pytest.approx(ridge, rel=1e-6)
     assert budget.curvature == pytest.approx((1 if kind == "objective" else 4) * 9 / ridge, rel=3e-6)
