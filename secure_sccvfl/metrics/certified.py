@@ -51,10 +51,8 @@ class AtEnds:
     high: Shared
 
     @classmethod
-    def of(cls, session: Session, base: Shared, levels: Shared, counts: Sequence[int]) -> AtEnds:
-        """base: records x outputs. levels: the levels of each mediator below each other. counts: how many it has."""
-        with session.measure("ends of the mediators"):
-            low, high = ends(session, differences(levels), counts)
+    def of(cls, base: Shared, low: Shared, high: Shared) -> AtEnds:
+        """base: records x outputs. low, high: of `ends`, the same for all records."""
         differing = differences(base)
         return cls(differing + low, differing + high)
 
@@ -71,8 +69,13 @@ def differences(logits: Shared) -> Shared:
 def ends(session: Session, levels: Shared, counts: Sequence[int]) -> tuple[Shared, Shared]:
     """The smallest and the largest sum of the mediators' contributions, counted from their first levels (1 x pairs).
 
-    levels: rows of each mediator below each other, in any common offset.
+    levels: logits of the levels of each mediator below each other, in any common offset. counts: how many it has.
     """
+    with session.measure("ends of the mediators"):
+        return _ends(session, differences(levels), counts)
+
+
+def _ends(session: Session, levels: Shared, counts: Sequence[int]) -> tuple[Shared, Shared]:
     starts = np.cumsum([0, *counts])[:-1].astype(int)
     mediators = [range(at, at + count) for at, count in zip(starts, counts, strict=True)]
     duels = [pair for rows in mediators for pair in combinations(rows, 2)]

@@ -35,9 +35,11 @@ more than 0 and fewer than three contribute more, and so for the first class. Af
 
 | step | rounds |
 |---|---|
-| compare pairs and signs: d (d + 3) / 2 values of a record with d columns | 6 |
-| compare ranks with three: 2 d values | 6 |
+| compare pairs and signs: d (d + 3) / 2 values of a record with d columns | 0: in the comparison of decisions |
+| compare ranks with three: 2 d values | 0: in that of the votes; 6 without other groups |
 | product of both bits | 1 |
+
+For so many records that they do not fit memory at once, both comparisons take six rounds for each part.
 
 Of two equal contributions the column that comes first in the description counts as the larger. The names are public;
 which of them weigh most follows from values of all parties, so a session has to ask for them (`session.reasons`).
@@ -47,6 +49,7 @@ Every value that is opened on the way is under a uniform mask that is used once,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -63,19 +66,21 @@ TOP = 3
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
 
-def majorities(evaluation: SecureEvaluation, decided: Shared, rows: int) -> Shared:
+def majorities(
+    evaluation: SecureEvaluation, decided: Shared, rows: int, *values: Shared
+) -> tuple[Shared, list[Shared]]:
     """The decision of most draws, of several classes of the first with most (rows x steps * outputs); whole numbers.
 
-    decided: decisions of the copies: all rows for each draw, for each step.
+    decided: decisions of the copies: all rows for each draw, for each step. Also where whole `values` are negative.
     """
     outputs = decided.size(1)
     votes = decided.reshape(-1, DRAWS, rows * outputs).sum(1).reshape(-1, outputs)
     if outputs == 1:
-        most = evaluation.decisions(2 * votes - DRAWS)
+        most, negative = evaluation.compared(2 * votes - DRAWS, *values)
     else:  # no two numbers of a row are equal
-        most = evaluation.decisions(votes * outputs - torch.arange(outputs))
+        most, negative = evaluation.compared(votes * outputs - torch.arange(outputs), *values)
     by_step = most.reshape(-1, rows, outputs)
-    return crypten.cat([by_step[step] for step in range(by_step.size(0))], dim=1)
+    return crypten.cat([by_step[step] for step in range(by_step.size(0))], dim=1), negative
 
 
 def reason_names(layouts: Mapping[int, Layout], dropped: tuple[str, ...]) -> list[str]:
@@ -91,28 +96,61 @@ def weights_by_feature(weight: Shared, layouts: Mapping[int, Layout], dropped: t
     return weight * torch.from_numpy((owners[:, None] == np.array(seen)).astype(np.int64))
 
 
-def strongest(session: Session, contributions: Shared) -> Shared:
-    """+1 where a column is among the `TOP` with the largest contributions above 0, -1 for those below; else 0.
+@dataclass(frozen=True, repr=False, eq=False)
+class Strongest:
+    """Which columns weigh most, in two comparisons that a caller may share (records x columns).
 
-    contributions: records x columns; the result is of this shape, whole numbers.
+    signs: of `values`, 1 where one is negative. ranks_of: of those, what is negative where a rank is below `TOP`.
     """
-    rows, count = contributions.size()
-    first, second = np.triu_indices(count, 1)
-    each = max(1, _COMPARED // (len(first) + 2 * count))
+
+    contributions: Shared
+
+    @property
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        first, second = np.triu_indices(self.contributions.size(1), 1)
+        return first, second
+
+    @property
+    def values(self) -> tuple[Shared, Shared, Shared]:
+        """Differences of pairs, and contributions with either sign."""
+        first, second = self._pairs
+        return self.contributions[:, first] - self.contributions[:, second], -self.contributions, self.contributions
+
+    def ranks(self, below: Shared) -> Shared:
+        """Ranks from above and, next to them, from below, less `TOP`; whole numbers."""
+        rows, count = self.contributions.size()
+        first, second = self._pairs
+        duels = crypten.cat([below, 1 - below], dim=1)
+        larger = np.zeros(
+            (count, count - 1), int
+        )  # of each column, the bits that are 1 where the other one is larger
+        for one in range(count):
+            larger[one] = [*(np.flatnonzero(first == one)), *(len(first) + np.flatnonzero(second == one))]
+        above = duels[:, larger.reshape(-1)].reshape(rows, count, count - 1).sum(2)
+        return crypten.cat([above, count - 1 - above], dim=1) - TOP
+
+    @staticmethod
+    def named(among: Shared, raises: Shared, lowers: Shared) -> Shared:
+        """+1 where a column is among the `TOP` with the largest contributions above 0, -1 for those below; else 0."""
+        named = among * crypten.cat([raises, lowers], dim=1)
+        return named[:, : raises.size(1)] - named[:, raises.size(1) :]
+
+
+def together_fits(rows: int, columns: int) -> bool:
+    """Whether all comparisons of so many records fit memory at once."""
+    return rows <= _rows_at_once(columns)
+
+
+def _rows_at_once(columns: int) -> int:
+    return max(1, _COMPARED // (columns * (columns - 1) // 2 + 2 * columns))
+
+
+def strongest(session: Session, contributions: Shared) -> Shared:
+    """`Strongest` alone, some rows at a time: whole numbers (records x columns)."""
+    each, parts = _rows_at_once(contributions.size(1)), []
     with session.measure("reasons"):
-        parts = [_strongest(contributions[at : at + each], first, second) for at in range(0, rows, each)]
+        for at in range(0, contributions.size(0), each):
+            part = Strongest(contributions[at : at + each])
+            below, *signs = together(lambda value: value < 0, *part.values)
+            parts.append(part.named(part.ranks(below) < 0, *signs))
     return crypten.cat(parts)
-
-
-def _strongest(values: Shared, first: np.ndarray, second: np.ndarray) -> Shared:
-    rows, count = values.size()
-    pairs = len(first)
-    below, raises, lowers = together(lambda gap: gap < 0, values[:, first] - values[:, second], -values, values)
-    duels = crypten.cat([below, 1 - below], dim=1)
-    larger = np.zeros((count, count - 1), int)  # for each column, the bits that are 1 where the other one is larger
-    for one in range(count):
-        larger[one] = [*(np.flatnonzero(first == one)), *(pairs + np.flatnonzero(second == one))]
-    above = duels[:, larger.reshape(-1)].reshape(rows, count, count - 1).sum(2)
-    ranks = crypten.cat([above, count - 1 - above], dim=1)
-    named = (ranks < TOP) * crypten.cat([raises, lowers], dim=1)
-    return named[:, :count] - named[:, count:]

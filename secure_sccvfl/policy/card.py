@@ -39,6 +39,8 @@ EVIDENCE = {
 """Kinds of evidence that people bring."""
 DISCOVERY = "discovery"
 """What a run's discovery found: evidence too, but not for another role than it proposes."""
+LARGEST = 1 << 20
+"""Characters of a card's file."""
 
 
 def _table(what: str, raw: Any, first: str, keys: tuple[str, ...]) -> dict[str, str]:
@@ -509,14 +511,23 @@ def as_date(text: str) -> datetime.date:
         raise PolicyError(f"{text!r} is no date; write it as 2026-01-31") from None
 
 
+def read_limited(path: Path) -> str:
+    """The text of a card, or of a change of one; PolicyError if it has more than `LARGEST` characters."""
+    with path.open(encoding="utf-8") as file:
+        text = file.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise PolicyError(f"larger than {LARGEST >> 20} MiB: a policy card is a short file that people read")
+    return text
+
+
 def read_card(path: Path) -> PolicyCard:
     """A card from a TOML or JSON file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_limited(path)
         return PolicyCard.of(tomllib.loads(text) if path.suffix == ".toml" else json.loads(text))
     except OSError as error:
         raise PolicyError(f"cannot read the policy card {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(error, PolicyError):
             raise PolicyError(f"{path.name}: {error}") from None
         raise PolicyError(f"{path.name} is neither valid TOML nor JSON: {error}") from None

@@ -109,7 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "sccvfl", ""
 
     def do_POST(self) -> None:
-        reply = self._reply(self.server.owner)
+        length = self.headers.get("Content-Length", "0")
+        given = self.rfile.read(int(length)) if length.isdecimal() and int(length) <= _LONGEST else b""
+        self.server.heard(self.connection)
+        reply = self._reply(self.server.owner, given)
         body = json.dumps(reply.content).encode()
         self.send_response(reply.status)
         self.send_header("Content-Type", "application/json")
@@ -117,18 +120,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _reply(self, endpoint: Endpoint) -> Reply:
-        given = self.headers.get("Authorization", "").encode()
-        if not hmac.compare_digest(given, f"Bearer {endpoint.token}".encode()):
+    def _reply(self, endpoint: Endpoint, content: bytes) -> Reply:
+        token = self.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(token, f"Bearer {endpoint.token}".encode()):
             return Reply.refused(401, f"a request needs the token in {ENDPOINT}")
         if self.path == "/stop":
             return endpoint.ask(None)
         if self.path != "/decision":
             return Reply.refused(404, "there is /decision, and /stop")
         try:
-            length = int(self.headers.get("Content-Length", "0"))
-            content = json.loads(self.rfile.read(length) if 0 < length <= _LONGEST else b"")
-            person = content["id"]
+            person = json.loads(content)["id"]
             person.encode()  # half a surrogate pair is no text
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             person = None

@@ -37,6 +37,7 @@ from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.noisy_tables import shuffled
 from secure_sccvfl.metrics.certified import AtEnds
+from secure_sccvfl.metrics.certified import ends as ends_of
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared, exact_figures, split
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.rates import NULL, Copies
@@ -258,7 +259,7 @@ class EvaluateJob(ModelJob):
         lengths = [rows, *(len(of.source) for _, _, of in self.edited.values())]
         at_ends = [] if levels is None else [rows, sum(levels)]
         plain, *parts = split(scored.reshape(-1), [(length, outputs) for length in [*lengths, *at_ends]])
-        ends = None if levels is None else AtEnds.of(session, parts[-2], parts[-1], levels)
+        ends = None if levels is None else AtEnds.of(parts[-2], *ends_of(session, parts[-1], levels))
         copies = {name: (part, self.edited[name][2]) for name, part in zip(self.edited, parts, strict=False)}
         own, *others = self._own_copies(session, engine, [head, *heads], every[:rows])
         copies |= own

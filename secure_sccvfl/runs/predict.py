@@ -29,9 +29,17 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Part, Party
 from secure_sccvfl.data.party_data import PartyData, Schema
 from secure_sccvfl.data.splits import UNSPLIT
-from secure_sccvfl.metrics.certified import AtEnds, certified
+from secure_sccvfl.metrics.certified import AtEnds, certified, ends
 from secure_sccvfl.metrics.exact import SecureEvaluation, Shared
-from secure_sccvfl.metrics.what_if import DRAWS, majorities, reason_names, strongest, weights_by_feature
+from secure_sccvfl.metrics.what_if import (
+    DRAWS,
+    Strongest,
+    majorities,
+    reason_names,
+    strongest,
+    together_fits,
+    weights_by_feature,
+)
 from secure_sccvfl.policy.card import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.protocols.alignment.hidden_intersection import unveiled
@@ -364,6 +372,7 @@ class PredictJob(ModelJob):
             what_if=self.options.session.what_if,
         )
         self.contents = self._contents()
+        self._ends: tuple[Shared, Shared] | None = None  # of the model, kept while a session serves
         for part in set(self.contents.asked) - {WHAT_IF}:
             self.check_additive(self.model, part)
         self.allowed = allowed_predictions(config, self.options, self.model)
@@ -544,6 +553,7 @@ class PredictJob(ModelJob):
         every, levels = party, list[int]()
         if CERTIFICATE in asked:
             at_ends, levels = self.end_rows(self.model, self.schema, party.inputs)
+            at_ends = at_ends if self._ends is None else at_ends[:count]
             every = replace(party, inputs=np.concatenate([party.inputs, at_ends]))
         rows = self.rows(engine, self.model, every, None if self.aware is None else part.protected[0].codes)
         scored = engine.shared_logits(head, rows, *self._by_feature(session, engine))
@@ -552,17 +562,28 @@ class PredictJob(ModelJob):
         if not asked and self.contents.scores:
             return logits
         copies = [self._in_other_groups(engine, head, part, logits)] if WHAT_IF in asked else []
-        ends = list[Shared]()
+        values = list[Shared]()
         if CERTIFICATE in asked:
-            at = AtEnds.of(session, scored[count : 2 * count], scored[2 * count :], levels)
-            ends = [at.low, at.high]
-        decided, signs = evaluation.compared(crypten.cat([logits, *copies]), *ends)
+            if self._ends is None:
+                self._ends = ends(session, scored[2 * count :], levels)
+            at = AtEnds.of(scored[count : 2 * count], *self._ends)
+            values = [at.low, at.high]
+        shares_rounds = REASONS in asked and together_fits(count, contributions.size(1))
+        weighed = Strongest(contributions) if shares_rounds else None
+        values += [] if weighed is None else weighed.values
+        decided, signs = evaluation.compared(crypten.cat([logits, *copies]), *values)
         columns = [logits if self.contents.scores else decided[:count]]
         if CERTIFICATE in asked:
-            columns.append(certified(*signs)[:, None])
+            columns.append(certified(*signs[:2])[:, None])
+        ranks = [] if weighed is None else [weighed.ranks(signs[-3])]
         if WHAT_IF in asked:
-            columns.append(majorities(evaluation, decided[count:], count))
-        if REASONS in asked:
+            in_groups, among = majorities(evaluation, decided[count:], count, *ranks)
+            columns.append(in_groups)
+        else:
+            among = [rank < 0 for rank in ranks]
+        if weighed is not None:
+            columns.append(weighed.named(*among, *signs[-2:]))
+        elif REASONS in asked:
             columns.append(strongest(session, contributions))
         return crypten.cat(columns, dim=1)
 

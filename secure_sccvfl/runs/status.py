@@ -17,11 +17,12 @@ import ipaddress
 import json
 import logging
 import re
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -204,7 +205,10 @@ class StatusServer:
 
 
 class LocalServer(ThreadingHTTPServer):
-    """Answers some requests at a time in threads, on a socket that listens; `owner` is what the handler asks."""
+    """Answers some requests at a time in threads, on a socket that listens; `owner` is what the handler asks.
+
+    If all threads are taken, the connection that has been silent for longest makes room for the next.
+    """
 
     daemon_threads = True
 
@@ -212,18 +216,33 @@ class LocalServer(ThreadingHTTPServer):
         super().__init__((owner.host, 0), handler, bind_and_activate=False)
         self.socket.close()
         self.socket, self.owner = listener, owner
-        self._room = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._room, self._lock = threading.BoundedSemaphore(_MOST_AT_ONCE), threading.Lock()
+        self._silent = dict[Any, None]()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            with self._lock:
+                if (oldest := next(iter(self._silent), None)) is not None:
+                    del self._silent[oldest]
+                    with suppress(OSError):
+                        oldest.shutdown(socket.SHUT_RDWR)
+            if oldest is None or not self._room.acquire(timeout=_SECONDS):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._silent[request] = None
         super().process_request(request, client_address)
+
+    def heard(self, request: Any) -> None:
+        """Called by a handler that has read a whole request: from now on its connection is not closed for others."""
+        with self._lock:
+            self._silent.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.heard(request)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -238,6 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         owner = self.server.owner
+        self.server.heard(self.connection)
         if not owner.answers_to(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "this host is not called that")
             return

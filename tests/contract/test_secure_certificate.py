@@ -48,14 +48,10 @@ def bits(base: np.ndarray, of_levels: list[np.ndarray], parties: int = 2) -> tup
     levels = np.concatenate([rows + 3 * GRID for rows in of_levels]) if counts else np.zeros((0, base.shape[1]))
 
     def job(session: Session) -> Any:
-        ends = AtEnds.of(
-            session,
-            session.share(base, owner=0, shape=base.shape),
-            session.share(levels, owner=0, shape=levels.shape),
-            counts,
-        )
+        extremes = secure.ends(session, session.share(levels, owner=0, shape=levels.shape), counts)
+        at_ends = AtEnds.of(session.share(base, owner=0, shape=base.shape), *extremes)
         rounds = session.costs["ends of the mediators"].rounds
-        opened = session.open(certified(ends.low < 0, ends.high < 0), session.declared("result 1"))
+        opened = session.open(certified(at_ends.low < 0, at_ends.high < 0), session.declared("result 1"))
         return np.asarray(opened), rounds
 
     opened, rounds = run_session(job, parties, ReleasePlan(list(results(parties).values())))[0]
@@ -107,7 +103,7 @@ def test_exact_shares_are_those_in_plaintext_without_small_groups(task: Task, si
         logits, below = (session.share(one, owner=0, shape=one.shape) for one in (base, levels))
         held = label if session.rank == 0 else None, codes if session.rank == 1 else None
         evaluation = SecureEvaluation(session, task, 0, 1, 20)
-        at_ends = AtEnds.of(session, logits, below, [len(one) for one in of_levels])
+        at_ends = AtEnds.of(logits, *secure.ends(session, below, [len(one) for one in of_levels]))
         return evaluation.metrics(logits, *held, 2, {"own": (logits, of)}, at_ends)
 
     opened = run_session(job, 2, ReleasePlan([exact_release(2, task, ["own"], 2, certificate=True)]))[0]
@@ -189,7 +185,7 @@ def test_noisy_counts_are_those_in_plaintext_without_their_noise(
         charger = Charger(session, Budget.in_memory(4.0, 1e-5), 3.0, "run", records)
         logits, below = (session.share(one, owner=0, shape=one.shape) for one in (base, levels))
         held = np.zeros(100, int) if session.rank == 0 else None, codes if session.rank == 1 else None
-        at_ends = AtEnds.of(session, logits, below, [len(one) for one in of_levels])
+        at_ends = AtEnds.of(logits, *secure.ends(session, below, [len(one) for one in of_levels]))
         copies = {"own": (logits, Copies(np.arange(100), np.ones(100)))}
         noisy = NoisyEvaluation(SecureEvaluation(session, task, 0, 1), charger)
         return noisy.sums(layout, logits, *held, copies, ends=at_ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 import threading
 import time
@@ -23,6 +24,7 @@ from secure_sccvfl.runs.endpoint import ENDPOINT
 from secure_sccvfl.runs.jobs import agreed_plan
 from secure_sccvfl.runs.predict import CHANGED, ELSEWHERE, LOST
 from secure_sccvfl.runs.serve import ALIKE, FULL, HERE, ServeJob
+from secure_sccvfl.runs.status import _MOST_AT_ONCE
 from secure_sccvfl.runs.train import TrainJob
 from tests.contract.test_prediction_log import ROOMY, Consortium, some, with_changed
 from tests.support.sessions import LONG
@@ -207,6 +209,17 @@ def test_requests_without_token_or_id_are_refused_and_ask_nobody(
         assert served.post(path, token, **content)[0] == status
         assert "predictions" not in opened(served.out)
     assert served.error == ""
+
+
+def test_silent_local_connections_do_not_keep_a_person_from_an_answer(one: Consortium) -> None:
+    new = people(1, 9, "quiet")
+    with Served(one, new, new) as served:
+        host, _, port = served.endpoint["url"].removeprefix("http://").rpartition(":")
+        silent = [socket.create_connection((host, int(port)), LONG) for _ in range(_MOST_AT_ONCE)]
+        silent[0].sendall(b"POST /decision HTTP/1.0\r\nContent-Length: 4096\r\n\r\n{")
+        assert served.decision("quiet0")[0] == 200
+        for connection in silent:
+            connection.close()
 
 
 def test_a_party_that_fails_ends_the_session_with_its_name_and_answers_whoever_waits(

@@ -336,7 +336,7 @@ def test_the_majority_of_draws_decides_and_of_equal_votes_the_first_class(output
     def job(session: Session) -> Any:
         shared = session.share(bits.reshape(-1, outputs), owner=0, shape=(bits.size // outputs, outputs), bits=0)
         evaluation = SecureEvaluation(session, "binary" if outputs == 1 else "multiclass", 0, 0)
-        return np.asarray(session.open(majorities(evaluation, shared, rows), session.declared("result 2")))
+        return np.asarray(session.open(majorities(evaluation, shared, rows)[0], session.declared("result 2")))
 
     opened_bits = run_session(job, 2, ReleasePlan(results(2).values()))[0]
     assert np.array_equal(opened_bits, np.concatenate(expected, axis=1))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from secure_sccvfl.policy.approvals import verdicts
-from secure_sccvfl.policy.card import DISCOVERY, PolicyCard, read_card
+from secure_sccvfl.policy.card import DISCOVERY, PolicyCard, read_card, read_limited
 from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder
 from secure_sccvfl.protocols.net.certificates import Credentials, fingerprint, is_signed, sign
@@ -147,7 +147,7 @@ def _host(run: Path) -> tuple[int, SessionConfig]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_limited(path))
         update = {name: content[name] for name in (*SIGNED, "certificate", "signature")}
         if not all(isinstance(update[name], str) for name in update if name != "card"):
             raise TypeError
@@ -155,5 +155,5 @@ def _read(path: Path) -> dict[str, Any]:
         return update
     except OSError as error:
         raise PolicyError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, ConfigError):
+    except (ValueError, KeyError, TypeError, ConfigError, RecursionError):
         raise PolicyError(f"{path.name} is not what `sccvfl policy send` writes, or was damaged") from None

@@ -13,7 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from secure_sccvfl.launch.cli import main
 from secure_sccvfl.policy.approvals import approved, concerns, make_key, read_key, signed_bytes, unapproved, verdicts
-from secure_sccvfl.policy.card import Approval, Decision, Evidence, Owner, PolicyCard, shipped_card
+from secure_sccvfl.policy.card import (
+    LARGEST,
+    Approval,
+    Decision,
+    Evidence,
+    Owner,
+    PolicyCard,
+    read_card,
+    shipped_card,
+)
 from secure_sccvfl.policy.roles import PolicyError
 
 TODAY = "2026-03-01"
@@ -193,3 +202,11 @@ def test_approve_and_verify_on_the_command_line(
     assert "the card was changed after this approval" in capsys.readouterr().out
     assert main(["policy", "approve", "german", "--as", PEOPLE]) == 2
     assert "only JSON cards are written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [" " * (LARGEST + 1), "[" * 100_000], ids=["too long", "nested"])
+@pytest.mark.parametrize("name", ["card.json", "card.toml"])
+def test_a_file_that_is_no_card_is_refused_in_one_line(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(PolicyError, match=f"{name}( is neither|: larger than 1 MiB)"):
+        read_card(tmp_path / name)

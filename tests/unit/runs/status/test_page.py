@@ -14,7 +14,7 @@ from secure_sccvfl.protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.protocols.errors import InputError, ProtocolError
 from secure_sccvfl.protocols.net.rendezvous import listen, listen_anywhere
 from secure_sccvfl.runs.process import telling_others
-from secure_sccvfl.runs.status import Status, StatusServer, Watching
+from secure_sccvfl.runs.status import _MOST_AT_ONCE, Status, StatusServer, Watching
 from tests.support.browser import CHROMIUM, Browser
 from tests.support.sessions import LONG
 
@@ -70,6 +70,16 @@ def asked(server: StatusServer, path: str, method: str = "GET", host: str | None
     text = answer.read().decode()
     connection.close()
     return answer.status, answer.headers.get("Content-Security-Policy", ""), text
+
+
+def test_silent_connections_make_room_for_a_request(served: StatusServer) -> None:
+    """As many as there are threads, none of which sends a whole request: each used to keep its thread for 5 s."""
+    name, _, port = served.address.rpartition(":")
+    silent = [socket.create_connection((name, int(port)), LONG) for _ in range(_MOST_AT_ONCE)]
+    silent[0].sendall(b"GET / HTTP/1.0\r\n")
+    assert [asked(served, "/status.json")[0] for _ in range(3)] == [200] * 3
+    for one in silent:
+        one.close()
 
 
 def test_three_paths_are_answered_and_no_other(served: StatusServer) -> None:
