@@ -170,11 +170,11 @@ class Run:
             session_folder = Path(work) / "session"
             config = session_config(session_folder, "predict", len(session.parties), options)
             run_job(config, session_folder).check(session_folder)
-            predicted = pd.read_csv(
-                next(session_folder.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str}
-            )
+            path = next(session_folder.glob("party-*/predictions.csv"))
+            title = pd.read_csv(path, nrows=0).columns[0]
+            predicted = pd.read_csv(path, dtype={title: str, "decision": str})
             _warn_refused(session_folder)
-        ordered = predicted.set_index("id").reindex(records[key].astype("string").str.normalize("NFC").str.strip())
+        ordered = predicted.set_index(title).reindex(records[key].astype("string").str.normalize("NFC").str.strip())
         return ordered.set_axis(frame.index if numbered else pd.Index(frame[key]))
 
 

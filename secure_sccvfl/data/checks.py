@@ -38,11 +38,12 @@ from secure_sccvfl.data.files import (
     id_rule,
     identified,
     ids_as_written,
+    open_with_id,
     read_description,
     toml,
 )
 from secure_sccvfl.data.groups import columns_of
-from secure_sccvfl.data.sources import all_names, column_names, open_table
+from secure_sccvfl.data.sources import all_names, column_names
 from secure_sccvfl.data.splits import record_groups
 
 LEAK_AUC = 0.98
@@ -143,12 +144,12 @@ def check(description: Path, party: str, file: Path | None = None, following: Co
     if not path.is_file():
         raise DataError(f"{party}: no file {entry['file']!r}; name another one with --file")
     rule = id_rule(spec["id"], description.name)
-    wanted = columns_by_file(spec)
+    wanted, own_id = columns_by_file(spec), entry.get("id", "")
     reader = Reader(spec, Tables(description.parent, rule, wanted))
-    table = open_table(path, party, rule.columns, wanted[entry["file"]])
+    table = open_with_id(path, party, rule, wanted[entry["file"]], own_id)
     lost = [column for column in rule.columns if column not in table]
     if lost or table.empty:
-        lack = f"id column {cut(lost[0])}" if lost else "records"
+        lack = f"id column {cut(own_id or lost[0])}" if lost else "records"
         problem = Problem(rule.name, f"{path.name!r} has no {lack}", 0, (), (), f"it has {column_names(table)}")
         return Checked(party, path.name, len(table), 0, (problem,), ())
     written = ids_as_written(table, rule)

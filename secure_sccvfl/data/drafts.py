@@ -504,10 +504,6 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str, ids: Sequence[str] = 
     parties = [draft["party"] for draft in drafts]
     if len(set(parties)) < len(parties) or len(parties) < 2:
         raise DataError(f"a description needs drafts of two parties or more, each once, not of {', '.join(parties)}")
-    keys = {draft["id"]: draft["party"] for draft in drafts}
-    if len(keys) > 1:
-        names = ", ".join(f"{cut(key)} at {party}" for key, party in keys.items())
-        raise DataError(f"the id column has different names ({names}): rename it in the files, and in the drafts")
     shapes = {d["party"]: IdShape.of(d["id_shape"], f"draft of {d['party']}") for d in drafts if "id_shape" in d}
     check_shapes(shapes, ids)
     holders = [draft for draft in drafts if "label" in draft]
@@ -520,11 +516,15 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str, ids: Sequence[str] = 
     spec = {
         "name": name,
         "task": holders[0].get("task", "binary"),
-        "id": id_entry(drafts[0]["id"], ids),
+        "id": id_entry(holders[0]["id"], ids),
         "label": {"party": holders[0]["party"], **holders[0]["label"]},
         "protected": protected,
         "parties": {
-            draft["party"]: {key: draft[key] for key in ("file", *WRITING, "features") if key in draft}
+            draft["party"]: {
+                key: draft[key]
+                for key in ("file", "id", *WRITING, "features")
+                if key in draft and (key != "id" or draft["id"] != holders[0]["id"])
+            }
             for draft in drafts
         },
     }

@@ -43,6 +43,8 @@ from secure_sccvfl.protocols.errors import InputError
 
 LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
+PARTY_KEYS: dict[str, Any] = {"id": str, **WRITING}
+"""What a party may declare besides its file and features; id: its own name for the id column."""
 _WORDS: dict[str, Any] = {"meaning": str, "labels": list, "file": str}
 
 _ABOUT = """\
@@ -81,13 +83,27 @@ def check_description(spec: Mapping[str, Any], file: str) -> None:
         raise DataError(f"{file}: unknown task {spec['task']!r}; use binary, multiclass or regression")
     for name, party in spec["parties"].items():
         where, wanted = f"{file}: party {cut(name)}", {"file": str, "features": list}
-        check_entries(where, party, wanted, WRITING)
-        if odd := sorted(set(party) - {*wanted, *WRITING}):
-            raise DataError(f"{where}: unknown keys {odd}; available: {', '.join([*wanted, *WRITING])}")
+        check_entries(where, party, wanted, PARTY_KEYS)
+        if odd := sorted(set(party) - {*wanted, *PARTY_KEYS}):
+            raise DataError(f"{where}: unknown keys {odd}; available: {', '.join([*wanted, *PARTY_KEYS])}")
         if not party["features"]:
             raise DataError(f"{file}: party {name!r} has no feature")
+        if party.get("id"):
+            _check_own_id(where, name, spec, id_rule(spec["id"], file))
     _check_label(file, spec)
     _check_protected(file, spec)
+
+
+def _check_own_id(where: str, name: str, spec: Mapping[str, Any], rule: IdRule) -> None:
+    """A party's own name for the id column: it takes the place of the common name in this party's file."""
+    own, party = spec["parties"][name]["id"], spec["parties"][name]
+    if len(rule.columns) > 1:
+        raise DataError(f"{where}: an id of several columns has the same names at all parties: take out id = {own!r}")
+    holds = [entry for entry in (spec["label"], *spec["protected"]) if entry.get("party") == name]
+    used = {row.get("name") for row in party["features"] if isinstance(row, dict)}
+    used |= {entry.get("column") for entry in holds}
+    if clash := used & {own, rule.columns[0]}:
+        raise DataError(f"{where}: column {min(map(str, clash))!r} is the id: rename it where it is something else")
 
 
 def _check_label(file: str, spec: Mapping[str, Any]) -> None:
@@ -128,16 +144,25 @@ def id_rule(entry: Any, file: str) -> IdRule:
         raise DataError(f"{file}: {error}") from None
 
 
-def read_table(path: Path, rule: IdRule, owner: str, wanted: Collection[str]) -> pd.DataFrame:
+def read_table(path: Path, rule: IdRule, owner: str, wanted: Collection[str], own_id: str = "") -> pd.DataFrame:
     """The wanted columns of a table, one record per row, each with its own id: in column `rule.name`, by the rule.
 
-    Its index has the ids as the file writes them; that is how people see them.
+    Its index has the ids as the file writes them; that is how people see them. own_id: the owner's name of the id.
     """
-    table = open_table(path, owner, rule.columns, wanted)
+    table = open_with_id(path, owner, rule, wanted, own_id)
     written = ids_as_written(table, rule)
     table = identified(table, rule, owner)
     check_table(table, rule.name, owner, path.name, written)
     return table.set_axis(written, axis=0)
+
+
+def open_with_id(path: Path, owner: str, rule: IdRule, wanted: Collection[str], own_id: str) -> pd.DataFrame:
+    """The wanted columns of a table, with the id under its common name, if its owner calls it otherwise."""
+    common = rule.columns[0]
+    if len(rule.columns) > 1 or own_id in ("", common):
+        return open_table(path, owner, rule.columns, wanted)
+    table = open_table(path, owner, [own_id, common], wanted)
+    return table.drop(columns=common, errors="ignore").rename(columns={own_id: common}) if own_id in table else table
 
 
 def ids_as_written(table: pd.DataFrame, rule: IdRule) -> pd.Index:
@@ -267,12 +292,12 @@ class Tables:
         self.written: dict[str, pd.Index] = {}
         """The ids of each table as its file writes them, in the same order."""
 
-    def get(self, name: str, owner: str) -> pd.DataFrame:
+    def get(self, name: str, owner: str, own_id: str = "") -> pd.DataFrame:
         if name not in self.tables:
             path = self.folder / name
             if not path.is_file():
                 raise DataError(f"{owner}: no file {name!r} next to the description")
-            table = read_table(path, self.rule, owner, self.wanted[name])
+            table = read_table(path, self.rule, owner, self.wanted[name], own_id)
             table = table.iloc[np.argsort(table[self.rule.name].to_numpy(object), kind="stable")]
             self.tables[name], self.written[name] = table.set_index(self.rule.name), table.index
         return self.tables[name]
@@ -392,7 +417,7 @@ class Reader:
 
     def _frame(self, file: str, party: str, who: str) -> pd.DataFrame:
         """A table, whose ids must be those of the first table."""
-        frame = self.tables.get(file, party)
+        frame = self.tables.get(file, party, self.spec["parties"][party].get("id", ""))
         ids, other = frame.index if self.ids is None else self.ids, frame.index
         self.ids, self.written = ids, self.tables.written.get(file, other)
         if len(ids) != len(other) or not bool((ids == other).all()):

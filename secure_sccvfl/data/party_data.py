@@ -40,6 +40,13 @@ class Schema:
     label_holder: int
     protected: tuple[Attribute, ...]
     id_rule: IdRule = BY_ID
+    own_ids: tuple[str, ...] = ()
+    """Each party's own name for the id column; empty where it is that of the rule."""
+
+    def own_id(self, rank: int) -> str:
+        """The id column of a party's files."""
+        own = self.own_ids[rank] if self.own_ids else ""
+        return own or (self.id_rule.columns[0] if len(self.id_rule.columns) == 1 else "id")
 
     @property
     def outputs(self) -> int:
@@ -190,7 +197,8 @@ def _schema(reader: Reader) -> Schema:
         for e, factors in ((e, factors_of(e, spec["name"])) for e in spec["protected"])
     )
     holder, rule = names.index(spec["label"]["party"]), id_rule(spec["id"], spec["name"])
-    return Schema(spec["name"], spec["task"], reader.classes, features, names, holder, protected, rule)
+    own_ids = tuple(party.get("id", "") for party in spec["parties"].values())
+    return Schema(spec["name"], spec["task"], reader.classes, features, names, holder, protected, rule, own_ids)
 
 
 def public_split(ids: np.ndarray, seed: int) -> Split:

@@ -160,7 +160,7 @@ def _predicted(path: Path, record: str, rule: IdRule) -> dict[str, str]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                if (written := line.get("id", "")) == record or rule.id_of(written) == name:
+                if (written := next(iter(line.values()))) == record or rule.id_of(written) == name:
                     return dict(line)
     except OSError as error:
         raise ConfigError(f"cannot read the predictions {path}: {error.strerror}") from None

@@ -160,7 +160,8 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool, wha
         raise DataError(f"{owner}: no file {path.name} with records")
     holds_s = (uses_s or what_if) and schema.group_holders[0] == rank
     of_s = [factor.column for factor in schema.protected[0].columns] if holds_s else []
-    frame = read_table(path, schema.id_rule, owner, [*(feature.name for feature in features), *of_s])
+    wanted = [*(feature.name for feature in features), *of_s]
+    frame = read_table(path, schema.id_rule, owner, wanted, schema.own_id(rank))
     order = np.argsort(frame[schema.id_rule.name].to_numpy(object), kind="stable")
     written = frame.index[order].to_numpy(str)
     frame = frame.iloc[order].set_index(schema.id_rule.name)
@@ -331,6 +332,7 @@ def decision_lines(
     said: Mapping[str, str],
     scores: bool,
     parts: Mapping[str, Sequence[str]],
+    id_title: str = "id",
 ) -> list[list[str]]:
     """Titles, then id, decision (as the description names the classes) and, if asked for, the score of each class.
 
@@ -340,11 +342,14 @@ def decision_lines(
     title, note = list(said), list(said.values())
     if schema.task == "regression":
         texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
-        return [["id", "prediction", *title], *([name, text, *note] for name, text in zip(ids, texts, strict=True))]
+        return [
+            [id_title, "prediction", *title],
+            *([name, text, *note] for name, text in zip(ids, texts, strict=True)),
+        ]
     opened = opened[:, : schema.outputs]
     codes = classes_of(opened, schema.task)
     logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-    lines = [["id", "decision", *(logits if scores else []), *parts, *title]]
+    lines = [[id_title, "decision", *(logits if scores else []), *parts, *title]]
     for number, (name, code, row, here) in enumerate(zip(ids, codes, opened, held, strict=True)):
         texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
         texts += [words[number] if here else "" for words in parts.values()]
@@ -620,7 +625,8 @@ class PredictJob(ModelJob):
         """
         notes = self.named | ({} if self.aware is None else {"note": USES_S})
         scores, parts = self.options.session.scores, self._in_words(new, opened)
-        return decision_lines(self.schema, new.written.tolist(), opened, held, notes, scores, parts)
+        title = self.schema.own_id(self.receiver)
+        return decision_lines(self.schema, new.written.tolist(), opened, held, notes, scores, parts, title)
 
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
         """Ids and order are those of the file of new records; a refused record has no line."""

@@ -533,10 +533,12 @@ class SecureEngine:
         self, chosen: SharedDraws, encodings: Blocks | SharedRows, *heads: SharedHead | SharedModule
     ) -> Shared:
         """The change of the logits of these records by the displacements of one draw, as a CrypTen tensor."""
-        if isinstance(heads[0], SharedModule):
-            (shift,) = self._module_shifts(heads, self._local_rows(encodings), chosen)
+        linear = [head for head in heads if isinstance(head, SharedHead)]
+        modules = [head for head in heads if isinstance(head, SharedModule)]
+        if modules:
+            (shift,) = self._module_shifts(modules, self._local_rows(encodings), chosen)
         else:
-            (shift,) = self._shifts(heads, chosen)
+            (shift,) = self._shifts(linear, chosen)
         return shift
 
     def _shifts(self, heads: Sequence[SharedHead], chosen: SharedDraws) -> list[Shared]:

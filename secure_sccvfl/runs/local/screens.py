@@ -149,8 +149,8 @@ def _show_models(console: Any, report: Report) -> None:
             f"flips: decisions that change when the group is changed by a counterfactual model{own}; by chance: the "
             "same with groups permuted"
         )
-    if words := baseline_words(report):
-        console.print(words)
+    if about := baseline_words(report):
+        console.print(about)
 
 
 def show_job_result(job: str, result: dict[str, Any], folder: Path) -> None:

@@ -36,6 +36,7 @@ from secure_sccvfl.data.files import description_text
 from secure_sccvfl.data.id_shapes import AS_THEY_ARE, IdShape, check_shapes
 from secure_sccvfl.data.party_data import own_part, own_schema
 from secure_sccvfl.launch.cli import main
+from secure_sccvfl.runs.predict import decision_lines, read_new_records
 
 REAL = ("german", "heart", "compas", "acs12")
 
@@ -222,10 +223,7 @@ def drafts(folder: Path) -> list[dict[str, Any]]:
     ("change", "message"),
     [
         (lambda bank, office: office.update(party="bank"), "two parties or more, each once, not of bank, bank"),
-        (
-            lambda bank, office: office.update(id="nr"),
-            "the id column has different names ('id' at bank, 'nr' at office)",
-        ),
+        (lambda bank, office: office.update(id="job"), "party 'office': column 'job' is the id"),
         (lambda bank, office: bank.pop("label"), "one party must have the label"),
         (lambda bank, office: office.update(label=bank["label"]), "one party must have the label"),
         (lambda bank, office: office.pop("protected"), "no draft has a protected attribute"),
@@ -445,6 +443,29 @@ def test_padded_ids_are_merged_by_a_rule_and_no_line_is_edited(
     assert main([*merge, "--ids", "strip-zeros"]) == 0
     assert [main(["check", "loans.toml", "--party", party]) for party in ("bank", "office")] == [0, 0]
     assert own_part(here / "loans.toml", 0, 0).ids.tolist() == own_part(here / "loans.toml", 1, 0).ids.tolist()
+
+
+def test_each_party_has_its_own_name_for_the_id(here: Path) -> None:
+    """The label holder's is the common one; another column of that name at another party takes no part."""
+    drafts(here)
+    office = pd.read_csv("office.csv").rename(columns={"id": "Person Nr"})
+    office.assign(id=[f"r{i}" for i in range(40)]).to_csv("office.csv", index=False)
+    (here / "draft-office.toml").unlink()
+    assert main(["init", "office.csv", "--party", "office", "--protected", "old", "--id", "Person Nr"]) == 0
+    assert main(["init", "--merge", "draft-bank.toml", "draft-office.toml", "--name", "loans"]) == 0
+    assert [main(["check", "loans.toml", "--party", party]) for party in ("bank", "office")] == [0, 0]
+    schema = own_schema(here / "loans.toml")
+    assert [schema.own_id(rank) for rank in range(2)] == ["id", "Person Nr"]
+    bank, new = (
+        read_new_records(here / f, schema, k, uses_s=False) for k, f in enumerate(("bank.csv", "office.csv"))
+    )
+    assert bank.ids.tolist() == new.ids.tolist() == sorted(f"c{i}" for i in range(40))
+    assert sorted(new.written) == new.ids.tolist()
+    assert (
+        decision_lines(schema, ["c1"], np.zeros((1, 1)), np.ones(1), {}, False, {}, "Person Nr")[0][0] == "Person Nr"
+    )
+    office.drop(columns="Person Nr").to_csv("office.csv", index=False)
+    assert main(["check", "loans.toml", "--party", "office"]) == 2
 
 
 def test_numbers_that_are_codes_are_a_category_on_request() -> None:
