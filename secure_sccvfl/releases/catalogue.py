@@ -580,8 +580,8 @@ RANGE_CHECK = Kind(
     "`private_model`: how many heads have weights that are too long, or have not converged. The first follows from "
     "the private weights; the second is 0 unless training fails to converge. Without: one bit, whether some logit of "
     "a training record (with exact evaluation also of a validation record) is out of range or training has not "
-    "converged. In `split`: of logits only, after the warm-up, every ten steps from then on, and before each repeated "
-    "release",
+    "converged. In `split`: of logits only, after the warm-up, every ten steps from then on, and before each "
+    "repeated release",
     times=lambda facts: 1 + 2 * facts.baselines,
 )
 VALIDATION_SUMMARY = _exact(
