@@ -72,7 +72,7 @@ class SessionConfig:
     deadline: seconds that a process waits for a peer's message before it gives up.
     idle: seconds that the dealer waits for work, since parties may compute locally for long.
     job, options: what runs, and its own settings.
-    jobs: what a host runs one after the other, each in a separate session; `job` alone if empty.
+    jobs: what a host runs one after the other, each in a separate session; only `job` if empty.
     names: what messages call the parties, by rank.
     certificates: SHA-256 of the certificate of each node (`party-0`, ..., `dealer`). If any is given, all are, and
       no other certificate is accepted, whoever signed it.
@@ -227,7 +227,7 @@ def node_folder(node: int, parties: int) -> str:
 
 
 def can_receive(node: int, parties: int) -> bool:
-    """Whether values may be opened to a node: the parties alone receive any, and the dealer none."""
+    """Whether values may be opened to a node: to parties, never to the dealer."""
     return 0 <= node < parties
 
 

@@ -66,7 +66,7 @@ class CounterReuse(ProtocolError):
 
 
 class LocalError(ProtocolError):
-    """An error about a party's own data or ledger. Only people at this party see it; peers receive its kind alone."""
+    """An error about a party's own data or ledger. Only people at this party see it; peers receive only its kind."""
 
     kind = "its own data, files or ledger do not allow it"
 

@@ -100,7 +100,7 @@ def _matmul_of_pieces(a: RingArray, b: RingArray) -> RingArray:
 
 
 def _pieces(words: RingArray) -> list[npt.NDArray[np.float64]]:
-    """Of every word its 22 lowest bits, the next 22, and the rest."""
+    """The 22 lowest bits of every element, the next 22, and the rest."""
     unsigned, low = words.astype(np.int64, order="C", copy=False).view(np.uint64), np.uint64((1 << _PIECE_BITS) - 1)
     return [((unsigned >> np.uint64(_PIECE_BITS * k)) & low).astype(np.float64) for k in range(_PIECES)]
 
@@ -119,7 +119,7 @@ def upper_triangles(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @lru_cache(maxsize=8)
 def _triangle(columns: int) -> npt.NDArray[np.intp]:
-    """The places of an upper triangle in its matrix, row by row."""
+    """The indices of an upper triangle in its matrix, row by row."""
     return np.flatnonzero(np.triu(np.ones((columns, columns), bool)))
 
 

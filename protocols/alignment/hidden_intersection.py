@@ -27,7 +27,7 @@ the size of each overlap; `bounds` hide the sizes of the lists from it, but not 
 party together can read which ids the others hold: as everywhere, the dealer must not collude.
 
 A party that deviates can send pseudonyms of ids that it has no record of, if it knows these ids. It cannot claim a
-row otherwise: the dealer computes the mask from the pseudonyms alone. It can shift its share of the mask, which
+row otherwise: the dealer computes the mask from the pseudonyms only. It can shift its share of the mask, which
 `MembershipMask.veiled` makes useless where rows are opened to one receiver.
 
 Rows are multiplied by the mask as integers, so nothing is rounded. Every opened value is under a uniform mask that is

@@ -2,7 +2,7 @@
 
 A rule is public and the same for all parties, part of the description of the data. Each party applies it to its own
 table and checks the result. Findings (a record without an id, an id that occurs twice) are reported to people at this
-party alone, by row numbers. Nothing of it is sent.
+party only, by row numbers. Nothing of it is sent.
 
 Always: a value's type does not matter (7, 7.0 and "7" are one id), and text is in Unicode's composed form. On
 request, in this order:
@@ -162,7 +162,7 @@ class IdRule:
 
 
 def canonical(text: str) -> str:
-    """One form of all ways to write an id: compatible characters, case, white space and invisible characters alike.
+    """One form of all ways to write an id: compatible characters, case, white space and invisible characters.
 
     Ids of two records may have the same canonical form. Whoever uses it must be safe then: a budget counts both as
     one record, and so charges too much rather than too little.

@@ -23,7 +23,7 @@ assumption, the elements k H(x) for one unknown k and different x look like inde
 parties see the list of the last one, and their own lists after it, under its scalar: equal where ids are equal,
 otherwise uniform, and shuffled by orders that they do not know. So they learn how many of its records are in each
 part of the Venn diagram of their lists and which records are common to all, but not which of their other records it
-holds. One party alone, unless it is party 0, learns sizes and the common records.
+holds. A single party other than party 0 learns sizes and the common records.
 
 Why shuffling: without it, party 0 would see its own list in its own order at the end, and so which of its records
 each single party holds. An owner shuffles too, since the order of its file would reveal where the common records are.

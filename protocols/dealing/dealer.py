@@ -80,7 +80,7 @@ class Dealer:
                 self._waiting = None
 
     def _next_order(self, wait: float) -> bytes | None:
-        """The next order, once all parties have given it: nobody directs the dealer alone.
+        """The next order, once all parties have sent it: no single party directs the dealer.
 
         Returns None if `wait` is 0 and some party has not given it yet: there is other work, and slower parties may
         wait for it.
@@ -279,7 +279,7 @@ class TupleSource:
         return matching.receive_shares(self._transport, rows * columns).reshape(rows, columns)
 
     def forget(self, counter: int) -> None:
-        """Tell the dealer that a kept mask is no longer needed."""
+        """Ask the dealer to discard a kept mask."""
         self._tell("forget a mask", {"forget": counter})
 
     def end(self) -> None:

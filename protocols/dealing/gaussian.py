@@ -1,4 +1,4 @@
-"""Exact discrete Gaussian noise: the one place that samples noise.
+"""Exact discrete Gaussian noise: the only module that samples noise.
 
 It uses OpenDP's sampler (Canonne, Kamath, Steinke 2020) on the operating system's generator. An integer x has
 probability proportional to exp(-x^2 / (2 sigma^2)). The arithmetic is exact and rational, so no floating-point
@@ -32,7 +32,7 @@ def discrete_gaussian(sigma: float, shape: tuple[int, ...]) -> RingArray:
 
 @lru_cache(maxsize=16)
 def _sampler(sigma: float) -> Any:
-    # Import these parts alone, and only where noise is drawn: opendp.prelude takes seconds.
+    # Import only these parts, and only where noise is drawn: opendp.prelude takes seconds.
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian
     from opendp.metrics import l2_distance

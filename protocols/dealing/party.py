@@ -143,7 +143,7 @@ class Party:
         return totals
 
     def open_slices(self, step: str, masked: RingArray) -> tuple[slice, RingArray, npt.NDArray[np.bool_]]:
-        """Open masked values in m slices, slice k at party k alone, and all signs at every party: two rounds.
+        """Open masked values in m slices, slice k to party k only, and all signs at every party: two rounds.
 
         For large arrays whose value only one party needs: an m-th of the bytes of `open_masked`.
         """
@@ -167,7 +167,7 @@ class Party:
         return slices[self.rank], opened_slice, negative.view(np.bool_)
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
-        """Send a masked array that `owner` alone holds to all others in one round."""
+        """Send a masked array that only `owner` holds to all others in one round."""
         if self.rank == owner:
             if array is None or Spec.of(array) != spec:
                 raise ValueError("the owner must give an array of the agreed shape")
@@ -178,7 +178,7 @@ class Party:
     def collect_all(
         self, admitted: Sequence[tuple[Admission, RingArray]], among: Collection[int] | None = None
     ) -> list[RingArray | None]:
-        """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds.
+        """Sums of the shares of admitted releases, each at its own receivers only; None elsewhere. Two rounds.
 
         `among`: the parties whose shares are summed, else all; the others send none.
         """

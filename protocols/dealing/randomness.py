@@ -2,7 +2,7 @@
 
 Two processes agree on a key with X25519, freshly for each session and inside the authenticated channel. HKDF-SHA256
 splits it into one key per label. A label's stream is cut into draws: draw number c is the ChaCha20 key stream with
-nonce c, so both ends derive the same elements from (label, c) alone. A draw may be bound to its use: a process that
+nonce c, so both ends derive the same elements from (label, c). A draw may be bound to its use: a process that
 describes the use differently derives unrelated elements. Counters only go up; an old one raises, because two secrets
 under one mask would reveal their difference. Objects here never show their key: not in repr, not in a pickle.
 """
@@ -56,7 +56,7 @@ class KeyAgreement(Unshown):
 
 
 def fresh_key() -> bytes:
-    """A key for one process alone, from the operating system."""
+    """A key for a single process, from the operating system."""
     return os.urandom(KEY_BYTES)
 
 

@@ -168,7 +168,7 @@ def truncation(shape: Shape, divisor: int) -> Recipe:
 
 
 def comparison(count: int) -> Recipe:
-    """For `count` values: a word r, and each of its 16 hexadecimal digits as a shared one-hot row.
+    """For `count` values: a ring element r, and each of its 16 hexadecimal digits as a shared one-hot row.
 
     The top digit leaves out the highest bit of r, which is shared on its own.
     """
@@ -202,7 +202,7 @@ def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str
 
 
 def lifting(count: int) -> Recipe:
-    """A word b of 32 bits, and shares modulo 2^64 of it, and modulo 2^32 of its top bit."""
+    """A 32-bit element b, and shares modulo 2^64 of it, and modulo 2^32 of its top bit."""
 
     def compute(free: Fields, masks: Masks) -> Fields:
         return {"whole": free["b"].astype(np.int64), "top": free["b"] >> np.uint32(31)}
@@ -291,7 +291,7 @@ def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> 
 
 
 def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Recipe:
-    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to its owner alone.
+    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to its owner only.
 
     The holder's own block needs no mask, so the width at its rank must be 0.
     """
@@ -313,7 +313,7 @@ def noise(shape: Shape, sigma: float) -> Recipe:
 
 
 def confirmation(parties: int) -> Recipe:
-    """c[p] = t_p: two ring elements for every party, which it alone knows. Opened to it, they confirm the request.
+    """c[p] = t_p: two ring elements for every party, which only it knows. Opened to it, they confirm the request.
 
     Nobody else finds a party's row of c without the dealer. The dealer provides it only if all parties asked for the
     same.
@@ -380,7 +380,7 @@ def split_step(
     probes: int,
     dither_bits: int,
 ) -> Recipe:
-    """All products of one step of split learning (protocols/steps/split.py), with masks that serve this step alone.
+    """All products of one step of split learning (protocols/steps/split.py), with masks for this step only.
 
     h, d, s are masks of activations, their counterfactual displacements and one-hot rows, known to their owners.
     w, v, r, y, c, p, q are masks of shared values. `cp` and `qw` hold a uniform dither besides the product.

@@ -11,7 +11,7 @@ A certificate has one subject alternative name: a node of the session (`urn:sccv
 Keys never leave their host. What crosses is public and may travel by mail; people compare the fingerprint of the key
 by voice (`spoken`), so that no request is taken for another's. A renewal makes a new key next to the old one, which
 stays in use until the new certificate is installed. `make_certificates` makes a whole set on one machine, keys
-included; its authority's key lives in memory alone, so nobody can be added later.
+included; its authority's key is kept in memory only, so no member can be added later.
 
 The authority is trusted to assign each node to the right organisation when a session file is first written, and with
 nothing afterwards: a session file pins the fingerprint of every certificate, so one that the authority makes for
@@ -197,7 +197,7 @@ def pem(document: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
 
 
 def write_key(path: Path, key: Key, passphrase: bytes | None = None) -> None:
-    """A private key in a new file that its owner alone can read, from the first byte on."""
+    """A private key in a new file readable by its owner only, from the first byte on."""
     hidden = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
     secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

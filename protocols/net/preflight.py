@@ -1,9 +1,9 @@
 """A meeting before a session: every connection of the session is made once, carries bytes both ways, and is measured.
 
 Each member runs it at the same time, with its own certificate, in the directions in which the session will dial. Two
-members that have met tell each other public facts (versions, settings, digests), and each echoes the other's bytes
-with its clock. Nothing else is sent: no data is read, no ledger is opened, and nothing can be charged. Facts are what
-a peer says; a session compares them again. A process of a session does not take part in a preflight, nor the reverse.
+members that have connected send each other public facts (versions, settings, digests), and each echoes the other's
+bytes with its clock. Nothing else is sent: no data is read, no ledger is opened, and nothing can be charged. A
+session compares the facts again. A process of a session does not take part in a preflight, nor the reverse.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLOCK = struct.Struct(">d")
 
 @dataclass(frozen=True)
 class Met:
-    """A peer: the round trip and how far its clock is ahead, in seconds, and the facts that it told.
+    """A peer: the round trip and how far its clock is ahead, in seconds, and the facts that it sent.
 
     problem: why it was not met; then nothing else is known.
     """
@@ -54,7 +54,7 @@ class Met:
 
 
 class Preflight(Rendezvous):
-    """One member's part. facts: what it tells every peer that has shown its certificate."""
+    """One member's part. facts: sent to every peer that has shown its certificate."""
 
     magic = PREFLIGHT
 
@@ -100,7 +100,7 @@ class Preflight(Rendezvous):
         return Met(by_name[error.peer], error.peer, problem=error.reason)
 
     def _compare(self, sock: ssl.SSLSocket, name: str, parties: int, configuration: bytes, code: bytes) -> None:
-        """Differences are findings here: the members tell each other the facts behind them."""
+        """Differences are results here: the members send each other the facts behind them."""
 
     def _give(self, peer: int, sock: ssl.SSLSocket) -> None:
         with sock:
@@ -115,8 +115,8 @@ class Preflight(Rendezvous):
             except (OSError, ValueError, struct.error) as error:
                 self.met.put(Met(peer, self.peers[peer], problem=f"connected, then {why(error)}"))
                 return
-        told = {} if facts is not None else {"problem": "connected, and sent nothing that can be read"}
-        self.met.put(Met(peer, self.peers[peer], round_trip, ahead, facts, **told))
+        outcome = {} if facts is not None else {"problem": "connected, and sent nothing that can be read"}
+        self.met.put(Met(peer, self.peers[peer], round_trip, ahead, facts, **outcome))
 
     @staticmethod
     def _measured(sock: ssl.SSLSocket) -> tuple[float, float]:

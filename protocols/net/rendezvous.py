@@ -6,7 +6,7 @@ the code. The node must be the one in the peer's certificate, and the digests mu
 what the digests cover, key by key (public settings; long values are cut and carry a digest), name the keys that
 differ, and stop. A caller without a certificate of our authority is turned away, and waiting goes on. A member that
 contradicts itself stops the session, and whoever notices informs the others, also those that connect within the next
-minute. A process that cannot take part still meets the others, only to tell them so (`refuse`).
+minute. A process that cannot take part still meets the others, only to report this (`refuse`).
 
 A session file may pin the certificate of every node. Then no other one is accepted, even if the authority signed it:
 a process that dials stops and says so, and a caller is turned away like any stranger.
@@ -57,7 +57,7 @@ _MAGIC, PREFLIGHT = b"sccvfl01", b"sccvflpf"
 _MAX_PENDING_CALLERS = 32
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0  # how often people receive for whom this process waits
-_TELL_SECONDS = 60.0  # how long one that has met a contradiction stays to tell those who come later
+_TELL_SECONDS = 60.0  # how long a process that found a contradiction stays to report it to later ones
 _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
@@ -310,7 +310,7 @@ class Rendezvous:
             self.pending.release()
 
     def _give(self, peer: int, sock: ssl.SSLSocket) -> None:
-        """Hand over a connection. If this process has given up, tell the peer why instead."""
+        """Hand over a connection. If this process has given up, send the peer the reason instead."""
         with self.giving:
             if not self.stop.is_set():
                 self.found.put((peer, sock))
@@ -328,7 +328,7 @@ class Rendezvous:
             self.handshakes = [thread, *(other for other in self.handshakes if other.is_alive())]
 
     def _give_up(self, reason: str) -> None:
-        """Stop, and tell the reason to peers that have connected but were not taken from the queue yet.
+        """Stop, and send the reason to peers that have connected but were not taken from the queue yet.
 
         A handshake that is under way may take a little longer, so that its peer receives the reason too.
         """
@@ -391,8 +391,8 @@ class Rendezvous:
         magic, node, parties, configuration, code = _HELLO.unpack(received)
         if magic != self.magic:
             runs = {_MAGIC: "runs a session", PREFLIGHT: "runs `sccvfl preflight`"}.get(magic)
-            told = f"{runs}, and this process does not" if runs else "does not speak this protocol"
-            raise PeerError(name, "connect", told)
+            reason = f"{runs}, and this process does not" if runs else "does not speak this protocol"
+            raise PeerError(name, "connect", reason)
         if node != expected:
             claimed = self.config.node_name(node) if node <= self.config.dealer else f"node {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")

@@ -8,7 +8,7 @@
 | divide by a public integer (or several, by several) | shares of x | 1 | size of x | nothing |
 | the same, from 2^15 values on | shares of x | 2 | an m-th of it, and a bit for each value | nothing |
 
-Why it is secure: each opened value is a secret minus a uniform tuple value that is used for this secret alone. A
+Why it is secure: each opened value is a secret minus a uniform tuple value that is used for this secret only. A
 mask may serve many products of the *same* secret, since it is opened once.
 
 Division. Let X = x + h with h a multiple of the divisor d near 2^62, so 0 <= X < 2^63 for |x| < 2^62 - d. With r
@@ -54,7 +54,7 @@ def bilinear(party: Party, op: str, x: RingArray, y: RingArray) -> RingArray:
 def scaled_bilinear(party: Party, op: str, x: RingArray, y: RingArray, divisor: int) -> RingArray:
     """Shares of op(x, y) / divisor, as `bilinear` and `divide` would give them.
 
-    The tuple holds m = op(a, b) + r in place of op(a, b) and r, so the product comes out masked.
+    The tuple holds m = op(a, b) + r instead of op(a, b) and r, so the product comes out masked.
     """
     if x.ndim == y.ndim == 0:
         return scaled_bilinear(party, op, x.reshape(1), y.reshape(1), divisor).reshape(())

@@ -3,13 +3,13 @@
 *Tables*. Before: each party p has a block X_p (rows x its columns) of integers. The holder h has the one-hot S (rows
 x groups). After: every party has a share of the table X^T S (all columns x groups), nothing else.
 
-For each chunk of rows the dealer sends p a mask A_p and h a mask B, each known to its receiver alone, and shares C
+For each chunk of rows the dealer sends p a mask A_p and h a mask B, each known to its receiver only, and shares C
 of A^T B. p sends E_p = X_p - A_p to h *only*. h sends D = S - B to the parties with columns. Since X^T S = X^T D +
 E^T B + A^T B, the shares are X_p^T D + C_p at p, E^T B + C_h at h, C_k elsewhere. The holder multiplies its own
 columns in the clear, without a message.
 
 Why it is secure: p sees D, h sees every E_p. Both are a secret minus a uniform mask that serves this secret and this
-product alone and is unknown to everyone but its owner and the dealer. C is a fresh sharing. So any m-1 parties see
+product only and is unknown to everyone but its owner and the dealer. C is a fresh sharing. So any m-1 parties see
 uniform ring elements. The dealer learns the shapes.
 
 Cost per chunk: one round. p sends its block once, and h sends its block once to each party with columns. The chunk
@@ -19,7 +19,7 @@ bounds memory, at the dealer too. 32-bit shares suffice for counts (the caller d
 *Selection* (`tensor.selected`). Before: `owner` holds a[i, g, :] for every record i and group g; `holder` holds the
 one-hot s[i, :]. After: shares of a[i, s_i, :], and nothing else. The two exchange one message for each 2^21 ring
 elements: a minus a mask that the owner knows, and s minus a mask that the holder knows. Both masks are uniform and
-used once. The dealer gives shares of the product of the masks. A party that is owner and holder computes alone.
+used once. The dealer gives shares of the product of the masks. A party that is owner and holder computes locally.
 """
 
 from __future__ import annotations

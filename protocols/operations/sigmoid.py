@@ -39,7 +39,7 @@ omits of it adds up to less than 7e-4.
 Why it is secure: t and b are uniform over what they mask, and are used once.
 
 Every party multiplies its share by sin(k w c) and cos(k w c), so these must be equal at all parties to the last bit.
-They are computed with integers alone, from tables made with integers alone: floating point differs between machines.
+They are computed with integers only, from tables made with integers only: floating point differs between machines.
 Coefficients of a private head come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds in
 the same way.
 """

@@ -338,8 +338,8 @@ def _matmul_backward(general: Callable[..., Any]) -> Any:
     def backward(ctx: Any, grad_output: Any) -> Any:
         """Gradients of the factors that require one: two rounds, for one factor or for both.
 
-        CrypTen's own multiplies for constants too, and truncates each product alone. Results have the fraction of
-        the incoming gradient, if that is between FRACTION_BITS and GRADIENT_BITS. A pinned factor opens nothing of
+        CrypTen's own multiplies for constants too, and truncates each product separately. Results have the fraction
+        of the incoming gradient, if that is between FRACTION_BITS and GRADIENT_BITS. A pinned factor opens nothing of
         its own. general: CrypTen's, for vectors, batches and public factors.
         """
         left, right = ctx.saved_tensors

@@ -561,7 +561,7 @@ def _item(function: Callable[..., Any]) -> Any:
 
 
 def _basic(index: Any) -> bool:
-    """Whether an index has integers, ranges and new axes alone: NumPy and torch agree about these."""
+    """Whether an index has only integers, ranges and new axes: NumPy and torch agree about these."""
     for at in index if type(index) is tuple else (index,):
         if type(at) is slice:
             if at.step is not None:

@@ -1,7 +1,7 @@
 """Signed log digests: at the end of a session every party signs the log digests of all parties.
 
 Before: each party has its own records of the session, and digests of them (serialised as "heads"). A digest of
-something that its owner alone may read is salted. After: each party has one statement with the digests of all, and a
+a file that only its owner may read is salted. After: each party has one statement with the digests of all, and a
 signature of every party on that same statement.
 
 | step | who | what each learns |

@@ -79,7 +79,7 @@ def refuse(
     listener: socket.socket | None = None,
     activity: Activity | None = None,
 ) -> list[str]:
-    """Meet the others only to tell them why this process does not take part; return the names of those reached."""
+    """Connect to the others only to report why this process does not take part; return the names of those reached."""
     if credentials is None:
         return []
     return Rendezvous(config, node, credentials, listener, activity).refuse(reason)

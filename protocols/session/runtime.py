@@ -287,7 +287,7 @@ class Session:
         *,
         among: Collection[int] | None = None,
     ) -> list[torch.Tensor | None]:
-        """Several values, each at the receivers of its own release alone, in the same two rounds.
+        """Several values, each at the receivers of its own release only, in the same two rounds.
 
         `receipt` belongs to the charge that pays for all of them. `among`: as for `open`.
         """

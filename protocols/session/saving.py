@@ -5,7 +5,7 @@ parties; whoever has the files of all parties has the value. Files are written w
 (protocols/records/private.py). CrypTen's own `save`, pickling and printing of tensors raise. The number of fractional
 bits is not part of the array: the caller that restores it names the same number. Nothing is sent.
 
-`views_of_a_square` serves the security evaluation alone (secure_sccvfl/audit/share_probe.py), whose secrets are
+`views_of_a_square` serves only the security evaluation (secure_sccvfl/audit/share_probe.py), whose secrets are
 constants that everybody knows, so the views reveal nothing about any other secret. The secrets of the game are
 shared, masked, opened and squared by the kernels that serve every secret, so the game tests the protocol that runs
 use.

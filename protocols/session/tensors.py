@@ -492,7 +492,7 @@ def gram(value: Value, weights: Value | None = None) -> Parts:
 
 
 def _owned(value: Value, whole: bool, message: str) -> Owned:
-    """Blocks that their owners know; of integers alone if `whole`."""
+    """Blocks that their owners know; of integers only if `whole`."""
     if not isinstance(value, Owned) or (whole and value.bits):
         raise ProtocolError(message)
     return value

@@ -10,11 +10,11 @@ values of comparisons and products are opened (`comparison.py` and `arithmetic.p
 
 `withheld`. The parties hold the same records in the same order. Each party marks the records whose own cells it can
 read and has not seen with other values (`readable`), and those for which it has no earlier answer on record
-(`fresh`); it puts any values of the public range in place of cells that it cannot read. A result is shown if all
+(`fresh`); it puts any values of the public range for cells that it cannot read. A result is shown if all
 parties' marks of both kinds are 1. A party's own mark is its share of a bit and the others' shares are 0, so nothing
 is sent to share them. The products over the parties are computed under MPC and multiplied with the result. Result
 and mark (SHOWN, REFUSED: some party cannot read the record, or REPEATED: some party has answered for it before) are
-then opened to the receiver alone. It learns which records were withheld and which reason holds, but neither which
+then opened to the receiver only. It learns which records were withheld and which reason holds, but neither which
 party said so (unless there are two parties, or it knows the marks of all others) nor anything of a withheld result.
 The other parties learn nothing: everybody sends the same number of uniform ring elements. An honest party's marks
 decide alone: no party can undo the 0 of another one.

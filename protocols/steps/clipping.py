@@ -2,7 +2,7 @@
 
 Before: the tables of all features are a CrypTen tensor of integers. The number of records N, the length S and the
 sizes of the tables are public. After: each table scaled to length S is a tensor, in integer units of S 2^-20. Nobody
-learns anything: products and divisions open masked values alone (protocols/operations/arithmetic.py).
+learns anything: products and divisions open masked values only (protocols/operations/arithmetic.py).
 
 The paper scales by min(1, S / |c|). A table of one attribute with K cells and n records has n / sqrt(K) <= |c| <= n.
 So if S is at most the smallest length of a table of N / 2 records, every table is longer than S, and the minimum is
@@ -12,7 +12,7 @@ S / |c| without a comparison. A larger S is refused: hardly any table would be s
 (N^2 L), between 1 and a public M. Newton's w <- w (3 - z w^2) / 2 converges to 1 / sqrt(z). With u = w sqrt(z) it is
 u <- g(u) = u (3 - u^2) / 2, whatever z is. It starts at w = sqrt(2 / M), so u lies between sqrt(2 / M) and sqrt(2). g
 rises on (0, 1) to g(1) = 1, the largest value on (0, sqrt(3)), and g(sqrt(2)) = .707. So after one step u <= 1, and a
-lower bound of u follows from its last one: low <- g(low). The number of steps depends on M alone.
+lower bound of u follows from its last one: low <- g(low). The number of steps depends on M only.
 
 *Rounding.* All numbers have 26 fractional bits. In each step z w is off by one unit, (z w) w by two (w <= 1), w (3
 - z w^2) / 2 by w + 1: u is off by (u + sqrt(z)) units, at most rho = (2 + sqrt(M)) 2^-26. So low <- g(low) - rho,

@@ -1,7 +1,7 @@
 """Second-order steps under MPC: heads of a grid of lambda descend together along the inverse of their curvature.
 
 Before: a tall matrix X under masks (protocols/steps/head.py), its last column ones; shares of the Gram matrix G of
-the counterfactual shifts; and of vectors of which each party knows the part of its own columns: scale s, ridge, and
+the counterfactual shifts; and of vectors of which each party knows the part for its own columns: scale s, ridge, and
 proxy directions u (the proxy penalty). Weights of the heads are public. After `inverse_curvatures`: of every head its
 penalty H = ridge + lambda G + pi u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one),
 in columns scaled by s, shared and under a mask. After `curvature_at` and `refined`: the same with X^T D X / n
@@ -26,7 +26,7 @@ elements or more takes a third round, and fewer elements.
 
 Doublings. E = I - a A has eigenvalues between low - 1 and 1 - low if those of A are between `least` and 1 times their
 bound. Squares of them are between 0 and (1 - low)^2. With c = 2 / (1 + 2 low - low^2), (1 - c) I + c E^2 has
-eigenvalues in an interval around 0 again, with 2 - c, nearly 4 low, in the place of low; c = 1 would only double it.
+eigenvalues in an interval around 0 again, with 2 - c, nearly 4 low, instead of low; c = 1 would only double it.
 This is the recursion of Chebyshev's polynomials. P A = I - E holds throughout, so a small E makes P an approximate
 inverse: it determines how fast steps converge, never where to. An eigenvalue of A below `least` is stretched by 2 c
 in each doubling, and converges in more steps. The number of doublings follows from public numbers.
@@ -56,7 +56,7 @@ two near its weight, and multiplied back by the divisor of a truncation.
 
 Private heads (objective perturbation). The gradient of each head has its own noise vector b, which the dealer deals
 (`noise_of_heads`); it is scaled in the rounds that scale G. Scales s and the rounding of rows follow from public
-bounds and released tables, so that a row depends on its own record alone. Sums of gradients of short rows are added
+bounds and released tables, so that a row depends on its own record only. Sums of gradients of short rows are added
 before they are truncated. At heads of zero the slope of the loss is 1/2 or -1/2, linear in the label: the first
 gradient takes one round, before the inverse. The last steps and the check use the precise sigmoid. At the end the
 mean gradient must be short (`tolerance_of`), and the weights so short that no logit of a row of the public radius

@@ -12,7 +12,7 @@ again.
 | 2 | logits u + t modulo the period, shifts v - b_v: then residuals r and y = s v | rows x (1 + groups) |
 | 3 | r - b_r, y - b_y: head gradients; c = r - lam * shift is truncated | rows x (2 + groups) |
 | 4 | truncation of the update with rate and momentum as divisors; c - b_c | columns x 3 + 2, rows |
-| 5, 6 | what precedes every release; to each owner alone: its gradient (see below) | (rows + width) x probes |
+| 5, 6 | what precedes every release; to each owner only: its gradient (see below) | (rows + width) x probes |
 
 The first four rounds reveal nothing: each opened value is a secret plus a uniform tuple value used once.
 

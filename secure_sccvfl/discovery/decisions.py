@@ -28,7 +28,7 @@ MIXES = 400
 class DiscoveryConfig:
     """How scores become roles. `rule`: which features are descendants of s; `rho_p` of those are proxies.
 
-    By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
+    By default none is: data cannot distinguish a proxy from a permitted mediator; a policy can.
     "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all by
     score. "tri-partition" is section 3.2 of the paper, for score "paper": the first `rho_m` by HSIC are descendants,
     and the first `rho_p` of these by probability gap are proxies. With `per_party` fractions are taken within the
@@ -153,7 +153,7 @@ def _propose(
     previous: Mapping[str, Role] | None = None,
     parts: Sequence[Mapping[str, float]] = (),
 ) -> dict[str, Role]:
-    """Roles by evidence alone. A feature keeps its previous role unless it clears the boundary by a margin.
+    """Roles by evidence only. A feature keeps its previous role unless it clears the boundary by a margin.
 
     `parts`: with the rule "tri-partition" what descendants, and proxies among them, are ranked by; else the scores.
     """

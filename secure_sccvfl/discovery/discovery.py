@@ -1,6 +1,6 @@
 """Selective descendant discovery: noisy tables, scores, p-values, then roles with their confidence.
 
-Each party's tables are opened to that party alone. By default scores are computed under MPC from the noisy tables and
+Each party's tables are opened to that party only. By default scores are computed under MPC from the noisy tables and
 opened to all, and p-values and redraws follow from them at every party (`scores.py`). With other scores owners
 announce all three. Everything after the release is post-processing of it.
 """

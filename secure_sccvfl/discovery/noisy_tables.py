@@ -58,7 +58,7 @@ def shuffled(noisy: NoisyTables, rng: np.random.Generator) -> NoisyTables:
 
     Where s is shuffled, a table follows from how often each bin occurs and from the sizes of groups. Its released
     noisy table shows both, so the owner draws groups of these sizes itself: nothing is opened and nothing charged.
-    The own records are not looked at: what is evaluated with these tables is charged to test records alone.
+    Own records are not read: what is evaluated with these tables is charged to test records only.
     """
     if not noisy.tables:
         return noisy

@@ -32,7 +32,7 @@ Seven rounds: two to open the sizes, one each to lift, truncate and square, two 
 depends on q (`SecureStatistics.projected`).
 
 Why it costs no budget. N is the table with the noise of a release that is charged; it exists as shares, and its rows
-go to their owners as ever. Both openings are functions of N and public numbers alone: sizes are column sums of N, q
+go to their owners as ever. Both openings are functions of N and public numbers only: sizes are column sums of N, q
 follows from them, and squares are |N P|^2 and |N 1|^2. No exact count enters: with an owner's exact T_k. instead of
 the sum over N_k., a record would move what is opened by e_g - q, which that noise does not hide. So whatever is
 opened here is post-processing of the charged release. What is rounded is rounded after the noise, by masks of the
@@ -40,10 +40,10 @@ dealer. Every party computes everything else from opened numbers: no owner annou
 
 E |Z P|^2 = K |P|^2 sigma^2 for noise Z in the K bins of a column, which is subtracted. A p-value compares the square
 with what noise and sampling give where column and s are independent. |N 1|^2 / n^2 without its noise is 1 / m for m
-equally frequent bins, and so tells how many bins a column has in effect. In each direction of a row that P leaves
-there are K - m + 1 degrees with the variance of noise, an eigenvalue of sigma^2 P^T P, and m - 1 to which sampling
-adds, an eigenvalue of sigma^2 P^T P + n / m (diag(q) - q q^T). A redraw adds to the part of the square that noise and
-sampling do not explain, as uncertain as they leave it, other records and noise.
+equally frequent bins, and so measures the effective number of bins of a column. In each direction of a row that P
+leaves there are K - m + 1 degrees with the variance of noise, an eigenvalue of sigma^2 P^T P, and m - 1 to which
+sampling adds, an eigenvalue of sigma^2 P^T P + n / m (diag(q) - q q^T). A redraw adds to the part of the square that
+noise and sampling do not explain, as uncertain as they leave it, other records and noise.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Numbers = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Numbers per feature that go to all: they follow from noisy releases alone.
+    """Numbers per feature that go to all: they follow from noisy releases only.
 
     `parts`: HSIC and probability gap of each table, whose sum is the score, where the rule ranks by each of them.
     """
@@ -215,7 +215,7 @@ _OF_TABLES: Mapping[TableScore, Callable[[np.ndarray], np.ndarray]] = {
     "table hsic": table_hsic,
     "probability gap": probability_gap,
 }
-"""Scores that follow from a table alone."""
+"""Scores that follow from a table only."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ drawn (`Charger`), and both the charge and the noise read the same event.
 
 With hidden alignment (`membership`), a sum is over the records that all parties have. Before the first release the
 number of these records is opened with much noise, at a small cost (`first count`). If there are too few, all parties
-abort and have paid for that number alone. The first noisy tables of bins then give a better number at no cost.
+abort and have been charged for that number only. The first noisy tables of bins then give a better number at no cost.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class SecureStatistics:
     def _count(
         self, membership: MembershipMask, noisy: Secret, layout: Columns, counts: Sequence[int], deviation: float
     ) -> None:
-        """Open how many records all parties have, once, as far as noisy tables of bins tell: each counts all of them.
+        """Open once the number of common records by the noisy tables of bins: each counts all of them.
 
         It follows from the tables, which are paid for. All abort if there are too few, before a table is opened.
         """
@@ -322,7 +322,7 @@ class SecureStatistics:
         return self._session.noise_table(self._charger.noise, event.sigma / unit, rows, holders, 0)
 
     def _open(self, receipt: Receipt, layout: Columns, noisy: Secret, unit: float) -> np.ndarray:
-        """Open each owner's rows to that owner alone, in the same two rounds; no rows for a party without any."""
+        """Open each owner's rows to that owner only, in the same two rounds; no rows for a party without any."""
         pairs, low = [], 0
         for rank, party_widths in layout.items():
             high = low + sum(party_widths.values())

@@ -228,7 +228,7 @@ class Statistics(Protocol):
     def projected(
         self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
     ) -> tuple[Opened, ...]:
-        """For each attribute what is opened about every feature of all parties; it follows from noisy tables alone.
+        """For each attribute what is opened about every feature of all parties; it follows from noisy tables only.
 
         `tables`: the means of so many releases, of the features of this process. `tabled`: the features of all
         parties that have one; empty: all.

@@ -2,7 +2,7 @@
 
 Before: logits of records with their mediators at their first levels (`base`), and of one record per level of every
 mediator with all else at first levels (`levels`), are shared. They are rows of the scoring that the caller makes
-anyway: each party encodes them alone, and only the weights are secret. How many levels a mediator has is public.
+anyway: each party encodes them locally, and only the weights are secret. How many levels a mediator has is public.
 After: for each record a shared bit. No party learns a contribution, an end, a logit or a bit; what is opened of the
 bits is the caller's release.
 

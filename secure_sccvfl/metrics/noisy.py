@@ -129,7 +129,7 @@ class Sums:
         """The standard error that noise of this deviation in every sum gives each figure of `rows` records.
 
         For a rate of a group it is that of a group with all records: divide by the group's share. It follows from
-        public settings alone, so a plan can state it.
+        public settings only, so a plan can state it.
         """
         each = deviation / rows
         errors = {"flips": each}
@@ -152,7 +152,7 @@ class Sums:
 
 
 def planned_deviation(layout: Sums, level: NoiseLevel, holders: int) -> float:
-    """Standard deviation of all noise in every sum, from public settings alone. holders: of label and s."""
+    """Standard deviation of all noise in every sum, from public settings only. holders: of label and s."""
     event = noised_event(NAME, layout.sensitivity, level, "planned")
     return noise.deviation(level.kind, event.sigma, level.parties, holders)
 
@@ -341,7 +341,7 @@ def figures_of(
     """Reports' figures from noisy sums: metrics, half of the 95 % interval that noise adds, and rates of groups.
 
     scales: `share_of_copies` of each counterfactual model. deviation: of the noise in every sum. floor: `min_group`.
-    rows: of the table; where records are counted under MPC their noisy number takes its place, and intervals allow
+    rows: of the table; where records are counted under MPC their noisy number replaces it, and intervals allow
     for its noise. `baselines` has the same figures of the majority, and `baseline_noise` their noise.
     """
     among = _Among(rows, deviation)

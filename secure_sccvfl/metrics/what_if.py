@@ -1,9 +1,9 @@
 """What-if answers under MPC: decisions in other groups, and the columns that weigh most for and against a decision.
 
 **Decisions in other groups.** Before: each owner has its columns of new records, its noisy tables and a public
-encoder; the holder of s has s of these records; the weights are shared. Each owner alone makes, for every group g
-that a record may be in, each step j = 1, ..., groups - 1 and each of `DRAWS` draws, the change of its encoding when
-its mediators move from g to the group j places after g (around the list) by the generator of the run. Its randomness
+encoder; the holder of s has s of these records; the weights are shared. Each owner makes, for every group g that a
+record may be in, each step j = 1, ..., groups - 1 and each of `DRAWS` draws, the change of its encoding when its
+mediators move from g to the group j positions after g (around the list) by the generator of the run. Its randomness
 is its own and fresh. The secret one-hot of s selects among the g (`SecureEngine.selected`). The logits of all copies
 are compared with those of the records, and of the draws of one step the majority decides. After: shares of one
 decision for each record and step.
@@ -20,10 +20,10 @@ An owner sends rows x groups x columns ring elements of its mediators under its 
 
 What the receiver learns, beyond the decision: for each step one decision of the majority, no count and no logit. A
 step counts from the person's own group, which the receiver does not know unless it holds s. So an answer names no
-group: if it named the group, a decision that differs would tell that the person is not in it, and of two groups s
+group: if it named the group, a decision that differs would reveal that the person is not in it, and of two groups s
 itself. What can be inferred: a decision that differs says that the person has mediators that move, towards a decision
 that members of the other group get more often. Couplings of tables move one way, so of two groups the direction of a
-difference gives s to whoever knows which group gets more of a decision. Owner and holder see masked values alone, and
+difference gives s to whoever knows which group gets more of a decision. Owner and holder see masked values only, and
 the dealer shapes.
 
 **Reasons.** Before: as for logits. A column c (a feature with all its encoded columns) contributes w_c . e_c to the

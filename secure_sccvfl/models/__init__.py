@@ -2,7 +2,7 @@
 
 `encoders` (rows in input space -> columns of the head), `generators` (interface and registry), `table_generator`
 (generators that follow from noisy tables; `minimal` is the default), `table_gram` (the expected Gram matrix of
-encoded changes, from tables alone: the default source of the consistency penalty), `counterfactuals` (the same from
+encoded changes, from tables only: the default source of the consistency penalty), `counterfactuals` (the same from
 records), `missing` (how missing values follow s), `certificate` (decisions that no values of the mediators change,
 and the range penalty), `aware` (encodings per group, mode `aware`), `cvae`.
 

@@ -1,4 +1,4 @@
-"""Encodings that use s: for every group that a record may be in, its owner makes the encoding alone.
+"""Encodings that use s: for every group that a record may be in, its owner makes the encoding locally.
 
 Before: a party holds its columns and its own noisy tables by group, and never s per record. For a hypothesised
 group g it subtracts from its mediators what the mean of group g is above the pooled mean (by its shrunken table).
@@ -128,7 +128,7 @@ def hypotheses(encoders: AwareEncoders, parties: Sequence[Party]) -> Iterator[Bl
 
 
 class AwareCounterfactuals(EncodedCounterfactuals):
-    """Counterfactuals of one part, encoded with the target group in the place of the hypothesised one."""
+    """Counterfactuals of one part, encoded with the target group instead of the hypothesised one."""
 
     def __init__(
         self,

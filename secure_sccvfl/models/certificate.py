@@ -7,7 +7,7 @@ smallest and largest f_j, a record is certified if and only if a + L > 0 or a + 
 mediators change its decision; for every other record some do. No counterfactual model, table or group enters.
 
 Contributions are counted from the first level of each mediator, so `a` is the logit of the record with all mediators
-at their first levels (`at_first_level`), which its parties encode alone. The rows of `level_encodings` are public.
+at their first levels (`at_first_level`), which its parties encode locally. The rows of `level_encodings` are public.
 Under MPC they are multiplied by the secret weights once per model.
 """
 

@@ -1,4 +1,4 @@
-"""Encoded counterfactuals: each party makes them alone, for every group a record may be in."""
+"""Encoded counterfactuals: each party makes them locally, for every group a record may be in."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def plain_block(block: Block, inputs: np.ndarray) -> np.ndarray:
         return columns
     cuts = unit_cuts(block.feature)
     steps = np.clip((columns[:, :1] - cuts[:-1]) / np.diff(cuts), 0.0, 1.0)
-    if block.width > 1:  # a missing number is in the middle of every step; its flag tells it apart
+    if block.width > 1:  # a missing number is in the middle of every step; its flag marks it
         steps = np.where(columns[:, 1:] > 0.5, 0.5, steps)
     return np.hstack([steps, columns[:, 1:]])
 

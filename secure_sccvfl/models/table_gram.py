@@ -1,4 +1,4 @@
-"""The expected Gram matrix of counterfactuals, from released noisy tables alone.
+"""The expected Gram matrix of counterfactuals, from released noisy tables only.
 
 The consistency penalty of a head w is the mean squared shift of the logit under counterfactuals, w^T G w. Taking G
 over the training records makes the head an exact function of s of each of them. Here G is the expectation under the
@@ -8,11 +8,11 @@ mediator j, m_j its mean and C_j its second moment under the table of j. With th
 
     G = sum over g and h != g of pi_g / (G - 1) [ m m^T, with the block of each mediator replaced by C_j ].
 
-Each party computes its own part alone, by enumerating bins, values within a bin, and random numbers of the generator:
-a row sqrt(pi_g / (G - 1)) m for each pair of groups (`vectors`), and the blocks C_j - m_j m_j^T (`within`). The whole
-matrix is the sum of outer products of the joined rows, plus the blocks. It is positive semidefinite: C_j - m_j m_j^T
-is a covariance. Where parties estimate the shares of groups differently, each uses its own: the product of two roots
-is their geometric mean.
+Each party computes its own part locally, by enumerating bins, values within a bin, and random numbers of the
+generator: a row sqrt(pi_g / (G - 1)) m for each pair of groups (`vectors`), and the blocks C_j - m_j m_j^T
+(`within`). The whole matrix is the sum of outer products of the joined rows, plus the blocks. It is positive
+semidefinite: C_j - m_j m_j^T is a covariance. Where parties estimate the shares of groups differently, each uses its
+own: the product of two roots is their geometric mean.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Values:
 
 
 def table_generator(generator: Generator) -> TableGenerator:
-    """The generator, if it follows from tables alone; ValueError for one that is fitted to records."""
+    """The generator, if it follows from tables only; ValueError for one that is fitted to records."""
     if not isinstance(generator, TableGenerator):
         raise ValueError(
             "this generator is fitted to training records, so counterfactuals do not follow from released tables: "

@@ -39,7 +39,7 @@ LARGEST_LOGIT: Mapping[Task, float] = {
 """Of a private head: up to this magnitude the slope of its loss under MPC is precise, and that of a convex loss."""
 
 UNSETTLED = (
-    "training has not settled, as happens if labels are very rare or columns tell them apart without error: raise "
+    "training has not settled, as happens if labels are very rare or columns predict them without error: raise "
     "the ridge or grid_steps"
 )
 
@@ -105,7 +105,7 @@ class Engine(Protocol):
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Any:
         """Encodings that depend on s: [hypothesised group] -> encodings, of which the one-hot of s selects one a row.
 
-        For mode `aware` alone. `bind` and `logits` take the result in the place of encodings.
+        For mode `aware` only. `bind` and `logits` take the result instead of encodings.
         """
         ...
 
@@ -215,7 +215,7 @@ class Engine(Protocol):
         ...
 
     def sharpen(self, head: Any, optimizer: Any) -> Any:
-        """A second-order optimizer of classes with the curvature at these weights in the place of its bound."""
+        """A second-order optimizer of classes with the curvature at these weights instead of its bound."""
         ...
 
     def steps(self, head: Any, optimizer: Any, count: int, *, fine: bool = False) -> Any:

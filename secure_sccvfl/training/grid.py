@@ -14,7 +14,7 @@ proxy weight). So its trace, and its largest eigenvalue, are at most m times tha
 
 Inverse. With E = I - a A and a = FIRST / span, all eigenvalues of E are in (-1, 1], and
     P = a c (I + E) c' (I + E') ...    with E' = (1 - c) I + c E^2 and so on
-is the inverse of A but for what is left of E (protocols/steps/second_order.py). Both P and the next E take one
+is the inverse of A up to the remainder of E (protocols/steps/second_order.py). Both P and the next E take one
 product each, and the two side by side. Curvature below LEAST of the scaled diagonal is not inverted: it would move a
 logit by little, and gets there in more steps. The number of doublings follows from m and the largest lambda: nothing
 is opened to end early.

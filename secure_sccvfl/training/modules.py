@@ -6,7 +6,7 @@ function of `HEADS` builds. It takes first-order steps: CrypTen's autograd under
 plaintext (`plain`), on one and the same module.
 
 The module may have the layers of `LAYERS`, in `Sequential` or `Graph` containers. Objective perturbation covers a
-linear head alone, so such a model is never private: it is for public data (`training.modes.options`).
+linear head only, so such a model is never private: it is for public data (`training.modes.options`).
 
 First weights follow from the seed and are public, and equal on both engines.
 """

@@ -370,7 +370,7 @@ class Trainer:
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of training and validation records, and each owner's curvature bound of it.
 
-        From tables no record enters, and both are the same but for the net penalty, which is not measured.
+        From tables no record enters, and both are equal except for the net penalty, which is not measured.
         A noisy Gram matrix of records' counterfactuals is released for the last tables alone; the steps before a
         release take the penalty from tables.
         """
@@ -832,7 +832,7 @@ def train(
 ) -> Model:
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison.
 
-    `tabled`: roles that are taken as those of a card, where tables of s are released for the columns it names alone.
+    `tabled`: roles that are taken as those of a card, where tables of s are released for the columns it names only.
     """
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (config.training_rows(split), split.validation)]

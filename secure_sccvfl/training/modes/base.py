@@ -119,7 +119,7 @@ def plan_facts(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | N
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
-    """The releases of discovery alone: alignment, statistics of s to their owners, scores to all."""
+    """The releases of discovery only: alignment, statistics of s to their owners, scores to all."""
     return plan_of(replace(plan_facts(schema, options), bins=schema.bins), "alignment", "discovery")
 
 
@@ -160,7 +160,7 @@ def spread_of(options: RunOptions, schema: Schema, spent: tuple[Event, ...] = ()
 
 
 def check_budget(options: RunOptions, schema: Schema) -> None:
-    """Raise ConfigError if tables and heads do not fit the cap together, from public things alone.
+    """Raise ConfigError if tables and heads together exceed the budget, from public inputs only.
 
     Any number of heads fits at noise that is large enough, so a grid of lambdas has the limit of `MOST_HEAD_NOISE`.
     """

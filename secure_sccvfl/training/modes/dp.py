@@ -4,7 +4,7 @@ Each party trains a small score network s_p(x; theta_p) on its own columns. The 
 scores. A step has these parts. Residuals sigma(sum of s_p) - y are computed under MPC. Every party takes per-record
 gradients of its own score from Opacus (`GradSampleModule`) and clips them locally. They are weighted by the secret
 residuals and summed under MPC. Discrete Gaussian noise is added to the sum under MPC. The noisy sum is opened to its
-owner alone (four rounds, protocols/steps/weighted_sums.py). With `sampling` below 1 each record takes part with that
+owner only (four rounds, protocols/steps/weighted_sums.py). With `sampling` below 1 each record takes part with that
 chance, which no party sees (one more round, protocols/steps/weighted_sums.py).
 
 Opacus' clipping and noise are not used: they would need the residuals in the clear. Its accountant is the second one
@@ -204,7 +204,7 @@ class Score:
     def public_encoder(self) -> FeatureEncoder:
         """For a private head: plain columns around public centres, and the units, in rows of a public length.
 
-        The units follow from noisy sums that were released, so a row depends on its own record and on these alone.
+        The units follow from noisy sums that were released, so a row depends on its own record and on these only.
         """
         wide, bias = self._hidden()
         plain = public_encoder(self.layout)

@@ -154,7 +154,7 @@ class RunOptions(Config):
         """What this process holds of the data set."""
         if self.data.pooled:
             part = benchmark_part(pooled(self.data.dataset, parties), rank, self.data.split, self.data.seed)
-            forget()  # a party continues with its own columns alone
+            forget()  # a party continues with its own columns only
             return part
         self.schema(parties)
         return own_part(Path(self.data.dataset), rank, self.data.seed)
