@@ -268,7 +268,7 @@ def in_secret(
             state,
         )
         model = trainer.run(refreshing)
-        logits = model.engine.logits(model.head, {rank: model.encoders[rank](test.parties[0].inputs)})
+        logits = model.engine.logits(model.head, {rank: model.encoder(test.parties[0].inputs)})
         released = Counter(entry["release"] for entry in session.released)
         return Outcome(model, logits, released, refreshing.asked, states[-1])
 
@@ -357,7 +357,7 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
             assert state.assignment.roles == late_roles()
             assert [s.releases for s in state.noisy_tables] == [tables_of(rank).releases + 1]
             hidden = part(rank).parties[0].layout.columns(late_roles().dropped)
-            assert np.array_equal(np.flatnonzero(outcome.model.encoders[rank].shown.numpy() == 0), hidden)
+            assert np.array_equal(np.flatnonzero(outcome.model.encoder.shown.numpy() == 0), hidden)
             moved = outcome.generator(inputs, 0, np.ones(len(inputs), int), 0) != inputs
             edited = part(rank).parties[0].layout.columns(late_roles().edited)
             assert set(np.flatnonzero(moved.any(axis=0))) <= set(edited)

@@ -53,7 +53,7 @@ def run_split(config, folder=None, stop=None, resume=False):
             Hooks(keep=keep),
             state,
         ).run()
-        encoder = model.encoders[session.rank]
+        encoder = model.encoder
         logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].inputs)})
         return model, logits, session.costs["split step"], session.released
 

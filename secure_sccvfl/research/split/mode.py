@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.decisions import RoleAssignment
@@ -244,22 +243,12 @@ class SplitModel:
     """
 
     engine: SecureEngine
-    encoders: Mapping[int, MlpEncoder]
+    encoder: MlpEncoder
     head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
     assignment: RoleAssignment | None
     generators: Generators
-
-
-class Late(Protocol):
-    """What releases one more sketch during training: a `Trainer` after its discovery."""
-
-    state: State
-
-    def release_again(self, number: int) -> RoleAssignment | None: ...
-
-    def generate(self, finding: RoleAssignment) -> tuple[RoleAssignment, dict[str, dict[int, Generator]]]: ...
 
 
 class SplitTrainer:
@@ -312,10 +301,10 @@ class SplitTrainer:
         self.editing = tuple(rank for rank in range(self.session.parties) if opened[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
 
-    def run(self, late: Late | None = None, phase: Phase = lambda name: nullcontext()) -> SplitModel:
+    def run(self, late: Trainer | None = None, phase: Phase = lambda name: nullcontext()) -> SplitModel:
         """The whole schedule, or the rest of it from a kept state. `phase` is entered around each phase.
 
-        `late` is asked for the late refreshes of the settings; without it there are none.
+        `late`, after its discovery, is asked for the late refreshes of the settings; without it there are none.
         """
         config = self.config
         due = {config.warmup + end: number for number, end in enumerate(config.refreshed_at)}
@@ -333,9 +322,8 @@ class SplitTrainer:
             else:
                 self._keep(at)
         self.hooks.audit("split training", {"steps": at.taken, "stopped early": at.stopped})
-        encoders = {self.rank: self.local.encoder}
         head = self._head(at.weights)
-        return SplitModel(self.engine, encoders, head, at.taken, at.seen, finding, self.generators)
+        return SplitModel(self.engine, self.local.encoder, head, at.taken, at.seen, finding, self.generators)
 
     def _begin(self) -> SplitState:
         """The kept state, or the first one."""
@@ -350,7 +338,7 @@ class SplitTrainer:
     def _keep(self, at: SplitState) -> None:
         self.hooks.keep(replace(self.state, mode_arrays=at.arrays()))
 
-    def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> RoleAssignment | None:
+    def _refresh(self, late: Trainer, number: int, at: SplitState, phase: Phase) -> RoleAssignment | None:
         """One late refresh: its finding, or None if the budget refused it.
 
         What was released is kept before generators are made from it, so that a fault costs no second release. Kept
@@ -559,16 +547,8 @@ class Split:
             finding, generators = trainer.generate(found)
         with context.phase("training"):
             config = split_config(options)
-            training = SplitTrainer(
-                context.engine,
-                context.problem,
-                finding.roles,
-                generators,
-                config,
-                options.drawn_seed,
-                context.hooks,
-                trainer.state,
-            )
+            given = (context.engine, context.problem, finding.roles, generators, config, options.drawn_seed)
+            training = SplitTrainer(*given, context.hooks, trainer.state)
         made = training.run(trainer, context.phase)
         with context.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
             finding = trainer.with_confidence(made.assignment or finding)
@@ -577,7 +557,7 @@ class Split:
             temperature = _temperature(made, trainer)
         model = Model(
             made.engine,
-            dict(made.encoders),
+            {context.engine.session.rank: made.encoder},
             made.head,
             trainer.task,
             temperature,
@@ -593,16 +573,8 @@ class Split:
 
 def _temperature(made: SplitModel, trainer: Trainer) -> float:
     """The temperature that fits validation records best."""
-    activations = _activations(made, trainer.validation)
-    check = made.engine.bind(
-        activations,
-        trainer.validation.label,
-        {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
-        trainer.outputs,
-    )
+    (party,) = trainer.validation.parties
+    activations, ridge = {party.rank: made.encoder(party.inputs)}, {party.rank: np.zeros(made.encoder.columns)}
+    check = made.engine.bind(activations, trainer.validation.label, ridge, trainer.outputs)
     made.engine.check_range([made.head], check)
     return calibrated(made.engine, made.head, check, trainer.task)
-
-
-def _activations(made: SplitModel, part: Part) -> Blocks:
-    return {p.rank: made.encoders[p.rank](p.inputs) for p in part.parties}
