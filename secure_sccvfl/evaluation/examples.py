@@ -118,10 +118,10 @@ def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
     return predictions
 
 
-def _top(logits: Sequence[float]) -> float:
+def _top(logits: Sequence[float] | np.ndarray) -> float:
     """Two classes: the probability of the second. More: that of the chosen one."""
     if len(logits) == 1:
-        return 1 / (1 + math.exp(-logits[0]))
+        return float(1 / (1 + np.exp(-logits[0])))
     powers = np.exp(np.array(logits) - max(logits))
     return float(powers.max() / powers.sum())
 
@@ -287,18 +287,8 @@ def _outcome(logits: np.ndarray, task: Task, classes: Sequence[str]) -> dict[str
     """Decision, score and logit. Of several classes: those of the decision."""
     if task == "regression":
         return {"decision": f"{logits[0]:.4g}", "score": float(logits[0]), "logit": float(logits[0])}
-    if task == "binary":
-        return {
-            "decision": classes[int(logits[0] > 0)],
-            "score": float(1 / (1 + np.exp(-logits[0]))),
-            "logit": float(logits[0]),
-        }
-    index, powers = int(logits.argmax()), np.exp(logits - logits.max())
-    return {
-        "decision": classes[index],
-        "score": float(powers[index] / powers.sum()),
-        "logit": float(logits[index]),
-    }
+    index = int(logits[0] > 0) if task == "binary" else int(logits.argmax())
+    return {"decision": classes[index], "score": _top(logits), "logit": float(logits.max())}
 
 
 def _push(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.models.generators import GeneratorConfig
@@ -46,21 +46,6 @@ RolesFrom = Literal["letter", "repaired"]
 Partition = Literal["section", "score"]
 Columns = Literal["codes", "one_hot"]
 Kept = Literal["best", "last"]
-_CHOICES: Mapping[str, Any] = {
-    "optimiser": Optimiser,
-    "edits": Edits,
-    "mask": Mask,
-    "proxies": Proxies,
-    "patience_from": Patience,
-    "embedding": Embedding,
-    "adversary": Seat,
-    "norm": Norm,
-    "roles": RolesFrom,
-    "partition": Partition,
-    "columns": Columns,
-    "kept": Kept,
-    "reading": Reading,
-}
 
 
 @dataclass(frozen=True)
@@ -129,8 +114,8 @@ class PaperSettings:
     draw_code: bool = True
 
     def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            if getattr(self, name) not in get_args(kind):
+        for name, kind in get_type_hints(type(self)).items():
+            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; use one of {get_args(kind)}")
         whole = ("hidden", "latent", "epochs", "baseline_epochs", "patience")
         if min(getattr(self, name) for name in whole) < 1 or min(self.warmup, self.context, self.refreshes) < 0:
@@ -159,40 +144,26 @@ class PaperSettings:
         return self.edits == "generator" and self.terms.eta > 0
 
 
+_ROWS = (
+    *("hidden", "dropout", "latent", "optimiser", "rate", "generator_rate", "adversary_rate"),
+    *("baseline_epochs", "epochs", "warmup", "patience"),
+)
+_TABLE: Mapping[str, tuple[Any, ...]] = {
+    "heart": (32, 0.10, 16, "adam", 0.010, 0.010, 0.005, 200, 200, 30, 25),
+    "compas": (32, 0.10, 8, "adam", 0.005, 0.005, 0.003, 80, 150, 25, 25),
+}
 GERMAN = PaperSettings()
-HEART = PaperSettings(
-    hidden=32,
-    dropout=0.10,
-    latent=16,
-    optimiser="adam",
-    rate=0.010,
-    generator_rate=0.010,
-    adversary_rate=0.005,
-    baseline_epochs=200,
-    epochs=200,
-    warmup=30,
-    patience=25,
-)
-COMPAS = PaperSettings(
-    hidden=32,
-    dropout=0.10,
-    latent=8,
-    optimiser="adam",
-    rate=0.005,
-    generator_rate=0.005,
-    adversary_rate=0.003,
-    baseline_epochs=80,
-    epochs=150,
-    warmup=25,
-    patience=25,
-)
-SETTINGS: Mapping[str, PaperSettings] = {"german": GERMAN, "heart": HEART, "compas": COMPAS}
+SETTINGS: Mapping[str, PaperSettings] = {
+    "german": GERMAN,
+    **{name: PaperSettings(**dict(zip(_ROWS, column, strict=True))) for name, column in _TABLE.items()},
+}
+"""The columns of Table hparams-common; the defaults are those of German."""
 SETTING_NAMES = frozenset(f.name for f in fields(PaperSettings))
 
 
 def settings_of(dataset: str) -> PaperSettings:
     """The column of a data set; that of COMPAS for one that the table does not have, which is our choice."""
-    return SETTINGS.get(dataset, COMPAS)
+    return SETTINGS.get(dataset, SETTINGS["compas"])
 
 
 PAPER = TrainConfig(
