@@ -19,14 +19,23 @@ privacy (noise and sensitivity shrink equally for S <= 1) while the counts are d
 
 Replacing a record moves a scaled table by at most sqrt(2) min(sqrt(a), S): the projection brings the sqrt(2a) of
 the counts no further apart, and two tables without a negative entry in a ball of radius S are at most sqrt(2) S
-apart. So scaled tables have the sensitivity of counts too.
+apart. So scaled tables have the sensitivity of counts too. The paper's statement is compared with the price of an
+added record.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from secure_sccvfl.accounting.events import Sensitivity
+from secure_sccvfl.accounting.accountant import tight_epsilon
+from secure_sccvfl.accounting.calibration import check_target
+from secure_sccvfl.accounting.events import Event, Sensitivity
+
+
+def proposition_1(sigma: float, delta: float) -> float:
+    """The epsilon that the paper states for one table and one release."""
+    return math.sqrt(2 * math.log(1.25 / delta)) / sigma
 
 
 def scaled_sensitivity(joint: float, scale: float) -> float:
@@ -43,3 +52,36 @@ def clipped(joint: float, scale: float, distance: float, unit: float) -> Sensiti
     """
     exact = Sensitivity.of_counts(scaled_sensitivity(joint, scale))
     return Sensitivity(exact.replaced + 2 * distance, exact.added + 2 * distance, unit)
+
+
+def paper_event(
+    name: str, tables: int, sigma: float, records: str, scale: float = 1.0, refresh: int = 0, count: int = 1
+) -> Event:
+    """One release of the paper's noisy tables: this many tables at once, with noise sigma * scale on each count."""
+    moved = Sensitivity.of_counts(scaled_sensitivity(math.sqrt(tables), scale))
+    return Event(name, moved.replaced, sigma * scale, records, refresh, count, mechanism="paper", added=moved.added)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The paper's epsilon next to the tight one: for one table, and for all tables and releases."""
+
+    sigma: float
+    stated: float
+    one_table: float
+    everything: float
+
+    @property
+    def too_small(self) -> bool:
+        """Whether the paper's epsilon is wrong even for the single table that it is about."""
+        return self.stated < self.one_table
+
+
+def claim(sigma: float, delta: float, tables: int, releases: int) -> Claim:
+    """What the paper states at this sigma (S = 1), what holds for one table, and for all that it releases."""
+    check_target(1.0, delta)
+
+    def tight(tables: int, releases: int) -> float:
+        return tight_epsilon([paper_event("sketch", tables, sigma, "any", count=releases)], delta, "added")
+
+    return Claim(sigma, proposition_1(sigma, delta), tight(1, 1), tight(tables, releases))

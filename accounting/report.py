@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,14 @@ from secure_sccvfl.accounting.accountant import (
     finite,
     tight_epsilon,
 )
-from secure_sccvfl.accounting.budget import GRAM, HEAD, Account, Charge, by_part, part_of
+from secure_sccvfl.accounting.budget import GRAM, HEAD, Account, Charge, Terms, by_part, part_of
 from secure_sccvfl.accounting.calibration import releases_left
 from secure_sccvfl.accounting.charts import STYLE, running_chart
+from secure_sccvfl.accounting.events import Event
+from secure_sccvfl.accounting.paper import claim
 from secure_sccvfl.accounting.plain_text import markdown
 
+PAPER_SIGMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
 NOISE = {
     "dealer+holder": "Two independent noise contributions at full scale, of the dealer and of the holder of the "
     "protected attribute; the guarantee counts both. It holds against every coalition of parties without the holder "
@@ -134,6 +137,7 @@ def build_report(account: Account, notes: Notes | None = None, *, held_out: bool
         ],
         "releases": releases,
         "room": _releases_left(account),
+        "paper": _paper(terms, events),
         "sampled": sampled if any(e.sampling < 1 for e in events) else None,
         "dealer": against if events else None,
         "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
@@ -167,6 +171,26 @@ def _releases_left(account: Account) -> dict[str, Any] | None:
     like = next((e for e in reversed(account.events) if part_of(e.name) not in (GRAM, HEAD)), account.events[-1])
     charged = account.dearest(account.sets[like.records])
     return {"like": like.name, "count": releases_left(charged, like, terms.epsilon, terms.delta)}
+
+
+def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
+    """The paper's statement next to what holds, for as many tables and releases as were made here.
+
+    An added record moves the counts of d tables by sqrt(d), which gives the number of tables. Other releases have
+    none.
+    """
+    events = [event for event in events if part_of(event.name) not in (GRAM, HEAD)]
+    squares = [event.added**2 for event in events]
+    tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
+    if tables < 1:
+        return None
+    count = sum(event.count for event in events)
+    claims = [claim(sigma, terms.delta, tables, count) for sigma in PAPER_SIGMAS]
+    return {
+        "tables": tables,
+        "releases": count,
+        "claims": [{**asdict(c), "too_small": c.too_small} for c in claims],
+    }
 
 
 def to_markdown(report: Mapping[str, Any]) -> str:

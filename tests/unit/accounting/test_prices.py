@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from secure_sccvfl import accounting
-from secure_sccvfl.accounting.accountant import epsilon_added, epsilon_of, epsilons, tight_epsilon
+from secure_sccvfl.accounting.accountant import epsilon_added, epsilon_of, epsilons
 from secure_sccvfl.accounting.budget import Budget, BudgetError, Terms
 from secure_sccvfl.accounting.calibration import check_target, noise_multiplier, releases_left
 from secure_sccvfl.accounting.events import Event, Sensitivity
-from secure_sccvfl.accounting.paper import scaled_sensitivity
+from secure_sccvfl.accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
 from secure_sccvfl.accounting.records import RecordSet
 from secure_sccvfl.protocols.steps.clipping import scaled
 from secure_sccvfl.releases import noise
@@ -32,41 +32,24 @@ RECORDS = RecordSet(np.arange(10, dtype=np.uint64))
 COUNTED = Sensitivity.of_counts
 
 
-def proposition_1(sigma):
-    """The epsilon that the paper states for one table and one release."""
-    return math.sqrt(2 * math.log(1.25 / DELTA)) / sigma
-
-
-def table_event(tables, sigma, refresh=0):
-    """One release of the paper's noisy tables, scaled to norm 1."""
-    moved = COUNTED(scaled_sensitivity(math.sqrt(tables), 1.0))
-    return Event("sketch", moved.replaced, sigma, "records", refresh, mechanism="paper", added=moved.added)
-
-
-def epsilons_added(events):
-    """The tight epsilon for an added record, which is what the paper's statement is about."""
-    return tight_epsilon(events, DELTA, "added")
-
-
 @pytest.mark.parametrize(
     ("sigma", "stated", "too_small"), [(0.2, 24.2, 1), (0.5, 9.69, 1), (1, 4.84, 0), (2, 2.42, 0)]
 )
-def test_the_papers_formula_is_too_small_below_sigma_one(sigma, stated, too_small):
-    assert proposition_1(sigma) == pytest.approx(stated, rel=0.01)
-    one_table = epsilons_added([table_event(1, sigma)])
-    assert one_table == pytest.approx(analytic_epsilon(sigma, DELTA), rel=1e-3)
-    assert (proposition_1(sigma) < one_table) == bool(too_small)
+def test_the_papers_formula_is_marked_where_it_is_too_small(sigma, stated, too_small):
+    figures = claim(sigma, DELTA, tables=1, releases=1)
+    assert figures.stated == pytest.approx(stated, rel=0.01)
+    assert figures.too_small == bool(too_small) == (stated < analytic_epsilon(sigma, DELTA))
 
 
 def test_nineteen_features_and_five_refreshes_cost_88_not_5():
     """For an added record; for a replaced one, 151."""
-    events = [table_event(19, 1.0, refresh=i) for i in range(5)]
-    assert epsilons_added(events) == pytest.approx(88, rel=0.02)
+    events = [paper_event("sketch", 19, 1.0, "records", refresh=i) for i in range(5)]
+    assert claim(1.0, DELTA, tables=19, releases=5).everything == pytest.approx(88, rel=0.02)
     assert epsilon_added(events, DELTA) == pytest.approx(92, rel=0.02)
     spent = epsilons(events, DELTA)
     assert spent.opacus == pytest.approx(spent.renyi, rel=1e-6)
     assert spent.pld == pytest.approx(analytic_epsilon(1 / math.sqrt(2 * 19 * 5), DELTA), rel=1e-3)
-    assert proposition_1(1.0) < 5
+    assert proposition_1(1.0, DELTA) < 5
 
 
 BAD_EVENTS = (

@@ -75,6 +75,8 @@ def test_the_figures_are_those_of_the_ledger(finished_run):
     assert report["head"] is None and any(
         "trained model and its predictions" in line for line in report["covers_not"]
     )
+    assert (report["paper"]["tables"], report["paper"]["releases"]) == (19, 4)
+    assert re.search(r"\| 0\.5 \| 9\.69 \| 10\.00 \| [\d.]+ \| too small \|", to_markdown(report))
 
 
 class Balance(HTMLParser):
@@ -123,7 +125,7 @@ def test_a_report_of_nothing_and_one_of_other_releases():
     named = Event("<script>a name</script>", 0.3, 3.0, RECORDS.digest, count=10, sampling=0.1)
     empty.charge(named, "k", RECORDS)
     report = build_report(empty.account, Notes("dealer"))
-    assert "must be kept from the dealer" in to_html(report)
+    assert report["paper"] is None and "must be kept from the dealer" in to_html(report)
     assert "<script" not in to_html(report) and to_html(report).count("&lt;script&gt;a name") >= 2
     assert "10 at sampling 0.1" in to_markdown(report)
 
@@ -269,6 +271,7 @@ def test_one_total_is_split_into_tables_and_heads():
         assert "depend on the records through more than these statistics" not in text
         assert "objective perturbation, curvature" in text
     assert report["room"] == {"like": "sketch-1", "count": 0}
+    assert report["paper"]["tables"] == 19 and report["paper"]["releases"] == 2, "heads are no tables"
     assert f"| head | 4 | {head['epsilon_rdp']:.3f} |" in to_markdown(report)
     assert f"| **total** | 6 | **{report['epsilon_rdp']:.3f}** |" in to_markdown(report)
 
