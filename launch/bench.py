@@ -5,6 +5,7 @@
     python launch/bench.py step --rows 100000 --columns 78        # one sealed training step
     python launch/bench.py discovery --json results/bench-discovery.json
     python launch/bench.py align --parties 3 --lists hidden:1000000    # records that only partly overlap
+    python launch/bench.py run --dataset acs-income:PATH.csv.gz   # whole trainings next to the plaintext engine
     python launch/bench.py rounds --blocks 3                      # one private model, and nine lambdas without noise
     python launch/bench.py width                                  # by rows and columns
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("what", choices=tuple(BENCHMARKS), help="what to measure; see above")
     parser.add_argument("--json", type=Path, help="write the rows here, and the page next to it")
-    parser.add_argument("--dataset", help="rounds, wan: the data set (as of run_mpc.py; default german)")
+    parser.add_argument("--dataset", help="run, rounds, wan: the data set (as of run_mpc.py; default german)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system or training (default 3)")
     parser.add_argument("--rows", type=int, nargs="+", help="width: numbers of rows; step, classes: one")
@@ -122,6 +123,7 @@ def _trainings(options: argparse.Namespace) -> Result:
 
     dataset = options.dataset or "german"
     points = {
+        "run": lambda: trainings.sizes(options.dataset),
         "rounds": lambda: trainings.rounds(dataset),
         "wan": lambda: trainings.wan(dataset),
         "classes": lambda: trainings.classes(_one(options, "rows", 10_000), _one(options, "columns", 20)),
@@ -148,6 +150,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "step": (_step, "repeats blocks rows columns"),
     "discovery": (_discovery, "repeats blocks"),
     "align": (_align, "parties lists"),
+    "run": (_trainings, "dataset blocks"),
     "rounds": (_trainings, "dataset blocks"),
     "width": (_trainings, "rows columns blocks"),
     "wan": (_trainings, "dataset blocks"),

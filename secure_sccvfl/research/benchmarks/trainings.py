@@ -1,4 +1,4 @@
-"""`bench.py rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
+"""`bench.py run, rounds, width, wan, classes, heads`: whole secure trainings next to the plaintext engine.
 
 Each benchmark is a list of points: a data set, a number of parties, a round trip and options of the run. A secure
 training runs without evaluation (parties as processes, dealer, mutual TLS). The plaintext engine then trains in this
@@ -204,6 +204,12 @@ def measure(points: Sequence[Point], blocks: int, tell: Tell) -> Result:
     """The trainings of these points as a table without empty columns."""
     rows = [measured(point, blocks, tell) for point in points]
     return Result({"trainings": rows}, [ABOUT, filled(rows, COLUMNS)])
+
+
+def sizes(dataset: str | None) -> list[Point]:
+    """`run`: one data set; or German and synthetic records of growing size, and other numbers of parties."""
+    names = [dataset] if dataset else ["german", "synthetic:1000", "synthetic:10000", "synthetic:100000"]
+    return [Point(name) for name in names] + [Point("german", parties=parties) for parties in (2, 5) if not dataset]
 
 
 def rounds(dataset: str) -> list[Point]:
