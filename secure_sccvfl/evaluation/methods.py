@@ -248,8 +248,19 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
 
 def sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
     """The sealed method with other settings, and the roles of the prepared seed or these."""
-    given = (ready.data, ready.split, ready.parties, config, ready.budget, ready.seed)
-    return fitted_model(train_plainly(*given, roles=roles or ready.roles)[0], ready)
+    return trained(ready, config, roles=roles or ready.roles)
+
+
+def trained(
+    ready: Prepared,
+    config: TrainConfig,
+    budget: SpendingPlan | None = None,
+    roles: Roles | None = None,
+    tabled: Roles | None = None,
+) -> Fitted:
+    """The sealed method with other settings and budget; without roles it has its own discovery."""
+    given = (ready.data, ready.split, ready.parties, config, budget or ready.budget, ready.seed)
+    return fitted_model(train_plainly(*given, roles=roles, tabled=tabled)[0], ready)
 
 
 def with_kappa(ready: Prepared, kappa: float) -> Fitted:
@@ -270,8 +281,7 @@ def with_epsilon(ready: Prepared, epsilon: float) -> Fitted:
 def _again(ready: Prepared, config: TrainConfig, budget: SpendingPlan, lam: float | None = None) -> Fitted:
     lam = _known_lambda(ready.model) if lam is None else lam
     config = replace(config.only(lam), take_lambda=lam, alternatives=False)
-    given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
-    return fitted_model(train_plainly(*given, roles=ready.roles, tabled=ready.tabled)[0], ready)
+    return trained(ready, config, budget, ready.roles, ready.tabled)
 
 
 def fitted_model(model: Model, ready: Prepared) -> Fitted:

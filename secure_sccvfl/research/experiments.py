@@ -40,12 +40,11 @@ from secure_sccvfl.evaluation.methods import (
     drop_m,
     drop_m_guard,
     erm,
-    fitted_model,
     own_rows,
     prepare,
     scc,
     sealed,
-    train_plainly,
+    trained,
     with_inputs,
     with_kappa,
     with_net_penalty,
@@ -524,20 +523,9 @@ def with_roles(
     by_card: tables are of M and P alone, as if a card had decided the roles; by default for a private model.
     """
     decided = config.private if by_card is None else by_card
-    return lambda ready: _trained(ready, config, budget, ready.roles, ready.roles if decided else None)
+    return lambda ready: trained(ready, config, budget, ready.roles, ready.roles if decided else None)
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
     """The sealed method with other settings and its own discovery; scored on the roles of the default run."""
-    return lambda ready: _trained(ready, config, budget)
-
-
-def _trained(
-    ready: Prepared,
-    config: TrainConfig,
-    budget: SpendingPlan | None,
-    roles: Roles | None = None,
-    tabled: Roles | None = None,
-) -> Fitted:
-    given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget, ready.seed)
-    return fitted_model(train_plainly(*given, roles=roles, tabled=tabled)[0], ready)
+    return lambda ready: trained(ready, config, budget)
