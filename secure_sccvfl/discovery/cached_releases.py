@@ -1,15 +1,15 @@
 """Cached DP releases: opened statistics of s that their owner keeps and uses again at no privacy cost.
 
-Whatever is computed from an opened noisy table is post-processing. So a run may assign roles by other thresholds or
+What is computed from an opened noisy table is post-processing. So a run may assign roles by other thresholds or
 another card, train with other lambdas or draw other counterfactuals without a release. `SecureStatistics` hands every
 opened statistic to a file before it is used (`keep`), or answers from such a file (`cached`): then it opens, noises
 and charges nothing. The rest of a run is the same with both.
 
-A file lies in `tables/` next to the ledger that paid. Only its owner may read it. It has the tables of its owner's
-columns, the name of every charge, and what the tables are about: digests of the description (columns, bins, public
-ranges) and of the records of each part. Another description, other records or another split are refused. With hidden
-alignment each party compares its own records with those of its own file: which records all have follows from these,
-so the tables fit if every party's file does.
+A file is in `tables/` next to the ledger with the charges. Only its owner may read it. It has the tables of its
+owner's columns, the name of every charge, and what the tables are about: digests of the description (columns, bins,
+public ranges) and of the records of each part. Another description, other records or another split are refused. With
+hidden alignment each party compares its own records with those of its own file: which records all have follows from
+these, so the tables fit if every party's file does.
 
 | before | what each learns |
 |---|---|
@@ -70,7 +70,7 @@ Keep = Callable[[str, CachedRelease], None]
 
 @dataclass(frozen=True)
 class CachedReleases:
-    """One party's opened statistics of a run. runs: the names of its sessions. records: digests of the parts.
+    """One party's opened statistics of a run. runs: names of its sessions. records: digests of the parts.
 
     align: how records were brought together. With `hidden` the digests are those of this party's own records.
     """
@@ -86,12 +86,12 @@ class CachedReleases:
 
     @property
     def tabled(self) -> tuple[str, ...]:
-        """The columns that have a table of counts; empty: all."""
+        """The columns with a table of counts; empty: all."""
         return self.releases[NOISY_TABLES.charged_as(0)].features
 
     @property
     def common(self) -> int:
-        """About how many records all parties have, where that was opened with noise."""
+        """The noisy number of common records, if it was opened."""
         return max(int(release.numbers.get(COMMON, 0)) for release in self.releases.values())
 
     @property
@@ -105,7 +105,7 @@ class CachedReleases:
 
     @property
     def ids(self) -> bytes:
-        """Stands for the releases that these tables are of; the same at every party."""
+        """Identifies the releases that these tables come from; the same at every party."""
         local_keys = ("records",) if self.align == "hidden" else ()
         public = {name: value for name, value in self.facts.items() if name not in local_keys}
         for release in public["releases"].values():

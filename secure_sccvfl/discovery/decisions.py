@@ -1,6 +1,6 @@
-"""From evidence to roles: which features depend on s, which of them are proxies, and how sure each role is.
+"""From evidence to roles: which features depend on s, which of them are proxies, and the confidence of each role.
 
-Discovery proposes; a policy card has the last word, and a trial edit may show that a mediator does not respond.
+Discovery proposes, a policy card decides, and a trial counterfactual may show that a mediator does not respond.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DiscoveryConfig:
 
 @dataclass(frozen=True)
 class RoleAssignment:
-    """Roles with the numbers they rest on.
+    """Roles with the numbers they follow from.
 
     `proposed`: the roles before a card overrode those of `by_card`. `confidence`: how likely another run proposes the
     same role, by redraws; empty until it is computed. `opened`: what was opened of each attribute for the score
@@ -135,7 +135,7 @@ def combined(measures: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
-    """Features that are discoveries at this false-discovery rate."""
+    """The features discovered at this false-discovery rate (Benjamini-Hochberg)."""
     ordered = sorted(p_values, key=lambda k: (p_values[k], k))
     passed = [rank for rank, k in enumerate(ordered, start=1) if p_values[k] <= level * rank / len(ordered)]
     return set(ordered[: max(passed, default=0)])
@@ -192,7 +192,7 @@ def decide(
     owners: Mapping[str, str] | None = None,
     conditional: Sequence[Conditional] = (),
 ) -> RoleAssignment:
-    """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before.
+    """Turn scores into roles; the card decides. `previous`: the roles that were proposed before.
 
     `owners`: the party of every feature, for roles within parties, and to know the columns without evidence: none
     is needed where the card decides.
@@ -219,7 +219,7 @@ def confidence(
     seed: int,
     owners: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
-    """The share of joint redraws that propose the same role, for each feature."""
+    """For each feature, the share of joint redraws that propose the same role."""
     names, rng = sorted(proposed), stream(seed, "joint redraws")
     same = dict.fromkeys(names, 0)
 

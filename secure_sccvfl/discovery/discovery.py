@@ -54,7 +54,7 @@ Audit = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Discovery:
-    """Discovery of one run: the parts that stay the same in every refresh. Every process runs the same steps."""
+    """Discovery of one run: what stays the same in every release of the tables. Every process runs the same steps."""
 
     statistics: Statistics
     parties: Sequence[Party]
@@ -79,7 +79,7 @@ class Discovery:
             check_support(self.card, self.parties)
 
     def conditional(self, others: Sequence[Party]) -> tuple[Conditional, ...]:
-        """What features show beyond their owner's other columns, as far as the settings ask: a release each.
+        """Dependence of features on s given their owner's other columns, if the settings ask for it: a release each.
 
         `others` holds the same columns of records that the statistic is not about: residuals are fitted on them.
         """
@@ -151,7 +151,7 @@ class Discovery:
         return replace(assignment, confidence=sure, missing_depends=self._missing_depends(tables))
 
     def _missing_depends(self, tables: Sequence[NoisyTables]) -> tuple[str, ...]:
-        """Where it depends on s whether a value is missing: owners test their tables and announce p-values."""
+        """Columns whose missingness depends on s: owners test their tables and announce p-values."""
         if not self.may_be_missing:
             return ()
         local: dict[str, float] = {}

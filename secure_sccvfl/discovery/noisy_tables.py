@@ -54,9 +54,9 @@ class NoisyTables:
 
 
 def shuffled(noisy: NoisyTables, rng: np.random.Generator) -> NoisyTables:
-    """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
+    """Party step, local: tables as if s were permuted over the records, with noise of the same size.
 
-    Where s is shuffled, a table follows from how often each bin occurs and from the sizes of groups. Its released
+    With s permuted, a table follows from the frequency of each bin and the sizes of groups. Its released
     noisy table shows both, so the owner draws groups of these sizes itself: nothing is opened and nothing charged.
     Own records are not read: what is evaluated with these tables is charged to test records only.
     """
@@ -88,7 +88,7 @@ def release_tables(
 ) -> tuple[NoisyTables, ...]:
     """One release of the tables of features with all protected attributes; each goes to its owner.
 
-    A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
+    A record counts in one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
     `features` counts those of all parties; `parties` are the ones of this process. `clip`: the length to which
     tables are scaled before noise is added, if they are; the result has them scaled back by a public number.
     `tabled`: the features of all parties that the release is about, if it is not about all; then these count.

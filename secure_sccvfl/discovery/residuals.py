@@ -1,4 +1,4 @@
-"""What a feature shows of s beyond its owner's other columns: residual HSIC and risk gain, a charged release each.
+"""Dependence of a feature on s given its owner's other columns: residual HSIC and risk gain, a charged release each.
 
 Both start from the residual of a ridge prediction from the owner's other columns, fitted on other records
 (`data.party`).

@@ -74,7 +74,7 @@ _SUM_BITS, _FINE = 29, 12
 
 
 class SecureStatistics:
-    """One party's part in every statistic of s of one run, about one set of records."""
+    """One party's steps in every statistic of s of one run, about one set of records."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class SecureStatistics:
         return GroupSums("", 1.0, tabled or None).layout(self._columns)
 
     def _results(self, statistic: Statistic, table: Secret, shape: Shape) -> Secret:
-        """The results of a table without noise; repeated releases about the same table compute them once."""
+        """The results of a table without noise; repeated releases of the same table compute them once."""
         kind = replace(statistic, name="")
         if self._derived is None or self._derived[0] != kind or self._derived[1] is not table:
             self._derived = (kind, table, statistic.of_table(self._session, table, shape))
@@ -155,7 +155,7 @@ class SecureStatistics:
     ) -> tuple[Opened, ...]:
         """Seven rounds (`scores.py`); see `Statistics.projected`.
 
-        The tables are those that were opened to their owners, as shares with all their noise. A run that resumes, or
+        The tables are those opened to their owners, as shares with all their noise. A run that resumes, or
         uses cached releases, no longer has shares of them: each owner shares its own as it was opened to it.
         """
         session, features = self._session, self.bins(tables, tabled)
@@ -193,7 +193,7 @@ class SecureStatistics:
         return summed.rescale(WIDE_BITS).with_fraction(WIDE_BITS - 1)
 
     def first_count(self, membership: MembershipMask) -> float:
-        """Pay a little for how many records all parties have, and abort if they are too few to pay more for.
+        """Open the number of common records with much noise, for a small charge; abort if it is too small.
 
         Returns the noisy number, which all parties learn.
         """
@@ -217,7 +217,7 @@ class SecureStatistics:
         membership.set_count(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
 
     def _enough(self, total: Secret, kind: Kind, each: int, error: float, receipt: Receipt | None = None) -> float:
-        """Open a noisy number of records, of which each counts so often; all abort if there are too few."""
+        """Open a noisy number of records, each counted this often; all abort if there are too few."""
         number = float(open_to_all(self._session, total, kind.name, receipt)[0]) / each
         if number < max(FEWEST, SURE * error):
             raise AlignmentError(
@@ -334,7 +334,7 @@ class SecureStatistics:
 
 
 def _whole(columns: np.ndarray) -> np.ndarray:
-    """Whole numbers in as few bytes as they take."""
+    """Integers in as few bytes as possible."""
     small = columns.size == 0 or (columns.min() >= 0 and columns.max() <= np.iinfo(np.int8).max)
     return columns.astype(np.int8 if small else np.int64)
 
@@ -342,7 +342,7 @@ def _whole(columns: np.ndarray) -> np.ndarray:
 def _projection(sizes: Sequence[np.ndarray]) -> np.ndarray:
     """I - 1 q^T for the groups of each attribute, side by side, and a last column that sums those of the first.
 
-    q has _SHARE_BITS, so that a product is exact. Nothing that is asked of the dealer follows from it.
+    q has _SHARE_BITS, so that a product is exact. No request to the dealer depends on it.
     """
     counts = [len(size) for size in sizes]
     projection = np.zeros((sum(counts), sum(counts) + 1))

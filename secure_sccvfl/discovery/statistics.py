@@ -59,7 +59,7 @@ class Shape:
 
     @property
     def parts(self) -> list[slice]:
-        """Where each attribute's groups are among the columns of a table."""
+        """The columns of each attribute's groups in a table."""
         return column_slices(self.counts)
 
 
@@ -84,12 +84,12 @@ class Statistic:
 
     @property
     def counts_records(self) -> bool:
-        """Whether these are tables of bins, of which each counts every record once."""
+        """Whether these are tables of bins, each of which counts every record once."""
         return False
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that it is about; empty: all."""
+        """The features it covers; empty: all."""
         return ()
 
     def layout(self, bins: Columns) -> Columns:
@@ -97,7 +97,7 @@ class Statistic:
         return bins
 
     def sensitivity(self, shape: Shape) -> Sensitivity:
-        """What one record moves in all results together."""
+        """The joint change of all results by one record."""
         raise NotImplementedError
 
     def whole(self, columns: Arrays, shape: Shape) -> dict[str, np.ndarray]:
@@ -112,7 +112,7 @@ class Statistic:
         raise NotImplementedError
 
     def unit(self, shape: Shape) -> float:
-        """The value of one unit of the whole numbers that are opened under MPC."""
+        """The value of one unit of the integers opened under MPC."""
         return 1.0
 
     def largest(self, shape: Shape) -> float:
@@ -228,7 +228,7 @@ class Statistics(Protocol):
     def projected(
         self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
     ) -> tuple[Opened, ...]:
-        """For each attribute what is opened about every feature of all parties; it follows from noisy tables only.
+        """For each attribute, what is opened about every feature; it follows from noisy tables only.
 
         `tables`: the means of so many releases, of the features of this process. `tabled`: the features of all
         parties that have one; empty: all.
@@ -244,7 +244,7 @@ class Statistics(Protocol):
         ...
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Every party announces these named numbers to all (scores, counts); returns those of all parties.
+        """Announce named numbers to all parties (scores, counts); returns those of all parties.
 
         Only for values that are public or follow from a noisy release; they are declared, not charged.
         """
@@ -368,7 +368,7 @@ class PlainStatistics:
 
 @dataclass(frozen=True)
 class ReleasedTables:
-    """Returns what another run released, whatever is requested: to compare engines on the same releases.
+    """Returns what another run released, for any request: to compare engines on the same releases.
 
     each: the tables of every release by its name, where they matter one by one; `tables` are their mean.
     """
@@ -388,7 +388,7 @@ class ReleasedTables:
         return cls(tables, first.deviation * math.sqrt(first.releases))
 
     def one_by_one(self, caches: Sequence[CachedReleases]) -> ReleasedTables:
-        """The same with the single releases that the parties have kept."""
+        """The same with the single releases that the parties saved."""
         each: dict[str, dict[str, np.ndarray]] = {}
         for cache in caches:
             for name, release in cache.releases.items():

@@ -57,7 +57,7 @@ UNIT = 1 << 16
 
 
 def enough(rate: str, of: int | str) -> str:
-    """The name of the bit that says whether a rate of a group, or a model's net flip rate, rest on enough records."""
+    """The name of the bit that says whether a group's rate, or a model's net flip rate, is over enough records."""
     return f"enough {rate} {of}"
 
 
@@ -96,7 +96,7 @@ def exact_release(parties: int, task: Task, models: Sequence[str], groups: int, 
 
 
 def exact_figures(opened: Mapping[str, float], models: Sequence[str], groups: int) -> dict[str, Any]:
-    """Opened numbers in the form of reports: metrics, and the rates of groups that rest on too few records."""
+    """Opened numbers in the form of reports: metrics, and the rates of groups that are over too few records."""
     out = dict(opened)
     spread = max(out.pop("variance"), 0.0) ** 0.5
     if "mse" in out:
@@ -184,7 +184,7 @@ class SecureEvaluation:
         return decided, negative
 
     def target(self, label: AtHolder, rows: int) -> Shared:
-        """A label that is a number."""
+        """The label of a regression."""
         return self.session.share(_column(label), owner=self.label_holder, shape=(rows, 1))
 
     def truth(self, label: AtHolder, rows: int, outputs: int) -> Shared:
@@ -274,7 +274,7 @@ class SecureEvaluation:
     ) -> tuple[Shared, Shared, Shared]:
         """|P(gain) - P(loss)| as numerators and denominators over pairs of groups with enough records, by model.
 
-        And whether there is such a pair.
+        Also whether there is such a pair.
         """
         rows = len(shown)
         pairs = crypten.stack([self._pairs(groups, of.target, rows, count) for _, of in copies])
@@ -324,7 +324,7 @@ class _Figures:
         self._sums[name] = total, divisor
 
     def rate(self, name: str, number: Shared) -> None:
-        """A number of records over that of all."""
+        """A number of records over the number of all records."""
         self.mean(name, number * UNIT, UNIT)
 
     def weighted(self, name: str, values: Shared, of: Copies) -> None:
@@ -340,7 +340,7 @@ class _Figures:
         self._kept[name] = value
 
     def opened(self, session: Session, names: Sequence[str]) -> dict[str, float]:
-        """Open all of them. Sums with one fraction are divided in one round."""
+        """Open all values. Sums with the same fraction are divided in one round."""
         values = dict(self._kept)
         for bits in sorted({session.fraction(total) for total, _ in self._sums.values()}):
             same_fraction = [name for name, (total, _) in self._sums.items() if session.fraction(total) == bits]

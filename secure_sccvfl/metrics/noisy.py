@@ -114,7 +114,7 @@ class Sums:
 
     @property
     def change(self) -> str:
-        """What a counterfactual does to an answer."""
+        """How a counterfactual changes an answer."""
         return "shift" if self.task == "regression" else "flips"
 
     @property
@@ -158,12 +158,12 @@ def planned_deviation(layout: Sums, level: NoiseLevel, holders: int) -> float:
 
 
 def fewest(deviation: float, floor: int) -> int:
-    """The least noisy number of records at which figures are reported: it is surely above the floor."""
+    """The smallest noisy number of records with reported figures: `SURE` deviations above the floor."""
     return math.ceil(floor + SURE * deviation)
 
 
 class NoisyEvaluation:
-    """One party's part in one noisy evaluation of shared logits."""
+    """One party's steps in one noisy evaluation of shared logits."""
 
     def __init__(self, secret: SecureEvaluation, charger: Charger) -> None:
         self._secret, self._charger = secret, charger
@@ -301,7 +301,7 @@ class _Rate:
     rows: float = 0.0
 
     def as_record(self) -> dict[str, float]:
-        """With its 95 % interval: from the number of records, and from noise."""
+        """The same with its 95 % interval, from sampling and from noise."""
         noise, rows = NORMAL_95 * self.error, max(round(self.rows), 1)
         low, high = wilson(self.value, rows)
         below, above = math.hypot(self.value - low, noise), math.hypot(high - self.value, noise)
@@ -383,7 +383,7 @@ def _values(rates: Mapping[str, _Rate]) -> dict[str, float]:
 
 
 def _noise(rates: Mapping[str, _Rate]) -> dict[str, float]:
-    """Half of the 95 % interval that noise alone gives each figure."""
+    """Half of each figure's 95 % interval from noise only."""
     return {name: NORMAL_95 * rate.error for name, rate in rates.items()}
 
 
@@ -420,7 +420,7 @@ def _of_model(
 
 
 def _of_majority(layout: Sums, sums: Mapping[str, np.ndarray], among: _Among) -> dict[str, _Rate]:
-    """Always giving the most frequent label of these records, or their mean. Decides the same for all: no gap."""
+    """Figures of always predicting the most frequent label, or the mean. All decisions are equal: no gap."""
     if layout.task == "regression":
         mean, square = (float(value) / among.rows for value in sums["label"])
         moved = math.hypot(1.0, 2 * mean, (square - 2 * mean**2) * among.counted)

@@ -53,13 +53,13 @@ def reported_gaps(gaps: Mapping[str, float]) -> dict[str, float]:
 
 
 def rate_record(hits: int, rows: int) -> dict[str, float]:
-    """A rate with its 95 % interval (Wilson) and the records that it rests on, as reports have it."""
+    """A rate with its 95 % interval (Wilson) and its number of records, as reports have it."""
     low, high = wilson(hits / rows, rows)
     return {"value": hits / rows, "low": low, "high": high, "rows": rows}
 
 
 def certified_words(mediators: Sequence[str]) -> str:
-    """What the certificate of a decision says."""
+    """The certificate of a decision in words."""
     names = ", ".join(name.replace("_", " ") for name in mediators)
     return f"cannot change through {names}, whatever their values" if names else "cannot change: there is no mediator"
 
@@ -67,7 +67,7 @@ def certified_words(mediators: Sequence[str]) -> str:
 def wilson(rate: float, total: int) -> tuple[float, float]:
     """95 % Wilson interval of a proportion; it is also wide enough for a mean of shares between 0 and 1.
 
-    The rate is inside, also where rounding would leave a rate of 0 or 1 outside.
+    The rate is always inside, also where rounding would leave a rate of 0 or 1 outside.
     """
     square = Z95 * Z95 / total
     middle = (rate + square / 2) / (1 + square)

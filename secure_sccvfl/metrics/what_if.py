@@ -84,7 +84,7 @@ def majorities(
 
 
 def reason_names(layouts: Mapping[int, Layout], dropped: tuple[str, ...]) -> list[str]:
-    """The columns that can be a reason, in the order of the description: all that the model sees."""
+    """The columns that can be reasons, in the order of the description: all inputs of the model."""
     return [name for layout in layouts.values() for name in layout.names if name not in dropped]
 
 
@@ -131,7 +131,7 @@ class Strongest:
 
     @staticmethod
     def named(among: Shared, raises: Shared, lowers: Shared) -> Shared:
-        """+1 where a column is among the `TOP` with the largest contributions above 0, -1 for those below; else 0."""
+        """+1 if a column is among the `TOP` largest contributions above 0, -1 for those below 0; else 0."""
         named = among * crypten.cat([raises, lowers], dim=1)
         return named[:, : raises.size(1)] - named[:, raises.size(1) :]
 
@@ -146,7 +146,7 @@ def _rows_at_once(columns: int) -> int:
 
 
 def strongest(session: Session, contributions: Shared) -> Shared:
-    """`Strongest` alone, some rows at a time: whole numbers (records x columns)."""
+    """`Strongest` by itself, some rows at a time: whole numbers (records x columns)."""
     each, parts = _rows_at_once(contributions.size(1)), []
     with session.measure("reasons"):
         for at in range(0, contributions.size(0), each):

@@ -1,8 +1,8 @@
 """Encodings that use s: for every group that a record may be in, its owner makes the encoding locally.
 
 Before: a party holds its columns and its own noisy tables by group, and never s per record. For a hypothesised
-group g it subtracts from its mediators what the mean of group g is above the pooled mean (by its shrunken table).
-It appends the same columns times the centred one-hot of g, so that the head may weigh a mediator otherwise in each
+group g it subtracts from its mediators the mean of group g minus the pooled mean (by its shrunken table).
+It appends the same columns times the centred one-hot of g, so that the head may weigh a mediator differently in each
 group. The engine selects the encoding of the true group under MPC. A party without mediators has the same encoding
 for every group.
 
@@ -30,7 +30,7 @@ from secure_sccvfl.policy.roles import Roles
 class AwareEncoder:
     """Party step, local: the encoding of rows as members of given groups.
 
-    offsets: what the mean encoding of each group is above the pooled one (groups x plain columns), 0 outside
+    offsets: mean encoding of each group minus the pooled one (groups x plain columns), 0 outside
     mediators. shares: of the groups among all records. mediators: their plain columns.
     """
 
@@ -69,7 +69,7 @@ class AwareEncoder:
         return np.hstack([base, *(base * member[g] for g in range(1, self.groups))])
 
     def block_columns(self, here: slice) -> np.ndarray:
-        """The numbers of these columns."""
+        """The indices of these columns."""
         first = int(np.searchsorted(self.mediators, here.start))
         mediator_numbers = np.arange(first, first + here.stop - here.start)
         more = [self.plain.columns + g * len(self.mediators) + mediator_numbers for g in range(self.groups - 1)]
@@ -83,7 +83,7 @@ def aware_radius(layout: Layout, roles: Roles) -> float:
 
 
 def aware_columns(layout: Layout, roles: Roles, groups: int) -> int:
-    """How many columns the aware encoding of a record has, by the public dictionary and the roles."""
+    """Number of columns of the aware encoding of a record, by the public dictionary and the roles."""
     widths = {block.feature.name: plain_columns(block) for block in layout.blocks}
     return sum(width * (groups if roles.of[name] == "M" else 1) for name, width in widths.items())
 
@@ -91,7 +91,7 @@ def aware_columns(layout: Layout, roles: Roles, groups: int) -> int:
 def make_aware(
     layout: Layout, encoder: Encoder, noisy: NoisyTables, roles: Roles, private: bool = False
 ) -> AwareEncoder:
-    """Party step, local: an aware encoder from released tables, of which it needs those of its mediators.
+    """Party step, local: an aware encoder from the released tables of its mediators.
 
     private: rows are scaled to `aware_radius`.
     """

@@ -26,7 +26,7 @@ Contributions = Sequence[np.ndarray]
 
 
 class CertificateError(InputError):
-    """There is no certificate for this model; the message says why."""
+    """This model has no certificate; the message says why."""
 
 
 def levels(block: Block) -> np.ndarray:
@@ -99,8 +99,8 @@ def range_gram(encoder: Encoder, edited: Collection[str]) -> np.ndarray:
     For each of these features it is twice the covariance of the encodings of its levels, all equally likely. So
     w^T R w is the sum over the features of the mean squared difference of two contributions: small ranges U - L
     certify more decisions. R follows from the public dictionary and the roles: it uses no record, no table and no s,
-    and costs no epsilon. As a sum of covariances it is positive semidefinite, so it is a part of the penalty P of a
-    private head (`releases.mechanisms`), whose proof asks for no more.
+    and costs no epsilon. As a sum of covariances it is positive semidefinite, so it can be part of the penalty P of a
+    private head (`releases.mechanisms`).
     """
     summed = np.zeros((encoder.columns,) * 2)
     for rows in level_encodings(encoder, edited):

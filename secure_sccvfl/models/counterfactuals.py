@@ -78,20 +78,20 @@ class EncodedCounterfactuals:
 
 
 def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:
-    """Draws below each other, as one long draw."""
+    """All draws concatenated into one long draw."""
     for blocks in zip(*groups, strict=True):
         yield {rank: np.concatenate([one[rank] for one in blocks]) for rank in blocks[0]}
 
 
 def below_each_other(counterfactuals: Sequence[EncodedCounterfactuals]) -> Iterator[Iterator[Blocks]]:
-    """Counterfactuals of several generators, each of all records, as those of one long part."""
+    """Counterfactuals of several generators, concatenated as those of one long part."""
     for draw in zip(*counterfactuals, strict=True):
         yield joined(draw)
 
 
 @dataclass(frozen=True)
 class Validity:
-    """What a counterfactual must not change, and how much it changes, per record and group; summed over features.
+    """Forbidden changes by a counterfactual, and its size, per record and group; summed over features.
 
     identity: change of features that must not change. support: how far edited values leave the public range. size:
     change of the edited features: the mediators, and the proxies if a card has them edited.

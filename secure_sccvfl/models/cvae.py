@@ -56,7 +56,7 @@ class CvaeNet(nn.Module):
 
 @dataclass(frozen=True)
 class Mediators:
-    """Where the mediators sit in a party's input space, and how raw outputs of a decoder become them."""
+    """Where the mediators are in a party's input space, and how raw outputs of a decoder become them."""
 
     columns: np.ndarray
     slices: tuple[tuple[int, int, bool], ...]

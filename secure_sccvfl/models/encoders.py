@@ -3,7 +3,7 @@
 Categories are one-hot, numbers piecewise linear. Mode `dp` adds units that it has trained. Without a private head
 columns are centred on local means.
 
-A private head (`releases.mechanisms`) needs rows that depend on nothing but their own record and on what was
+A private head (`releases.mechanisms`) needs rows that depend only on their own record and on what was
 released, and a public bound on their length. So encoders are then centred on public values (`public_centre`), and the
 length of a row is at most `public_radius`, which follows from the public dictionary.
 """
@@ -31,7 +31,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Network(Protocol):
-    """What a party has trained with torch in mode `split`: an encoder or a generator, saved as arrays."""
+    """An encoder or generator that a party trained with torch in mode `split`, saved as arrays."""
 
     def arrays(self) -> dict[str, np.ndarray]: ...
 
@@ -59,12 +59,12 @@ def _steps(block: Block) -> int:
 
 
 def plain_columns(block: Block) -> int:
-    """How many columns the plain encoding of a feature has."""
+    """Number of columns of the plain encoding of a feature."""
     return block.width if block.one_hot else _steps(block) + block.width - 1
 
 
 def public_centre(layout: Layout) -> np.ndarray:
-    """The point around which the plain encoding of any record is short: 1/K of a category, 1/2 of a step."""
+    """The public centre that keeps every plain encoding short: 1/K for a category, 1/2 for a step."""
     parts = [
         np.full(block.width, 1 / block.width)
         if block.one_hot
@@ -93,7 +93,7 @@ def public_radius(layout: Layout) -> float:
 
 
 def edit_radius(layout: Layout, edited: Collection[str]) -> float:
-    """The largest change of a party's plain encoding by a change of these features (`releases.mechanisms`)."""
+    """The largest change of a party's plain encoding if these features change (`releases.mechanisms`)."""
     blocks = [block for block in layout.blocks if block.feature.name in edited]
     return float(np.sqrt(sum(_edit_square(block) for block in blocks)))
 
@@ -187,15 +187,15 @@ def without(encoder: Encoder, names: Iterable[str], inputs: np.ndarray) -> Encod
 
 
 def reached(layout: Layout, names: Collection[str]) -> np.ndarray:
-    """Which plain columns can change when these features change: public, as layout and roles are."""
+    """Which plain columns can change when these features change; public."""
     return np.concatenate([np.full(plain_columns(b), b.feature.name in names) for b in layout.blocks])
 
 
 def public_encoder(layout: Layout) -> PlainEncoder:
-    """Party step, local: the plain encoder around public values, which no record moves."""
+    """Party step, local: the plain encoder centred on public values, which no record changes."""
     return PlainEncoder(layout, public_centre(layout))
 
 
 def fit_encoder(layout: Layout, inputs: np.ndarray) -> PlainEncoder:
-    """Party step, local: the plain encoder around the means of its own training rows; it sees no label and no s."""
+    """Party step, local: the plain encoder centred on means of its own training rows; it sees no label and no s."""
     return PlainEncoder(layout, plain_encoding(layout, inputs).mean(axis=0))

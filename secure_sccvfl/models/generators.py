@@ -63,7 +63,7 @@ class Generator(Protocol):
 
 @dataclass(frozen=True)
 class Material:
-    """What a party makes a generator from: its own training rows, and what was opened to it.
+    """The inputs of a generator: the party's own training rows, and what was opened to it.
 
     `deviation`: of the noise in the tables. `edited`: the features that may change. `penalized`: proxies.
     `structure`: of the groups (`data.groups`).
@@ -79,7 +79,7 @@ class Material:
 
     @property
     def own_tables(self) -> list[np.ndarray]:
-        """Of this party's features, as far as they have one (`TrainConfig.tabled`)."""
+        """Tables of this party's features that have one (`TrainConfig.tabled`)."""
         return [self.tables[name] for name in self.layout.names if name in self.tables]
 
 

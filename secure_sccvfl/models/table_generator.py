@@ -1,7 +1,7 @@
-"""Generators that need nothing but the party's own noisy tables; `minimal` is the default.
+"""Generators that need only the party's own noisy tables; `minimal` is the default.
 
 `MinimalGenerator`: each group's distribution is shrunk towards the pooled one by as much as noise explains
-(`secure_sccvfl.discovery.scores`). Where nothing but noise is left, nothing changes. A category moves by the maximal
+(`secure_sccvfl.discovery.scores`). If only noise remains, nothing changes. A category moves by the maximal
 coupling of two shrunken distributions. A number moves by the comonotone coupling of their bins: who stays in its bin
 is unchanged, and who moves keeps its position inside the bin. A number that may be missing first moves between
 missing and present (`models.missing`): who becomes present draws a value from the bins of the target group, who
@@ -28,7 +28,7 @@ FLOOR = 0.5
 
 @dataclass(frozen=True)
 class TableGenerator(ABC):
-    """Changes every mediator by its table; each kind says how."""
+    """Changes every mediator by its table, as each subclass defines."""
 
     material: Material
     config: GeneratorConfig
@@ -44,7 +44,7 @@ class TableGenerator(ABC):
         """
 
     def summary(self, block: Block) -> np.ndarray:
-        """What is known of one feature in each group, a column per group: the shares of its bins.
+        """The shares of one feature's bins in each group, a column per group.
 
         The last row of a number that may be missing is the share of missing values.
         """
@@ -70,7 +70,7 @@ class TableGenerator(ABC):
         return out
 
     def scaled(self, block: Block, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Columns of one feature at the `scale` of the way; nothing lies between a missing and a present number."""
+        """Columns of one feature at `scale` of the way; moves between missing and present are not scaled."""
         out = before + self.config.scale * (after - before)
         if not block.one_hot and block.width > 1:
             moves = before[:, 1] != after[:, 1]
@@ -128,7 +128,7 @@ def moved_categories(columns: np.ndarray, old: np.ndarray, new: np.ndarray, unif
 
 @dataclass(frozen=True)
 class MinimalGenerator(TableGenerator):
-    """Shrinks what noise explains, then moves as few records as the rest demands."""
+    """Shrinks differences by what noise explains, then moves as few records as the remainder requires."""
 
     def shares(self, block: Block) -> np.ndarray:
         sizes = group_sizes(self.material.own_tables)

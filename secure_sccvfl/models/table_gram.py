@@ -3,7 +3,7 @@
 The consistency penalty of a head w is the mean squared shift of the logit under counterfactuals, w^T G w. Taking G
 over the training records makes the head an exact function of s of each of them. Here G is the expectation under the
 released tables instead: given the group, mediators are independent and each follows its own noisy table. So G is
-post-processing of what was paid for. For a counterfactual from group g to group h let d_j be the displacement of
+post-processing of charged releases. For a counterfactual from group g to group h let d_j be the displacement of
 mediator j, m_j its mean and C_j its second moment under the table of j. With the share pi_g of group g and G groups,
 
     G = sum over g and h != g of pi_g / (G - 1) [ m m^T, with the block of each mediator replaced by C_j ].
@@ -57,10 +57,10 @@ class TableGram:
         return np.asarray((self.vectors**2).sum(axis=0) + np.diag(self.within))
 
     def with_net_penalty(self, weight: float) -> TableGram:
-        """The same with so much more weight on expected shifts: the outer products of the joined rows.
+        """The same with this additional weight on expected shifts: the outer products of the joined rows.
 
         A row of all parties times the head is the expected shift of the logit from one group to another. It decides
-        how many more decisions change one way than the other.
+        the net flips.
         """
         return replace(self, vectors=self.vectors * np.sqrt(1.0 + weight))
 
@@ -176,7 +176,7 @@ def _enumerated(block: Block) -> _Values:
 def _edited(
     edit_generator: TableGenerator, block: Block, values: _Values, source: int, target: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every value with every random number, before and after, and how likely each is in the source group."""
+    """Every value with every random number, before and after, and its probability in the source group."""
     grid = (np.arange(UNIFORMS) + 0.5) / UNIFORMS
     summary, shares = edit_generator.summary(block), edit_generator.shares(block)
     likely = shares[values.bins, source] / values.each[values.bins]
@@ -204,7 +204,7 @@ def _displacements(
     source: int,
     target: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Encoded displacements of one feature, and how likely each is."""
+    """Encoded displacements of one feature, and their probabilities."""
     before, after, likely = _edited(edit_generator, block, values, source, target)
 
     def encoded(rows: np.ndarray, group: int) -> np.ndarray:
