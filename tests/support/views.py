@@ -27,6 +27,7 @@ class Spy:
         self.kept: Views = defaultdict(list)
         self.by_peer: dict[tuple[int, int, str], list[np.ndarray]] = defaultdict(list)
         self.messages: dict[int, list[bytes]] = defaultdict(list)
+        self.results: list[Any] = []
         self._lock = threading.Lock()
 
     def keep(self, rank: int, step: str, arrays: Sequence[np.ndarray]) -> None:
@@ -65,7 +66,7 @@ class Spy:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Party, "open_masked", opening)
-            run_session(job, 3, plan, wrap=self.wrap)
+            self.results = run_session(job, 3, plan, wrap=self.wrap)
         return self
 
 
