@@ -108,10 +108,8 @@ def test_opened_gradients_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_mode_split_gives_s_away_and_the_evaluation_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To a linear attacker, who finds nothing in the gradients of the warm-up, which are all that an older run kept."""
+def test_mode_split_gives_s_away_and_the_evaluation_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a linear attacker, who finds nothing in the gradients of the warm-up, which an older run kept alone."""
     monkeypatch.setattr(inference, "CHOICES", ("logreg",))
     run = record(tmp_path, mode="split", steps=20)
     assert verdicts(run, ("s", (2,)), ("y", (2,))) == [True, True]
