@@ -1,13 +1,13 @@
 """Training of a consistent model: one trainer, one engine interface, and an engine in plaintext and under MPC.
 
 In the order of a run: `modes` (what a run of each gradient mode opens, charges and trains), `config` (settings),
-`model` (what a run is given, keeps and returns), `trainer` (the method: encode, discover, make generators and
+`model` (a run's inputs, state and result), `trainer` (the method: encode, discover, make generators and
 penalty, train the head: for one public lambda if it is private, else for a grid), `engine` (the interface), `plain`
 (plaintext), `secure` with `shared` (what a party holds of it: shares, and its own values in the clear) and
 `secure_steps` (steps, by `protocols.steps`), `grid` (public rules of second-order steps, the default), `modules`
 (heads that are CrypTen modules).
 
-Columns of different parties, labels and s meet in an engine and nowhere else.
+Columns of different parties, labels and s meet only in an engine.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class TrainConfig:
     """Settings of the sealed method; reports use the defaults.
 
     Rule for lambda: the one of the grid nearest to `take_lambda`, by ratio. It is a price in log loss for a squared
-    shift of the logit, so one value serves many data sets, and no validation record is asked. With evaluation `noisy`
+    shift of the logit, so one value serves many data sets without validation records. With evaluation `noisy`
     nothing about validation records is opened.
 
     A linear head takes `grid_steps` second-order steps, all lambdas at once. After `sharpened` of them the curvature
@@ -224,10 +224,10 @@ class TrainConfig:
 
     @property
     def joins(self) -> bool:
-        """Whether the model is trained with the validation records too.
+        """Whether the model is also trained on the validation records.
 
-        A private head decides nothing on them: its lambda is fixed, and it has no temperature. They are charged like
-        all others. They stay apart where residuals are fitted on them, and where means of several lambdas over them
+        A private head makes no choice on them: its lambda is fixed, and it has no temperature. They are charged like
+        all others. They stay apart if residuals are fitted on them, or if means of several lambdas over them
         are opened exactly: no figure about a training record may be opened that epsilon does not cover.
         """
         opened = self.evaluation == "exact" and len(self.lambdas) > 1 and not self.alternatives
@@ -237,7 +237,7 @@ class TrainConfig:
         return split.train_and_validation if self.joins else split.train
 
     def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
-        """The columns whose tables of s are released, from public things; empty stands for all columns.
+        """The columns whose tables of s are released, from public inputs; empty: all columns.
 
         Only counterfactuals and the proxy penalty read a table once a card has decided every column (`decided`). So
         tables of these columns alone are released: a record moves fewer tables, so they need less noise, and a
@@ -256,7 +256,7 @@ class TrainConfig:
 
     @property
     def charged(self) -> int:
-        """How many releases of statistics of s a run makes, for which its budget is planned."""
+        """The number of releases of statistics of s in a run, for which its budget is planned."""
         return charged_statistics(self, self.discovery, self.generator)
 
 
@@ -339,7 +339,7 @@ def head_plan(
     units: int = 0,
     tabled: Collection[str] = (),
 ) -> HeadPlan | None:
-    """What the price of a run's heads follows from; None for a model that is not private.
+    """The inputs of the price of a run's heads; None for a model that is not private.
 
     layouts: of all parties. aware: the roles and the number of groups, of a model that uses s. units: columns that
     each party adds to its plain ones (mode `dp`), of a joint length of at most 1. tabled: the columns whose tables of

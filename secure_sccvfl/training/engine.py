@@ -87,7 +87,7 @@ class Measures:
 
 
 class Engine(Protocol):
-    """What training needs. Rows of all blocks agree; `label` and `groups` are held by one party each."""
+    """The operations of training. Rows of all blocks agree; `label` and `groups` are held by one party each."""
 
     # values of all parties
 
@@ -184,11 +184,11 @@ class Engine(Protocol):
         ...
 
     def width(self, head: Any) -> int:
-        """How many columns a head has, of all parties, without the bias; public."""
+        """Number of columns of a head, of all parties, without the bias; public."""
         ...
 
     def copied(self, head: Any, copies: int) -> Any:
-        """The weights of a grid, side by side and at rest: so many copies of one."""
+        """The initial weights of a grid: copies of one head, side by side, with zero velocity."""
         ...
 
     def first_order(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
@@ -238,13 +238,13 @@ class Engine(Protocol):
         ...
 
     def blanked(self, head: Any, columns: Mapping[int, np.ndarray]) -> Any:
-        """The weights of a finished head with 0 in these columns of each party, which are public."""
+        """The weights of a finished head with 0 in these public columns of each party."""
         ...
 
     # what is opened
 
     def check_range(self, heads: Sequence[Any], batch: Any) -> None:
-        """Raise if logits of this batch, or of the last step, are where training goes wrong, or a head still moves.
+        """Raise if logits of this batch, or of the last step, are out of range, or a head has not converged.
 
         Under MPC one bit is opened for all heads: whether any logit is outside the range of its sigmoid, or any head
         has not converged. It is 0 in a run that continues.
@@ -256,7 +256,7 @@ class Engine(Protocol):
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
-        """Which temperature of a rising list gives this batch the lowest loss; opens only the choice.
+        """The temperature of a rising list with the lowest loss on this batch; opens only the choice.
 
         The loss is convex in 1 / temperature, so the choice is the first temperature after which it rises.
         """

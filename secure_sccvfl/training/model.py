@@ -1,4 +1,4 @@
-"""What a run is given, what it keeps and reports on the way, and the model that it returns."""
+"""A run's inputs, its state and reports, and the model that it returns."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class State:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a run reports: its progress, its decisions, and states to keep."""
+    """Callbacks of a run: progress, decisions, and states to save."""
 
     progress: Callable[[str, int, int], None] = lambda phase, number, total: None
     audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
@@ -65,7 +65,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned, from the records of which this process holds a part."""
+    """The learning task, with the part of the records that this process holds."""
 
     task: Task
     outputs: int
@@ -90,7 +90,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Model:
-    """A trained consortium model: local parts per party, the head's handle, and how it was made.
+    """A trained consortium model: local parts per party, the head's handle, and its training settings.
 
     lam: None for a model of an earlier version, which chose it under MPC. aware: the encoders of a model that uses s,
     which then has to be given to it.

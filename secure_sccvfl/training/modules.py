@@ -1,4 +1,4 @@
-"""Heads that are a CrypTen module: which there are, which layers they may have, and where they start.
+"""Heads that are CrypTen modules: their registry, supported layers and initial weights.
 
 A head maps the fused encodings of all parties (inputs) to logits (outputs). `linear` is the default: it has steps of
 second order, a private form and a penalty from released tables. Every other head is a `crypten.nn.Module` that a
@@ -74,7 +74,7 @@ def register_head(name: str, builder: Builder) -> None:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """Which module, and how wide it is: public, and all that its layers follow from, with inputs and outputs."""
+    """The public specification of a module: name and width, which with inputs and outputs determine its layers."""
 
     kind: str = "mlp"
     hidden: int = HIDDEN
@@ -141,5 +141,5 @@ def with_weights(module: Any, weights: Mapping[str, Any], encrypted: bool) -> An
 
 
 def decays(value: Any) -> bool:
-    """Whether the ridge holds for these weights: not for biases."""
+    """Whether the ridge applies to these weights: not to biases."""
     return value.ndim == 2 if isinstance(value, np.ndarray) else int(value.dim()) == 2

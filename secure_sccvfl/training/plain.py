@@ -41,7 +41,7 @@ from secure_sccvfl.training.modules import Arrays, HeadSpec, decays, with_weight
 
 
 def _check_counted(membership: MembershipMask | None) -> None:
-    """In plaintext records are joined before they come here."""
+    """In plaintext, records are joined before they reach the engine."""
     if membership is not None:
         raise ValueError("the plaintext engine counts every row")
 
@@ -55,7 +55,7 @@ def _proxy_gram(directions: Sequence[np.ndarray], like: np.ndarray) -> np.ndarra
 
 
 def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
-    """Of each record the row that was made for its group."""
+    """For each record, the row computed for its group."""
     chosen: np.ndarray | None = None
     for group, blocks in enumerate(by_group):
         whole = _side_by_side(blocks)
@@ -76,7 +76,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Penalty:
-    """Selected displacements per draw (one list per protected attribute), their Gram matrix, that of proxies.
+    """Selected displacements per draw (one list per protected attribute), their Gram matrix, and that of proxies.
 
     directions: along which proxies reveal s. ranges: the matrix of the range penalty, with its weight.
     """

@@ -69,9 +69,9 @@ _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
 
 class SecureEngine:
-    """One party's end of the secret engine.
+    """One party's side of the engine under MPC.
 
-    claim: called before anything is opened that follows from private heads; it raises if they must not be finished.
+    claim: called before anything that follows from private heads is opened; it raises if they must not be finished.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SecureEngine:
     # inputs
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> SharedRows:
-        """One round for each owner of columns and 2^21 words; a party that is owner and holder sends nothing.
+        """One round for each owner of columns and 2^21 ring elements; a party that is owner and holder sends nothing.
 
         An owner sends its choices under a mask to the holder, which sends it the one-hot of s under another.
         """
@@ -174,7 +174,7 @@ class SecureEngine:
         attribute: int = 0,
         moving: Mapping[int, np.ndarray] | None = None,
     ) -> SharedDraws:
-        """What s selects of every draw; `moving` as of `Engine.edits`."""
+        """The displacements that s selects of every draw; `moving` as in `Engine.counterfactuals`."""
         holder = self.group_holders[attribute]
         return selected(self.session, self.widths, holder, deltas, groups, moving)
 
@@ -186,7 +186,7 @@ class SecureEngine:
         return SharedPenalty(chosen, gram, tuple(one[self.session.rank] for one in directions))
 
     def table_penalty(self, grams: Sequence[Mapping[int, TableGram]], directions: Sequence[Blocks]) -> SharedPenalty:
-        """Two rounds: 2 x pairs of groups x columns words, and its size to truncate. A block stays at its owner."""
+        """Two rounds: 2 x pairs of groups x columns elements, and its size to truncate. A block stays local."""
         rank, columns = self.session.rank, self.widths
         share = 1.0 / len(grams)
         with self.session.measure("gram of tables"):
@@ -208,11 +208,11 @@ class SecureEngine:
         membership: MembershipMask | None,
         charge: Callable[[], GramNoise],
     ) -> np.ndarray:
-        """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
+        """The rounds of `counterfactuals` without a division, and two to open m x m elements for the m moved columns.
 
-        Before: an owner has the edits of its records for every group, the holder has s. After: all have the sum with
-        the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so the noise
-        is discrete in that unit.
+        Before: an owner has the counterfactuals of its records for every group, the holder has s. After: all have the
+        sum with the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so
+        the noise is discrete in that unit.
         """
         chosen: list[Shared] = []
         for attribute, (delta, codes) in enumerate(zip(deltas, groups, strict=True)):
@@ -499,7 +499,7 @@ class SecureEngine:
         return self._plain_weight(trained), trained.weights.bias
 
     def restored(self, weight: Shared, bias: Shared, task: Task, widths: Sequence[int]) -> SharedHead:
-        """A head from what `unscaled` gave, which was kept on disk."""
+        """A head from a saved result of `unscaled`."""
         self.widths = tuple(widths)
         return self.plain_head(weight, bias, task)
 
@@ -510,7 +510,7 @@ class SecureEngine:
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
     def restored_module(self, module: SharedModule, widths: Sequence[int]) -> SharedModule:
-        """A module whose weights were kept on disk."""
+        """A module with saved weights."""
         self.widths = tuple(widths)
         return module
 
@@ -552,7 +552,7 @@ class SecureEngine:
     # parts
 
     def _opened(self, tensor: Shared, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
-        """Open what every party gets."""
+        """Open values to every party."""
         opened = self.session.open(tensor, self.session.declared(kind.name), receipt)
         if opened is None:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
@@ -581,7 +581,7 @@ class SecureEngine:
         return (words if encodings.membership is None else with_bias(self.session, encodings, words)).pinned()
 
     def _logits_of(self, heads: Heads, rows: Shared) -> Shared:
-        """Of all heads side by side, which are of one kind."""
+        """Logits of all heads side by side, which are of one kind."""
         if isinstance(heads[0], SharedModule):
             return crypten.cat([secure_steps.forward(one, rows) for one in heads], dim=1)
         bias, weights = crypten.cat([one.weights.bias for one in heads]), self._weights(heads)

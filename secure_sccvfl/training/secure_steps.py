@@ -1,6 +1,6 @@
 """Training steps under MPC: first-order and second-order steps of linear heads, and steps of a module by autograd.
 
-Nothing is opened but values under uniform masks that are used once, inside CrypTen's operators.
+Only values under uniform masks that are used once are opened, inside CrypTen's operators.
 
 **Linear heads.** A party knows the scales of its own columns; they become tensors over all columns without
 communication. Second-order steps are the protocol of protocols/steps/second_order.py.
@@ -225,7 +225,7 @@ def prepared(
     number: int,
     noise: HeadNoise | None = None,
 ) -> SharedGrid:
-    """Everything that the steps of a grid have in common; `number`: of the optimizer."""
+    """What the steps of a grid share; `number`: of the optimizer."""
     columns = sum(widths)
     plan = _plan(grid, columns + 1)
     ridge, of_bias = batch.ridge, 0.0
@@ -311,7 +311,7 @@ def gradient_at(
 
 
 def _gradients(grid: SharedGrid, sums: Shared, pulls: Shared, start: int) -> Gradients:
-    """From X^T r, and from what `look` gives."""
+    """Gradients from X^T r and the result of `look`."""
     return Gradients(sums, pulls, start, grid.batch.count, None if grid.private is None else grid.private.tilt)
 
 

@@ -1,4 +1,4 @@
-"""What one party holds of batches, counterfactuals, penalties and heads: CrypTen tensors, and how they are shared.
+"""A party's shares of batches, counterfactuals, penalties and heads: CrypTen tensors, and how they are shared.
 
 The trainer passes these objects on and looks at none of their values. The engine pins values and unscales weights at
 their first use and keeps the result here. All parties use an object in the same order, so these fields are filled at
@@ -70,7 +70,7 @@ class SharedBatch:
 
     @property
     def count(self) -> int:
-        """What sums over the rows are divided by."""
+        """The divisor of sums over the rows."""
         return self.rows if self.membership is None else self.membership.count
 
 
@@ -205,7 +205,7 @@ class SharedGrid:
 
 
 def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int, ...], bits: int) -> Shared:
-    """What one party holds; the others pass anything."""
+    """Share one party's values; the others pass anything."""
     if session.rank != holder:
         return session.share(owner=holder, shape=shape, bits=bits)
     if values is None:
@@ -296,8 +296,8 @@ def selected(
     """The displacement of every record and draw that was made for its own group.
 
     Roles and the public dictionary say which columns may change. Only these are selected and enter the Gram matrix;
-    all others are 0 by construction, which each owner checks of its own. One round for each owner of such columns and
-    2^21 ring elements (protocols/operations/group_table.py), for several draws together.
+    all others are 0 by construction, which each owner checks for its columns. One round for each owner of such
+    columns and 2^21 ring elements (protocols/operations/group_table.py), for several draws together.
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
@@ -341,7 +341,7 @@ def _select(
 
 
 def _only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:
-    """The columns that may change; raises if another did."""
+    """The columns that may change; raises if another one does."""
     if displacement[:, ~reached].any():
         raise ValueError("a counterfactual changed a column of a feature that is not edited")
     return displacement[:, reached]

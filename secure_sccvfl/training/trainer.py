@@ -166,7 +166,7 @@ class Trainer:
     # inputs
 
     def _encoder(self, party: Party) -> Encoder:
-        """For a private head no record but its own may move a row, so it is centred on public values."""
+        """For a private head a row may depend only on its own record, so it is centred on public values."""
         if self.config.private:
             return public_encoder(party.layout)
         return fit_encoder(party.layout, party.with_record.inputs)
@@ -326,7 +326,7 @@ class Trainer:
         return fixed, edited
 
     def validate(self, roles: Roles, generators: Generators) -> None:
-        """Open V_id, V_supp and the size of counterfactual changes, summed over the parties that edit."""
+        """Open V_id, V_supp and the size of counterfactual changes, summed over the parties with mediators."""
         has_mediators = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
             given = generators[attribute.name], roles, len(attribute.groups)
@@ -371,7 +371,7 @@ class Trainer:
         """Consistency of training and validation records, and each owner's curvature bound of it.
 
         From tables no record enters, and both are equal except for the net penalty, which is not measured.
-        A noisy Gram matrix of records' counterfactuals is released for the last tables alone; the steps before a
+        A noisy Gram matrix of records' counterfactuals is released for the last tables only; the steps before a
         release take the penalty from tables.
         """
         config = self.config
@@ -493,7 +493,7 @@ class Trainer:
         return EncodedCounterfactuals(*given, radii)
 
     def moving(self, roles: Roles) -> Mapping[int, np.ndarray] | None:
-        """Of every party, the columns of the head that counterfactuals may change; None where that is not known."""
+        """For every party, the columns of the head that counterfactuals may change; None if unknown."""
         if not self.layouts or not self.fitted_here:
             return None
         names = set(roles.edited) - set(roles.dropped)
@@ -855,8 +855,8 @@ class AwareTrainer(Trainer):
     penalty asks for equal logits of a record and of its counterpart in the other group, each scored as a member of
     its group.
 
-    Offsets come from the final tables, so records enter after discovery. Nothing more is opened than in mode
-    `sealed`: no value of s per record passes through this code. One protected attribute.
+    Offsets come from the final tables, so records enter after discovery. It opens only what mode `sealed` opens:
+    no value of s per record passes through this code. One protected attribute.
     """
 
     further_steps = 18
@@ -872,7 +872,7 @@ class AwareTrainer(Trainer):
         self.aware: AwareEncoders = {}
 
     def _read(self) -> None:
-        """Nothing: records are encoded once their roles are known."""
+        """No encoding yet: records are encoded once their roles are known."""
 
     def encode_with(self, assignment: RoleAssignment) -> None:
         noisy_tables = self.state.noisy_tables[0]
@@ -889,7 +889,7 @@ class AwareTrainer(Trainer):
             self.hooks.keep(self.state)
 
     def release_again(self, number: int) -> RoleAssignment | None:
-        """The same; encodings follow from tables, so weights for the old ones are of no use: the next start at 0."""
+        """The same; encodings follow from tables, so weights for the old ones are discarded: the next start at 0."""
         assignment = super().release_again(number)
         if assignment is not None:
             self.update(head=None)

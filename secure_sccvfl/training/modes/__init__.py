@@ -1,4 +1,4 @@
-"""How a run is set up: its options, and the gradient modes that they choose between.
+"""The options of a run and its gradient modes.
 
 `options` (`RunOptions`), `base` (the interface `GradientMode`), `sealed` (the default, and `aware`), `dp`. A mode
 says what it opens, what it charges, and how it trains after the statistics of s are known. Called by the jobs of

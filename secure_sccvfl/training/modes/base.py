@@ -1,4 +1,4 @@
-"""What a gradient mode is, what it trains with at one party, and what every mode opens."""
+"""The interface of gradient modes, what they get at one party, and what every mode opens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from secure_sccvfl.training.trainer import Model, Phase, Trainer
 
 @dataclass(frozen=True)
 class PartyContext:
-    """What a mode trains with at one party. `state` is the state of a resumed run."""
+    """The inputs of a mode at one party. `state`: of a resumed run."""
 
     engine: SecureEngine
     statistics: Statistics
@@ -75,7 +75,7 @@ class PartyContext:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, the engine that holds its head, the steps taken, and the gradients that this party was shown."""
+    """A model, the engine that holds its head, the steps taken, and the gradients opened to this party."""
 
     model: Model
     engine: SecureEngine
@@ -99,16 +99,16 @@ class GradientMode(Protocol):
         ...
 
     def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
-        """What the price of a private head follows from; None if the model is not private."""
+        """The inputs of the price of a private head; None if the model is not private."""
         ...
 
     def train(self, context: PartyContext) -> Trained:
-        """Every process of a run calls this with what it holds."""
+        """Train; every process of a run calls this with its own data."""
         ...
 
 
 def plan_facts(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> PlanFacts:
-    """What the plan of a run follows from."""
+    """The public facts that the plan of a run follows from."""
     dimensions = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
     names = options.tabled(schema)
     bins = {
@@ -141,14 +141,14 @@ def mode_plan(schema: Schema, options: RunOptions) -> ReleasePlan:
 
 @dataclass(frozen=True)
 class Spread:
-    """How a run spreads its cap: hidden noise over sensitivity of a release of statistics, and what its heads get."""
+    """How a run splits its budget: noise multiplier of a release of statistics, and the share of its heads."""
 
     multiplier: float
     heads: tuple[HeadPlan, HeadBudget] | None = None
 
 
 def spread_of(options: RunOptions, schema: Schema, spent: tuple[Event, ...] = (), *, cached: bool = False) -> Spread:
-    """All releases of a run together fit the cap without its reserve. cached: statistics are of an earlier run."""
+    """A split such that all releases fit the budget without its reserve. cached: statistics are of an earlier run."""
     mode = gradient_mode(options.training.mode)
     steps, plan = mode.charged_steps(options), mode.heads(options, schema)
     coarse = tuple(COARSER.values()) if options.data.align == "hidden" and not cached else ()
@@ -178,7 +178,7 @@ def check_budget(options: RunOptions, schema: Schema) -> None:
 
 
 def noise_multiplier_of(options: RunOptions, schema: Schema) -> float:
-    """Hidden noise over sensitivity of every release of statistics."""
+    """Noise multiplier of every release of statistics."""
     return spread_of(options, schema).multiplier
 
 
@@ -201,7 +201,7 @@ def planned_spread(
     own_sessions: Collection[str],
     cached: CachedReleases | None = None,
 ) -> Spread:
-    """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
+    """Run by all parties together: the same for a run that shares the budget of these records with earlier ones.
 
     own_sessions: names of this run's sessions, whose charges it has planned itself. What is left may be the reserve
     of an earlier run, or come from a cap that was raised. If it would take more than `MOST_NOISE` times the noise of
@@ -210,7 +210,7 @@ def planned_spread(
 
     The parties send each other one number, how much noise they need, and take the largest, so that no ledger is
     charged with more noise than is drawn. Everything else of the plan follows from that number and from public
-    things, and each party computes it: another party can ask for more noise, and for nothing else. Figures that no
+    inputs, and each party computes it: another party can ask for more noise, and for nothing else. Figures that no
     honest party can need are refused.
     """
     if cached is not None and gradient_mode(options.training.mode).heads(options, schema) is None:
@@ -234,7 +234,7 @@ def planned_spread(
 
 
 def _left(options: RunOptions, schema: Schema, spent: tuple[Event, ...], cached: bool) -> float:
-    """The noise at which a run fits what is left, infinite if it does not."""
+    """The noise at which a run fits the remaining budget, infinite if it does not."""
     try:
         return _noise_of(spread_of(options, schema, spent, cached=cached))
     except TargetError:
@@ -247,7 +247,7 @@ def _noise_of(spread: Spread) -> float:
 
 
 def _at_noise(fresh: Spread, noise: float) -> Spread:
-    """How a run spreads its cap at this noise, from the public plan of a fresh run."""
+    """How a run splits its budget at this noise, from the public plan of a fresh run."""
     if noise == _noise_of(fresh):
         return fresh
     if fresh.heads is None:
@@ -262,7 +262,7 @@ GRADIENTS = "gradients.npz"
 
 @dataclass(frozen=True)
 class Seen:
-    """What a party saw of a step: the rows, and the gradient in its activations for each of them, as two factors.
+    """The view of a party of a step: the rows, and the gradient in its activations for each of them, as two factors.
 
     The gradient is a product of this rank (protocols/steps/split.py), so `signal` (rows x outputs) and `direction`
     (outputs x width) are all of it, and small enough that those of every step are kept.
@@ -280,7 +280,7 @@ class Seen:
 
 
 def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:
-    """Keep what this party was shown, as arrays for each step; the report and the security evaluation attack it."""
+    """Save the opened gradients as arrays for each step; the report and the security evaluation attack them."""
     arrays = {
         f"{field.name} {number}": getattr(step, field.name)
         for number, step in enumerate(shown)

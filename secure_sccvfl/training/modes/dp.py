@@ -26,7 +26,7 @@ each of them into the residual of every other one, and the sensitivity above wou
 Afterwards the hidden units are further columns of the party's encoder. The secret head is trained as in `sealed`,
 which opens no gradient.
 
-What it is worth: on German (n = 560, epsilon 8 over five releases and ten steps) no accuracy beyond `sealed` was
+Utility: on German (n = 560, epsilon 8 over five releases and ten steps) no accuracy beyond `sealed` was
 seen over five seeds, while tables pay for the steps with more noise, less of it with sampling
 (docs/privacy-accounting.md has figures). Other data were not tried.
 """
@@ -106,7 +106,7 @@ class DpConfig:
 
 @dataclass(frozen=True)
 class DpSeen:
-    """What a party saw of a step: its own gradients (rows x parameters) and the noisy sum that was opened."""
+    """The view of a party of a step: its own gradients (rows x parameters) and the noisy sum that was opened."""
 
     gradients: np.ndarray = field(repr=False)
     total: np.ndarray = field(repr=False)
@@ -131,7 +131,7 @@ def parameters_of(columns: int, config: DpConfig) -> int:
 
 
 def step_sensitivity(config: DpConfig, parties: int) -> Sensitivity:
-    """What one record moves in the sums of all parties in a step."""
+    """The joint sensitivity of the sums of all parties in a step."""
     return Sensitivity.of_any(sensitivity(config.clip, parties), 2.0**-SUM_BITS)
 
 
@@ -239,8 +239,8 @@ def train_dp(
 ) -> DpModel:
     """Train the encoders of a binary task; the budget may end it early.
 
-    Every process calls this with what it holds. A kept state continues after its last step. Sums in it are learned
-    from again, but never charged or opened again. private: the encoders are for a private head.
+    Every process calls this with its own data. A saved state continues after its last step. Its sums are reused,
+    never charged or opened again. private: the encoders are for a private head.
     """
     hooks = Hooks() if hooks is None else hooks
     (party,) = train.parties

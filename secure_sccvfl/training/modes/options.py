@@ -77,12 +77,12 @@ class RunOptions(Config):
 
     @property
     def drawn_seed(self) -> int:
-        """The seed of encoders and edits."""
+        """The seed of encoders and counterfactuals."""
         return self.data.seed if self.model.generator_seed < 0 else self.model.generator_seed
 
     @property
     def spendable(self) -> float:
-        """What this run may spend: the cap without the reserve."""
+        """The budget of this run: the cap without the reserve."""
         return self.privacy.epsilon * (1 - self.privacy.reserve)
 
     @property
@@ -97,7 +97,7 @@ class RunOptions(Config):
     def settings(self, description: str, records: str) -> dict[str, str]:
         """Everything that a run's state follows from, as its checkpoints carry it; files enter by their digests.
 
-        The ledger is part of it: another one would not know what the run has spent.
+        The ledger is part of it: another one does not have the charges of the run.
         """
         settings = {name: str(value) for name, value in self.flat().items() if name not in NO_STATE}
         card = self.policy()
@@ -122,9 +122,9 @@ class RunOptions(Config):
         return self.train_config().tabled(None if card is None else card.roles, features)
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
-        """Where this party's ledgers lie; `home` is the run's folder if that is not the session's.
+        """The folder of this party's ledgers; `home` is the run's folder if that is not the session's.
 
-        A run on public data that uses another's tables goes on with that one's ledger and tags of records.
+        A run on public data that uses another run's tables continues with its ledger and pseudonyms of records.
         """
         if self.privacy.cached_tables and self.data.pooled and not self.privacy.ledger:
             other = Path(self.privacy.cached_tables)
@@ -151,7 +151,7 @@ class RunOptions(Config):
         return schema
 
     def load(self, rank: int, parties: int) -> PartyData:
-        """What this process holds of the data set."""
+        """The part of the data set that this process holds."""
         if self.data.pooled:
             part = benchmark_part(pooled(self.data.dataset, parties), rank, self.data.split, self.data.seed)
             forget()  # a party continues with its own columns only
@@ -161,7 +161,7 @@ class RunOptions(Config):
 
 
 def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a prediction takes over from the options of the session that trained: its data, and how records meet.
+    """The options that a prediction takes from the session that trained: data and record alignment.
 
     The log of predictions is next to the ledger. How many are allowed is in the model.
     """

@@ -1,4 +1,4 @@
-"""Modes `sealed`, the default, and `aware`: a secret head on local encoders; no gradient is returned to anybody.
+"""Modes `sealed`, the default, and `aware`: a secret head on local encoders; no gradient is returned to any party.
 
 Mode `aware` opens what `sealed` opens and no more, but s enters every decision under MPC, supplied by its holder. It
 is refused unless the policy card of the run has a valid entry (`secure_sccvfl.policy.card`) and decides every
