@@ -11,6 +11,7 @@
     python launch/bench.py wan                                    # at 0, 20 and 100 ms round trip
     python launch/bench.py classes                                # three classes and two
     python launch/bench.py heads                                # a network as the head, and the linear one
+    python launch/bench.py shards --rows 1000000 --workers 1 2 4    # training in row shards
     python launch/bench.py serve                                  # single decisions at an endpoint
     python launch/bench.py costs --json results/bench-costs.json  # what `sccvfl plan` estimates from
 
@@ -45,8 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dataset", help="run, rounds, wan: the data set (as of run_mpc.py; default german)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system or training (default 3)")
-    parser.add_argument("--rows", type=int, nargs="+", help="width: numbers of rows; step, classes: one")
-    parser.add_argument("--columns", type=int, nargs="+", help="width: numbers of features; step, classes: one")
+    parser.add_argument("--rows", type=int, nargs="+", help="width: numbers of rows; step, classes, shards: one")
+    parser.add_argument(
+        "--columns", type=int, nargs="+", help="width: numbers of features; step, classes, shards: one"
+    )
+    parser.add_argument(
+        "--workers", type=int, nargs="+", help="shards: workers of each party; 0: none (default 0 1 2 4)"
+    )
     parser.add_argument("--people", type=int, default=200, help="serve: decisions in a row (default 200)")
     parser.add_argument("--spu", type=Path, metavar="PYTHON", help="a Python that has SPU (default: of `make peers`)")
     parser.add_argument("--parties", type=int, nargs="+", help="align: numbers of parties (default 2 3 5)")
@@ -139,6 +145,13 @@ def _serve(options: argparse.Namespace) -> Result:
     return measure_serving(options.people, _tell)
 
 
+def _shards(options: argparse.Namespace) -> Result:
+    from secure_sccvfl.research.benchmarks.shards import measure_shards
+
+    workers = [0, 1, 2, 4] if options.workers is None else options.workers
+    return measure_shards(_one(options, "rows", 100_000), _one(options, "columns", 20), workers, _tell)
+
+
 def _costs(options: argparse.Namespace) -> Result:
     from secure_sccvfl.research.benchmarks.trainings import measure_costs
 
@@ -157,6 +170,7 @@ BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
     "classes": (_trainings, "rows columns blocks"),
     "heads": (_trainings, "blocks"),
     "serve": (_serve, "people"),
+    "shards": (_shards, "rows columns workers"),
     "costs": (_costs, ""),
 }
 """What each benchmark runs, and the options that its results depend on."""

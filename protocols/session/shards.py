@@ -36,11 +36,12 @@ depends on it. A worker that fails stops its head process and, over its own sess
 from __future__ import annotations
 
 import contextlib
-import resource
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -63,6 +64,9 @@ _PAIRS = frozenset({"sigmoid_and_slope", "capped_slope_and_bend"})
 _OTHER_SHAPE = frozenset({"__matmul__", "__getitem__", "repeat", "selected", "t"})
 _BY_ROW = _SAME_SHAPE | _PAIRS | _OTHER_SHAPE
 _OVER_ROWS = frozenset({"__matmul__", "gram", "group_sums", "sum"})
+_WIDE = _PAIRS | {"sigmoid", "capped_slope"}
+_TOGETHER = 1 << 17
+"""How many logits go through a sigmoid at once: each takes a few hundred bytes."""
 _MADE = frozenset({"owned", "public", "share", "wrap"})
 
 
@@ -105,10 +109,11 @@ class _Order:
 class Used:
     """What a worker has used so far: CPU seconds, peak resident bytes, and rounds and bytes of its session."""
 
-    cpu: float
-    peak: int
+    processor: float
+    memory: int
     rounds: int
     sent: int
+    dealer: int
 
 
 def shard_config(config: SessionConfig, shard: int) -> SessionConfig:
@@ -215,11 +220,11 @@ class RowShards:
     def _made(self, name: str, values: Array | None, shape: Sequence[int], **options: Any) -> ShardedTensor:
         slices = cuts(shape[0], len(self._channels))
         result = ShardedTensor(self, [end - start for start, end in slices], shape)
-        for channel, (start, end) in zip(self._channels, slices, strict=True):
+        for shard, (start, end) in enumerate(slices):
             if end > start:
                 given = {"shape": (end - start, *shape[1:])} if name in ("owned", "share") else {}
                 part = None if values is None else values[start:end]
-                channel.send(_Order(name, None, result.number, (part,), {**options, **given}))
+                self._send(shard, _Order(name, None, result.number, (part,), {**options, **given}))
         return result
 
     # orders
@@ -231,11 +236,11 @@ class RowShards:
         dropped, self.dropped = tuple(self.dropped), []
         asked = [k for k, rows in enumerate(target.rows) if rows]
         number = None if made is None else made.number
-        for k, channel in enumerate(self._channels):
+        for k in range(len(self._channels)):
             if k in asked:
-                channel.send(_Order(name, target.number, number, tuple(args[k]), options, dropped))
+                self._send(k, _Order(name, target.number, number, tuple(args[k]), options, dropped))
             elif dropped:
-                channel.send(_Order("drop", dropped=dropped))
+                self._send(k, _Order("drop", dropped=dropped))
         return [self._answer(k) for k in asked] if made is None else []
 
     def apply(self, name: str, target: ShardedTensor, *args: Any, **options: Any) -> Any:
@@ -321,9 +326,15 @@ class RowShards:
             channel.close()
 
     def _all(self, order: _Order) -> list[Any]:
-        for channel in self._channels:
-            channel.send(order)
+        for k in range(len(self._channels)):
+            self._send(k, order)
         return [self._answer(k) for k in range(len(self._channels))]
+
+    def _send(self, shard: int, order: _Order) -> None:
+        try:
+            self._channels[shard].send(order)
+        except OSError:
+            self._answer(shard)  # why it has stopped
 
     def _answer(self, shard: int) -> Any:
         try:
@@ -356,6 +367,7 @@ def work(opened: Callable[[], Session], channel: Channel) -> None:
                 answer = _obeyed(session, tensors, order)
                 if order.made is None and order.name != "drop":
                     channel.send(answer)
+                del order, answer  # they hold rows
         channel.send(None)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the head process may have gone
@@ -380,8 +392,8 @@ def _obeyed(session: Session, tensors: dict[int, Any], order: _Order) -> Any:
     if name == "confirm":
         return session.party.confirm(*args)
     if name == "used":
-        usage, cost = resource.getrusage(resource.RUSAGE_SELF), session.total_cost
-        return Used(usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10, cost.rounds, cost.sent)
+        cost = session.total_cost
+        return Used(time.process_time(), peak_memory(), cost.rounds, cost.sent, cost.dealer)
     if name == "forget":
         return session.forget(target)
     if name in _MADE and target is None:
@@ -392,7 +404,7 @@ def _obeyed(session: Session, tensors: dict[int, Any], order: _Order) -> Any:
         pinned: Any = binding_tensors.value_of(target)
         result = binding_tensors.of(pinned.chosen(args[0]))
     elif name in (_OVER_ROWS if order.made is None else _BY_ROW):
-        result = getattr(target, name)(*args, **options)
+        result = _in_pieces(target, name, args, options) if name in _WIDE else getattr(target, name)(*args, **options)
     elif name == "drop":
         return None
     else:
@@ -402,6 +414,24 @@ def _obeyed(session: Session, tensors: dict[int, Any], order: _Order) -> Any:
     pair = result if name in _PAIRS else (result,)
     tensors.update(enumerate(pair, start=order.made))
     return None
+
+
+def _in_pieces(target: Any, name: str, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A function of each row that takes much memory, over some rows at a time."""
+    each, count = max(1, _TOGETHER // target.size(1)), target.size(0)
+    results = []
+    for rows in (slice(start, start + each) for start in range(0, count, each)):
+        these = [one[rows] if isinstance(one, MPCTensor) else one for one in args]
+        results.append(getattr(target[rows], name)(*these, **options))
+    if name in _PAIRS:
+        return tuple(crypten.cat([*part]) for part in zip(*results, strict=True))
+    return crypten.cat(results)
+
+
+def peak_memory() -> int:
+    """The largest memory of this process so far, in bytes; `resource` reports at least that of its parent."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
 
 
 def _share_of_sum(value: Value, name: str) -> tuple[RingArray, int, bool]:

@@ -26,6 +26,7 @@ JOBS = {
     "bench-align": "research.benchmarks.preparation:AlignmentBenchmark",
     "bench-discovery": "research.benchmarks.preparation:DiscoveryBenchmark",
     "bench-ops": "research.benchmarks.steps:OperationsBenchmark",
+    "bench-shards": "research.benchmarks.shards:ShardsBenchmark",
     "bench-step": "research.benchmarks.steps:StepBenchmark",
     "canary-audit": "audit.canaries:CanaryAudit",
     "discovery": "runs.discover:DiscoveryJob",

@@ -12,6 +12,7 @@ import ctypes
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -278,6 +279,18 @@ def check_transcript(settings: Mapping[str, Any]) -> None:
 
     if not settings.get("pooled", is_benchmark(str(settings.get("dataset", "german")))):
         raise ConfigError("--transcript writes shares to disk: for benchmark or --pooled data only")
+
+
+_DEATH_SIGNAL, _SET_NAME = 1, 15
+"""Constants of Linux's prctl."""
+
+
+def end_with_parent(name: str) -> None:
+    """On Linux: this process is killed when the one that started it ends, and `top` shows this name."""
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.prctl(_SET_NAME, name.encode(), 0, 0, 0)
+        library.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
 
 
 def keep_freed_memory() -> None:

@@ -21,9 +21,9 @@ from typing import Any
 
 from secure_sccvfl.protocols.config import ConfigError, SessionConfig, node_folder
 from secure_sccvfl.protocols.errors import ProtocolError
-from secure_sccvfl.runs.process import THREAD_VARIABLES, keep_freed_memory, same_imports
+from secure_sccvfl.runs.process import THREAD_VARIABLES, end_with_parent, same_imports
 
-SHARDED_JOBS = ("train",)
+SHARDED_JOBS = ("train", "bench-shards")
 """Other jobs of a session file run in the head group alone."""
 _GRACE = 10.0
 
@@ -120,6 +120,6 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 
 def worker(descriptor: int) -> None:
     """The whole life of a local worker."""
-    keep_freed_memory()
+    end_with_parent("shard worker")
     with Connection(descriptor) as channel, contextlib.suppress(ProtocolError, EOFError, KeyboardInterrupt):
         channel.recv().run(channel)  # it has told its head process of an error

@@ -43,6 +43,7 @@ from secure_sccvfl.training.modules import HeadSpec
 from secure_sccvfl.training.secure_steps import ROOT_BITS, SCALE_BITS, consistency, times
 from secure_sccvfl.training.shared import (
     NO_DRAWS,
+    Scaled,
     SharedBatch,
     SharedDraws,
     SharedGrid,
@@ -571,9 +572,9 @@ class SecureEngine:
 
         `scale`: a factor for each own column.
         """
-        factor = 1.0 if scale is None else scale
+        factor = np.ones(1) if scale is None else scale
         if not isinstance(encodings, SharedRows):
-            return side_by_side(self.session.tall, self.widths, encodings * factor).pinned()
+            return side_by_side(self.session.tall, self.widths, Scaled(encodings, factor)).pinned()
         head.check_reach(encodings.reach * factor)
         words = encodings.tensor
         if scale is not None:

@@ -71,6 +71,7 @@ from secure_sccvfl.training.grid import (
 )
 from secure_sccvfl.training.modules import HeadSpec, decays, with_weights
 from secure_sccvfl.training.shared import (
+    Scaled,
     SharedBatch,
     SharedDraws,
     SharedGrid,
@@ -212,7 +213,7 @@ def _with_ones(
         check_reach(encodings.reach * scale)
         return with_bias(session, encodings, scaled_columns(encodings.tensor, factors[:-1])).pinned(bound)
     ones = session.tall.owned(np.ones((rows, 1)), owner=last, shape=(rows, 1))
-    return crypten.cat([side_by_side(session.tall, widths, encodings * scale), ones], dim=1).pinned(bound)
+    return crypten.cat([side_by_side(session.tall, widths, Scaled(encodings, scale)), ones], dim=1).pinned(bound)
 
 
 def prepared(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -213,10 +214,28 @@ def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int
     return session.share(np.asarray(values).reshape(shape), owner=holder, shape=shape, bits=bits)
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class Scaled:
+    """Own rows times a factor for each column, computed where they are used: with shards a part at a time."""
+
+    values: np.ndarray
+    factor: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.values[rows] * self.factor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self[:], dtype)
+
+
 def side_by_side(
     session: Session,
     widths: Sequence[int],
-    own_values: np.ndarray,
+    own_values: np.ndarray | Scaled,
     bits: int = FRACTION_BITS,
     limit: float = INPUT_LIMIT,
 ) -> Shared:

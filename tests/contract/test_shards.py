@@ -17,6 +17,7 @@ from secure_sccvfl.protocols.session.saving import combined
 from secure_sccvfl.protocols.session.shards import cuts, shard_config
 from secure_sccvfl.protocols.steps import second_order
 from secure_sccvfl.releases.mechanisms import HeadNoise
+from secure_sccvfl.research.benchmarks.shards import ShardsBenchmark
 from secure_sccvfl.runs.model_files import load_model
 from secure_sccvfl.runs.train import TrainJob
 from secure_sccvfl.training.secure import SecureEngine
@@ -269,3 +270,16 @@ def test_a_run_that_shards_do_not_cover_is_refused_in_one_line(tmp_path, options
     with pytest.raises(ConfigError, match=rf"^\[shards\] does not cover {what}") as caught:
         TrainJob(SessionConfig(parties=two.ADDRESSES, options=settings, shards=shards_of), 0)
     assert "\n" not in str(caught.value)
+
+
+def test_the_benchmark_trains_the_same_head_and_tells_what_workers_used():
+    options = {"rows": 2 * BAND_ROWS, "columns": 7}
+    jobs = [ShardsBenchmark(SessionConfig(parties=("a:1", "b:1", "c:1"), options=options), rank) for rank in range(3)]
+
+    def job(session):
+        return jobs[session.rank].run(session, lambda *_: None)["rows"][0]
+
+    (one, *_), (sharded, *_) = run_session(job, 3, jobs[0].plan()), run_sharded(job, 2, 3, jobs[0].plan())
+    assert np.abs(np.array(one["weights"]) - sharded["weights"]).max() < 1e-4 and one["workers"] == []
+    assert len(sharded["workers"]) == 2 and all(one[name] > 0 for one in sharded["workers"] for name in one)
+    assert abs(sum(one["sent"] for one in sharded["workers"]) + sharded["sent"] - one["sent"]) < 0.02 * one["sent"]

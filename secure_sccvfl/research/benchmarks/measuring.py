@@ -21,6 +21,7 @@ from typing import Any
 
 from secure_sccvfl.accounting.tables import Column, Table, page
 from secure_sccvfl.protocols.errors import ProtocolError
+from secure_sccvfl.protocols.session.shards import peak_memory as peak_memory
 from secure_sccvfl.reports.folders import result_of
 from secure_sccvfl.research.results import origin, provenance, write_results
 from secure_sccvfl.runs.local.processes import LocalSession, same_imports, session_config
@@ -129,12 +130,6 @@ def loopback_bytes() -> int:
     return next((int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:")), 0)
 
 
-def peak_memory() -> int:
-    """The largest memory of this process so far, in bytes; `resource` reports at least that of its parent."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-
-
 def time_repeats(
     work: Callable[[], Any],
     repeats: int,
@@ -216,10 +211,10 @@ def run_session(
     return [result_of(folder, rank) for rank in range(parties)], usage
 
 
-def run_ours(job: str, options: Row, parties: int = PARTIES) -> tuple[list[list[Row]], Usage]:
+def run_ours(job: str, options: Row, parties: int = PARTIES, **settings: Any) -> tuple[list[list[Row]], Usage]:
     """The rows of every party of a benchmark's job, and what the processes used."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
-        results, usage = run_session(Path(folder) / "run", job, options, parties)
+        results, usage = run_session(Path(folder) / "run", job, options, parties, **settings)
     return [result["rows"] for result in results], usage
 
 

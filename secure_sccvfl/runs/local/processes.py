@@ -13,7 +13,6 @@ handed down), no throw-away key.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime
 import itertools
 import json
@@ -40,7 +39,14 @@ from secure_sccvfl.protocols.net.certificates import make_certificates
 from secure_sccvfl.protocols.net.rendezvous import listen_anywhere
 from secure_sccvfl.runs.console import OK, PEER_STOPPED, STOPPED, WRONG_USE, documented
 from secure_sccvfl.runs.local.relay import Relay
-from secure_sccvfl.runs.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess, same_imports
+from secure_sccvfl.runs.process import (
+    THREAD_VARIABLES,
+    DealerProcess,
+    PartyProcess,
+    SessionProcess,
+    end_with_parent,
+    same_imports,
+)
 
 Event = Callable[[dict[str, Any]], None]
 
@@ -314,8 +320,6 @@ def run_job(
 
 context = multiprocessing.get_context("forkserver")
 
-_DEATH_SIGNAL, _SET_NAME = 1, 15
-"""Constants of Linux's prctl."""
 _LONGEST_TEMPORARY = 70
 """The longest folder name, in bytes, in which Python's fork server can name its socket: Linux allows 107 in all."""
 
@@ -405,12 +409,7 @@ def _run(
     listener: socket.socket | None,
     output: socket.socket | None,
 ) -> None:
-    with contextlib.suppress(AttributeError, OSError):
-        library = ctypes.CDLL(None)
-        # The name that `top` shows: the command line is the same for all of them.
-        library.prctl(_SET_NAME, work.name.encode(), 0, 0, 0)
-        # Without the fork server nobody learns how this process ends, and the launcher treats it as gone.
-        library.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+    end_with_parent(work.name)  # without the fork server the launcher treats this process as gone
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
