@@ -84,7 +84,7 @@ class HiddenIntersection:
 
 
 class SessionPseudonyms(Unshown):
-    """Makes pseudonyms; shows nothing of its key."""
+    """Makes pseudonyms; never shows its key."""
 
     __slots__ = ("_key",)
 

@@ -1,7 +1,7 @@
 """Canonical record ids: a declared rule maps different spellings of an id to the same text at every party.
 
 A rule is public and the same for all parties, part of the description of the data. Each party applies it to its own
-table and checks the result. Findings (a record without an id, an id that occurs twice) are reported to people at this
+table and checks the result. Problems (a record without an id, an id that occurs twice) are reported to people at this
 party only, by row numbers. Nothing of it is sent.
 
 Always: a value's type does not matter (7, 7.0 and "7" are one id), and text is in Unicode's composed form. On
@@ -17,7 +17,7 @@ request, in this order:
 Several columns are one id. Their texts are joined so that different lists of texts give different ids.
 
 `canonical` is coarser than any of this. Pseudonyms that outlive a session are made of it, so that the same record
-keeps its pseudonym when a file is saved in another way.
+keeps its pseudonym when a file is saved in another format.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WORDS: Mapping[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True)
 class IdRule:
-    """Which columns make up the id of a record, and which differences in writing do not matter."""
+    """The columns that make up the id of a record, and the differences in spelling that do not matter."""
 
     columns: tuple[str, ...]
     trim: bool = True
@@ -69,7 +69,7 @@ class IdRule:
 
     @classmethod
     def of(cls, entry: str | Mapping[str, Any]) -> IdRule:
-        """From a description: the name of a column, or a table with `columns` and what does not matter."""
+        """From a description: the name of a column, or a table with `columns` and the differences to ignore."""
         if isinstance(entry, str):
             return cls((entry,))
         if not isinstance(entry, Mapping) or "columns" not in entry or not set(entry) <= {"columns", *_WORDS}:
@@ -89,12 +89,12 @@ class IdRule:
 
     @property
     def name(self) -> str:
-        """Of the one column that the rule makes."""
+        """The name of the id column that the rule makes."""
         return "+".join(self.columns)
 
     @property
     def plain(self) -> bool:
-        """Whether it is the name of a column and nothing more."""
+        """Whether it is only the name of a column."""
         return self == IdRule(self.columns) and len(self.columns) == 1
 
     @property
@@ -185,7 +185,7 @@ def _as_toml(value: object) -> str:
 
 
 def _plain(value: object) -> str | None:
-    """A cell as text, whatever its type: a table of numbers with gaps holds 7 as 7.0. None if digits may be lost."""
+    """A cell as text, for any type: a table of numbers with gaps holds 7 as 7.0. None if digits may be lost."""
     if value is None or type(value).__name__ in _GAPS:
         return ""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):

@@ -68,7 +68,7 @@ _SECONDS_A_RECORD = 1e-3
 
 
 class PrivateSetIntersection:
-    """`progress` is sent how many elements are done; `threads` share the multiplications."""
+    """`progress` is called with the number of finished elements; `threads` share the multiplications."""
 
     def __init__(
         self, session: Session, progress: Progress = lambda step, done, total: None, threads: int = 1
@@ -168,7 +168,7 @@ class PrivateSetIntersection:
         return np.concatenate(pieces)
 
     def _open(self, count: int | None) -> None:
-        """Party 0 says how many records are common; all stop if there are none."""
+        """Party 0 announces the number of common records; all stop if there are none."""
         announced = self._session.announce(
             {} if count is None else {"records": count}, self._session.declared(COMMON)
         )
@@ -196,7 +196,7 @@ def _undone(bits: Bits, order: npt.NDArray[np.int64]) -> Bits:
 
 
 def check_repeats(lists: Sequence[Pseudonyms]) -> None:
-    """Raise if a list has an element twice: its owner's bits would say which records some of the others hold."""
+    """Raise if a list has an element twice: its owner's bits would reveal which records some of the others hold."""
     for owner, elements in enumerate(lists):
         if numbered([elements])[0] < len(elements):
             raise PeerError(f"party {owner}", "lists to compare", "its list has an element twice")
@@ -221,7 +221,7 @@ class NoElement(Exception):
 
 
 class Blinding(Unshown):
-    """A secret scalar; shows nothing of itself. `threads` share the work: libsodium lets Python go on meanwhile."""
+    """A secret scalar, which is never shown. `threads` share the work: libsodium releases the GIL."""
 
     __slots__ = ("_scalar", "_threads")
 

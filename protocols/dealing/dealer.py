@@ -46,7 +46,7 @@ _BUNDLED = 1 << 22
 
 
 class Dealer:
-    """The dealer's end: makes tuples for as long as the parties ask."""
+    """The dealer's end: makes tuples while the parties request them."""
 
     def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float) -> None:
         self._transport = transport
@@ -82,8 +82,7 @@ class Dealer:
     def _next_order(self, wait: float) -> bytes | None:
         """The next order, once all parties have sent it: no single party directs the dealer.
 
-        Returns None if `wait` is 0 and some party has not given it yet: there is other work, and slower parties may
-        wait for it.
+        Returns None if `wait` is 0 and some party has not sent it yet: the dealer continues with other work.
         """
         for rank, message in enumerate(self._orders):
             if message is None:
@@ -133,7 +132,7 @@ class Dealer:
         return True
 
     def _forget(self) -> None:
-        """Drop masks once no earlier request can still need them."""
+        """Discard masks once no earlier request can still need them."""
         for counter in self._forgotten:
             self._masks.pop(counter, None)
         self._forgotten.clear()
@@ -215,7 +214,7 @@ class TupleSource:
     def repeat(self, times: int, requests: list[Request] | None = None) -> Iterator[int]:
         """Count the passes of a loop; the dealer works ahead from the second pass on.
 
-        A loop that ends early leaves tuples over. The next code that makes the same requests takes them; any other
+        A loop that ends early leaves tuples. The next code that makes the same requests takes them; any other
         request cancels them. A loop inside another is part of the outer loop's passes. `requests` is a list that
         keeps the requests of one pass. When it is passed in again, the dealer works ahead from the first pass on.
         """
@@ -302,7 +301,7 @@ class TupleSource:
 
 @dataclass
 class _Ahead:
-    """Requests that were announced to the dealer, repeated in passes, and how many are left."""
+    """Requests announced to the dealer, repeated in passes, and how many are left."""
 
     requests: tuple[Request, ...]
     left: int

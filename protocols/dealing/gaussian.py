@@ -2,7 +2,7 @@
 
 It uses OpenDP's sampler (Canonne, Kamath, Steinke 2020) on the operating system's generator. An integer x has
 probability proportional to exp(-x^2 / (2 sigma^2)). The arithmetic is exact and rational, so no floating-point
-pattern can give the noise away. For integer statistics of l2 sensitivity D it satisfies the same Rényi bounds as
+pattern can reveal the noise. For integer statistics of l2 sensitivity D it satisfies the same Rényi bounds as
 the continuous Gaussian of the same sigma (theorem 4 there).
 """
 

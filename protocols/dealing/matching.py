@@ -1,4 +1,4 @@
-"""Record matching by the dealer, on keyed pseudonyms that mean nothing to it. Both ends of the protocol.
+"""Record matching by the dealer, on keyed pseudonyms under a key that it does not have. Both ends of the protocol.
 
 Before: each party has pseudonyms of its records, 128 bits each, under a key that the dealer does not have. All
 parties send the dealer the same order, then their own pseudonyms, sorted, so that their order reveals nothing. After:
@@ -88,7 +88,7 @@ def sorted_rows(pseudonyms: Pseudonyms) -> npt.NDArray[np.intp]:
 
 
 def numbered(lists: Sequence[Pseudonyms]) -> tuple[int, list[Rows]]:
-    """How many different pseudonyms there are, and for each list the number of each pseudonym among them."""
+    """The number of distinct pseudonyms, and for each list the index of each pseudonym among them."""
     pseudonyms = np.concatenate(lists)
     order = sorted_rows(pseudonyms)
     new = np.ones(len(pseudonyms), np.bool_)
@@ -102,7 +102,7 @@ def numbered(lists: Sequence[Pseudonyms]) -> tuple[int, list[Rows]]:
 def padded(pseudonyms: Pseudonyms, bounds: Bounds | None, rank: int, draw: Draw) -> Pseudonyms:
     """A party's pseudonyms as it will send them, checked before anything is sent.
 
-    Up to its bound a party adds random pseudonyms. They equal no other, and nobody is sent which they are.
+    Up to its bound a party adds random pseudonyms. They equal no other, and no other party learns which they are.
     """
     order = sorted_rows(pseudonyms)
     twice = (pseudonyms[order[1:]] == pseudonyms[order[:-1]]).all(axis=1)
@@ -188,7 +188,7 @@ def veil(bits: RingArray, columns: int, draw: Draw) -> RingArray:
 
 
 def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> list[Aligned]:
-    """What each party gets, by rank: rows in a random order, and shares of which of them all parties hold."""
+    """The results by rank: rows in a random order, and shares of the membership mask."""
     different, numbers = numbered(lists)
     for rank, list_numbers in enumerate(numbers):
         if len(np.unique(list_numbers)) < len(list_numbers):
@@ -203,7 +203,7 @@ def matched(lists: Sequence[Pseudonyms], bounds: Bounds | None, draw: Draw) -> l
 
 
 def checked_bounds(bounds: Any, parties: int) -> Bounds | None:
-    """Bounds as they stand in an order to the dealer, or None."""
+    """The bounds in an order to the dealer, or None."""
     if bounds is None:
         return None
     if len(bounds) != parties:

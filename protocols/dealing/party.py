@@ -1,8 +1,8 @@
 """One party's view of a running session, without CrypTen: keys, zero shares, masked openings, consistency checks.
 
 Set-up. Every pair of processes agrees on a fresh key (X25519 inside the authenticated channel). Keys between two
-parties give zero shares; keys between a party and the dealer give tuples. A local key serves what one party draws
-alone.
+parties give zero shares; keys between a party and the dealer give tuples. A local key serves draws of
+one party.
 
 Zero shares: every pair (i, j) expands the same ring elements; i adds them, j subtracts them. With m parties the
 shares of any two honest parties still differ by elements that the other m-2 do not know. (CrypTen uses a ring of
@@ -17,10 +17,10 @@ Before a release the parties check two things, in one round and with one small t
 1. All received the same broadcasts. A party that sent different arrays to two honest parties would make them compute
    with different numbers, and could read secrets off the result. So each pair (i, j) keeps a running Poly1305 tag of
    everything that any third party k broadcast, under a one-time key that only i and j know, and compares it over its
-   own link, which k cannot touch. k does not know the key, so different arrays have the same tag only with
+   own link, which k cannot change. k does not know the key, so different arrays have the same tag only with
    probability 2^-103 times the number of 16-byte blocks (2^-77 for a gigabyte). Every comparison starts a fresh key.
 2. All sent the dealer the same requests: the dealer knows two secret elements of each party and shares them out. Each
-   party gets its own elements back from the others' shares, which nobody can make up (probability 2^-128).
+   party gets its own elements back from the others' shares, which cannot be forged (probability 2^-128).
 
 Only then does a party send its share of what is opened.
 """
@@ -64,7 +64,7 @@ def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, byte
 
 
 class Party:
-    """What the protocols of this package run on."""
+    """One party's keys, transport and tuples, on which the protocols of this package run."""
 
     def __init__(self, transport: Transport, keys: dict[int, bytes]) -> None:
         self.transport = transport
@@ -120,7 +120,7 @@ class Party:
         return received
 
     def confirm(self, step: str) -> None:
-        """Raise unless all received the same and asked the dealer for the same. One round, 32 bytes to each."""
+        """Raise unless all received the same and sent the dealer the same requests. One round, 32 bytes to each."""
         words = self.take("confirmation", self.parties)
         shares = words["c"]
         specs = [Spec.of(shares[self.rank])]
@@ -216,7 +216,7 @@ class BroadcastTags:
         self._running = {peer: _fresh(stream) for peer, stream in streams.items()}
 
     def add(self, received: Mapping[int, Sequence[Array]]) -> None:
-        """Add what others broadcast in one round; the others compare this party's own broadcasts."""
+        """Add the broadcasts of others in one round; the others compare this party's own."""
         for rank in sorted(received):
             for view in map(as_bytes, received[rank]):
                 for peer, running in self._running.items():

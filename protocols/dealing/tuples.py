@@ -75,7 +75,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Request:
-    """A kind of tuple and its public arguments: all that the dealer is sent."""
+    """A kind of tuple and its public arguments: all that the dealer receives."""
 
     kind: str
     arguments: tuple[Any, ...]
@@ -85,7 +85,7 @@ class Request:
 
     @cached_property
     def use(self) -> bytes:
-        """A description of what this tuple's ring elements are for, the same at dealer and parties."""
+        """A description of the use of this tuple's ring elements, the same at dealer and parties."""
         return json.dumps(self.to_json()).encode()
 
     @classmethod
@@ -315,8 +315,8 @@ def noise(shape: Shape, sigma: float) -> Recipe:
 def confirmation(parties: int) -> Recipe:
     """c[p] = t_p: two ring elements for every party, which only it knows. Opened to it, they confirm the request.
 
-    Nobody else finds a party's row of c without the dealer. The dealer provides it only if all parties asked for the
-    same.
+    Without the dealer no one else learns a party's row of c. The dealer provides it only if all parties sent the same
+    requests.
     """
     free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
     return Recipe(
@@ -337,7 +337,7 @@ def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
 
 
 def sampled(rows: int, chance: int) -> Recipe:
-    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked
+    """b = [u < chance] for u uniform on 16 bits, and a * b: membership in a secret batch, and a masked
     weight.
     """
 

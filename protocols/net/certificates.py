@@ -9,14 +9,14 @@ A certificate has one subject alternative name: a node of the session (`urn:sccv
 | `install` | the member | its key | nothing | whether the certificate is for this key |
 
 Keys never leave their host. What crosses is public and may travel by mail; people compare the fingerprint of the key
-by voice (`spoken`), so that no request is taken for another's. A renewal makes a new key next to the old one, which
-stays in use until the new certificate is installed. `make_certificates` makes a whole set on one machine, keys
+by voice (`spoken`), so that no request is mistaken for another's. A renewal makes a new key next to the old one,
+which stays in use until the new certificate is installed. `make_certificates` makes a whole set on one machine, keys
 included; its authority's key is kept in memory only, so no member can be added later.
 
 The authority is trusted to assign each node to the right organisation when a session file is first written, and with
 nothing afterwards: a session file pins the fingerprint of every certificate, so one that the authority makes for
-itself later is accepted nowhere. Its register lists what it signed and what was revoked. A key that was ever signed
-is never signed again.
+itself later is rejected everywhere. Its register lists what it signed and what was revoked. A key that was ever
+signed is never signed again.
 
 A signature (ECDSA with SHA-256) covers its purpose ("plan", "heads"), a zero byte and the message, so a signature
 made for one purpose is invalid for another. OpenSSL reports only that a certificate is not valid now; messages here
@@ -56,7 +56,7 @@ Key = ec.EllipticCurvePrivateKey
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where one process finds the authority's certificate, its own, and its own key."""
+    """The files of one process: the authority's certificate, its own, and its own key."""
 
     authority: Path
     certificate: Path
@@ -207,7 +207,7 @@ def write_key(path: Path, key: Key, passphrase: bytes | None = None) -> None:
 
 
 def read_key(path: Path, passphrase: bytes | None = None) -> Key:
-    """The private key in a file. No message shows what the file holds."""
+    """The private key in a file. No message shows its content."""
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), passphrase)
     except OSError as error:
@@ -327,7 +327,7 @@ def check_own_clock(credentials: Credentials) -> None:
 
 
 def clock_words(error: Exception) -> str:
-    """What to add to the reason why a peer's certificate was not accepted, if that was about time."""
+    """What to add to the reason for rejecting a peer's certificate, if it is about time."""
     timely = isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in (_NOT_YET_VALID, _EXPIRED)
     return f"; the clock here says {_formatted(_now())}: compare the clocks of both hosts" if timely else ""
 
@@ -359,12 +359,12 @@ SPOKEN_BITS = 100
 
 
 def spoken(digest: str) -> str:
-    """The first 100 bits of a digest (in hexadecimal) as five groups of four letters and digits, to be read out.
+    """The first 100 bits of a digest (in hexadecimal) as five groups of four letters and digits, to compare by voice.
 
     Files keep and signatures cover the whole digest. The alphabet is that of base32 (A to Z, 2 to 7): no digit can be
-    taken for a letter. To pass off another key or plan as one that somebody reads out takes a second preimage, about
-    2^100 hashes. Two documents of one's own with equal groups take 2^50, and gain nothing: both keys are then one's
-    own, and a session starts only if all parties have signed the same whole digest.
+    mistaken for a letter. To substitute another key or plan takes a second preimage, about 2^100 hashes. A collision
+    of two own documents takes 2^50 and gains nothing: both keys then belong to the same member, and a session starts
+    only if all parties have signed the same whole digest.
 
     >>> spoken("00" * 32), spoken("ff" * 32)
     ('AAAA-AAAA-AAAA-AAAA-AAAA', '7777-7777-7777-7777-7777')
@@ -375,7 +375,7 @@ def spoken(digest: str) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """What a certificate says of its holder. `key` is the fingerprint of the public key."""
+    """The holder that a certificate names. `key` is the fingerprint of the public key."""
 
     node: str
     name: str
@@ -444,7 +444,7 @@ def make_request(folder: Path, node: str, name: str, *, renew: bool = False) -> 
 
 
 def install(certificate: Path, authority: Path, folder: Path) -> Member:
-    """Put a signed certificate next to its key, and the authority's into the folder; refuse what does not fit."""
+    """Put a signed certificate next to its key, and the authority's into the folder; refuse others."""
     output, signer = read_certificate(certificate), read_certificate(authority)
     member = Member.of(output)
     if not _is_authority(signer):
@@ -469,7 +469,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
 
 
 def members(path: Path) -> list[Member]:
-    """Whom a certificate, or every certificate in a folder, is for."""
+    """The holders of a certificate, or of every certificate in a folder."""
     if path.is_file():
         return [Member.of(read_certificate(path))]
     result = [*path.glob(f"*/{CERTIFICATE}"), *path.glob("issued/*.pem")]
@@ -500,7 +500,7 @@ def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
 
 
 def _request_of(folder: Path, node: str) -> Path:
-    """It is to be sent, so it lies next to the folder with the key, and no two members' have the same name."""
+    """The path of a request: next to the folder with the key, and different for every member."""
     return folder / f"request-{node}.pem"
 
 
@@ -622,7 +622,7 @@ class Authority:
     def revoke(self, print_: str) -> dict[str, Any]:
         """Note that a certificate is revoked: its key is never signed again, and its node is free for another.
 
-        print_: its fingerprint, whole or as it is read out.
+        print_: its fingerprint, whole or in groups.
         """
         print_ = next((p for line in self.register if print_ == spoken(p := line["fingerprint"])), print_)
         signed = [line for line in self.register if line["kind"] == "signed" and line["fingerprint"] == print_]

@@ -119,7 +119,7 @@ class Link:
             raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
 
     def _hear_why(self, step: str) -> None:
-        """Raise what a peer that closed the connection said before, if it said something."""
+        """Raise the reason that a peer sent before it closed the connection, if any."""
         try:
             self.read(step)
         except PeerStopped:
@@ -315,7 +315,7 @@ class Activity:
         """Public numbers that a job wants people to see, such as what the privacy budget has come to."""
 
     def connecting(self, names: Mapping[int, str], until: float) -> None:
-        """A session begins: who is expected, and until when (`time.monotonic`)."""
+        """A session begins: the expected peers, and the deadline (`time.monotonic`)."""
         self._past, self._meter = self.cost, Meter()
         self._links, self._names, self._until = {}, dict(names), until
 

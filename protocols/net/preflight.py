@@ -1,4 +1,4 @@
-"""A meeting before a session: every connection of the session is made once, carries bytes both ways, and is measured.
+"""A test before a session: every connection of the session is made once, carries bytes both ways, and is measured.
 
 Each member runs it at the same time, with its own certificate, in the directions in which the session will dial. Two
 members that have connected send each other public facts (versions, settings, digests), and each echoes the other's
@@ -33,7 +33,7 @@ _CLOCK = struct.Struct(">d")
 class Met:
     """A peer: the round trip and how far its clock is ahead, in seconds, and the facts that it sent.
 
-    problem: why it was not met; then nothing else is known.
+    problem: why it was not reached; then nothing else is known.
     """
 
     node: int
@@ -71,7 +71,7 @@ class Preflight(Rendezvous):
         self.met: queue.Queue[Met] = queue.Queue()
 
     def meet(self) -> Iterator[Met]:
-        """Every peer as it comes; those that did not come, in the end."""
+        """Every peer as it connects; missing ones at the end."""
         left = dict(self.peers)
         self._begin()
         try:

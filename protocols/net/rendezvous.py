@@ -1,12 +1,12 @@
-"""How the processes of a session connect and authenticate: the one module that opens sockets.
+"""How the processes of a session connect and authenticate: the only module that opens sockets.
 
 Node i dials all lower nodes, and all higher ones dial it (the dealer has the highest number, so it needs no open
 port). After the TLS handshake both sides send a fixed-size hello: their node, the digest of the configuration and of
 the code. The node must be the one in the peer's certificate, and the digests must be equal. If not, both sides send
 what the digests cover, key by key (public settings; long values are cut and carry a digest), name the keys that
 differ, and stop. A caller without a certificate of our authority is turned away, and waiting goes on. A member that
-contradicts itself stops the session, and whoever notices informs the others, also those that connect within the next
-minute. A process that cannot take part still meets the others, only to report this (`refuse`).
+contradicts itself stops the session, and the process that detects it informs the others, also those that connect
+within the next minute. A process that cannot take part still meets the others, only to report this (`refuse`).
 
 A session file may pin the certificate of every node. Then no other one is accepted, even if the authority signed it:
 a process that dials stops and says so, and a caller is turned away like any stranger.
@@ -172,7 +172,7 @@ class Rendezvous:
         return met
 
     def _tell_all(self, links: dict[int, Link], error: Exception) -> None:
-        """Tell those who are there why this process stops, and for a while those who come."""
+        """Send the reason for stopping to connected peers, and for a while to new ones."""
         know = len(links) + 1
         self._abort(links, error)
         if know < len(self.peers):
@@ -192,7 +192,7 @@ class Rendezvous:
             threading.Thread(target=self._accept, daemon=True).start()
 
     def _next(self) -> Link | Exception | None:
-        """Who came, or why one will not; None if nobody came for a moment."""
+        """The next peer, or why one will not connect; None if none connected for a moment."""
         try:
             received = self.found.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
@@ -225,7 +225,7 @@ class Rendezvous:
         )
 
     def route(self, peer: int) -> str:
-        """Who dials whom, for a peer that was not reached, and what came of it."""
+        """Which side dials, for a peer that was not reached, and the outcome."""
         if peer > self.node:
             return f"{node_folder(peer, self.config.dealer)} did not reach {self.config.parties[self.node]}"
         return f"dialled {self.config.parties[peer]}: {self.unreached.get(peer, 'no answer')}"
@@ -465,7 +465,7 @@ def difference(key: str, here: str | None, there: str | None) -> str:
 
 
 def exchange_settings(sock: socket.socket, local: Mapping[str, str]) -> dict[str, str] | None:
-    """Send our list and read the peer's; None if it sends none that can be read."""
+    """Send our list and read the peer's; None if it cannot be read."""
     try:
         sock.settimeout(_SECONDS)  # a peer that lied in its hello waits for other words
         text = json.dumps(dict(local)).encode()

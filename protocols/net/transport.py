@@ -1,4 +1,4 @@
-"""What a session asks of a network: rounds of exchanged arrays, with deadlines and counters.
+"""The transport interface of a session: rounds of exchanged arrays, with deadlines and counters.
 
 `protocols/net/mesh.py` implements the interface `Transport` with mutual TLS. Nodes are numbered: parties 0..m-1, the
 dealer m.
@@ -46,7 +46,7 @@ def _described(specs: tuple[Spec, ...]) -> bytes:
 
 @dataclass
 class Cost:
-    """What a protocol took. Bytes are frames on this process's links, without TLS records."""
+    """The cost of a protocol. Bytes are frames on this process's links, without TLS records."""
 
     calls: int = 0
     rounds: int = 0
@@ -112,7 +112,7 @@ class Transport(Protocol):
         ...
 
     def skip_to(self, peer: int, step: str) -> None:
-        """Throw away what a peer sent up to an empty frame named `step`."""
+        """Discard what a peer sent up to an empty frame named `step`."""
         ...
 
     def finish(self) -> None:

@@ -1,6 +1,6 @@
 """Files that only their owner can read, from the first byte on: setting the mode afterwards would be too late.
 
-The system does not say which file cannot grow on a full disk; `naming` does.
+The system does not name the file that cannot grow on a full disk; `naming` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def private(path: str, flags: int) -> int:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of writing inside carry the name of this file."""
+    """A context in which write errors carry the name of this file."""
     try:
         yield
     except OSError as error:

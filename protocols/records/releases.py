@@ -49,9 +49,9 @@ class Release:
             raise ProtocolError(f"release {self.name!r}: times must be at least 1, not {self.times}")
 
     def covers(self, other: Release) -> bool:
-        """Whether another release shows the same receivers the same, no more often, at the same privacy cost.
+        """Whether another release opens the same to the same receivers, no more often, at the same privacy cost.
 
-        What it shows is in its purpose: decisions and scores of records have one name and one shape.
+        Its content is in its purpose: decisions and scores of records have one name and one shape.
         """
         mine, its = ((r.name, r.receivers, r.purpose, r.event) for r in (self, other))
         return mine == its and self.fits(other.shape) and other.times <= self.times
@@ -64,7 +64,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Says that an event was charged. It pays for one opening of each release that names the event.
+    """Proof that an event was charged. It pays for one opening of each release that names the event.
 
     charge: the name of the charge in the ledger, unlike any other.
     """
@@ -95,7 +95,7 @@ class Admission:
 
 
 class ReleaseDesk:
-    """Admits declared releases and writes them down, at one party."""
+    """Admits declared releases and logs them, at one party."""
 
     def __init__(self, plan: ReleasePlan, parties: int, log: Path | None = None) -> None:
         for release in plan.releases.values():
@@ -107,13 +107,13 @@ class ReleaseDesk:
         self.chain = HashChain(log)
 
     def admit(self, release: Release, shape: tuple[int, ...], receipt: Receipt | None = None) -> Admission:
-        """Record the release about to be made, or raise."""
+        """Record a release before it is opened, or raise."""
         return self.admit_all([(release, shape)], receipt)[0]
 
     def admit_all(
         self, wanted: Sequence[tuple[Release, tuple[int, ...]]], receipt: Receipt | None = None
     ) -> list[Admission]:
-        """Record several releases that are about to be made in one round, or raise and record none.
+        """Record several releases before they are opened in one round, or raise and record none.
 
         `receipt` belongs to the charge that pays for all of them.
         """

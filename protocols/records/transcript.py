@@ -1,7 +1,7 @@
 """A process's view of a session on disk, for a security evaluation. Off unless requested.
 
 `Recording` wraps the transport of a process and records, in order, every array and message, both ways. A session adds
-the values of the releases it received. This is an adversary's view at that node, apart from its own inputs and
+the values of the releases it received. This is an adversary's view at that node, except its own inputs and
 randomness. **It holds shares**: the transcripts of *all* parties together reveal every secret. So it is for data that
 may be pooled, and readable by its owner only. Corrections of tuples that were cancelled before use are not recorded.
 
