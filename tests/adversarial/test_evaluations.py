@@ -18,6 +18,7 @@ from secure_sccvfl.runs.evaluate import EvaluateJob
 from secure_sccvfl.runs.files import digest_of, read_model
 from secure_sccvfl.runs.train import TrainJob
 from tests.support.own_data import heart_rows, jobs_of, run_jobs, write_own
+from tests.support.sessions import stopping
 from tests.support.two_parties import opened
 
 SHORT = {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]}
@@ -108,9 +109,8 @@ def test_a_withdrawn_record_is_not_evaluated_around(consortium, tmp_path, withdr
     shutil.copytree(home / "sccvfl-ledgers", tmp_path / "sccvfl-ledgers")
     path = write_own(tmp_path, less)
     before = ledgers(tmp_path)
-    with pytest.raises(ExceptionGroup) as refused:
+    with stopping("the records are not those"):
         evaluate(tmp_path / "evaluation", {**options, "dataset": str(path)})
-    assert "the records are not those" in str(refused.value.exceptions)
     assert opened(tmp_path / "evaluation") == []
     assert ledgers(tmp_path) == before
 
@@ -157,9 +157,8 @@ def one_record_less(consortium, tmp_path):
 def test_one_record_less_does_not_reset_the_training_budget(one_record_less):
     folder, path = one_record_less
     before = ledgers(folder)
-    with pytest.raises(ExceptionGroup) as refused:
+    with stopping("release nothing more about these records"):
         run_jobs(jobs_of(TrainJob, {"dataset": str(path), **SHORT}), folder / "run")
-    assert "release nothing more about these records" in str(refused.value.exceptions)
     assert not any(name.startswith("sketch") for name in opened(folder / "run"))
     assert ledgers(folder) == before
 

@@ -27,7 +27,7 @@ from secure_sccvfl.protocols.records.chain import read_chain
 from secure_sccvfl.protocols.records.releases import ReleasePlan
 from secure_sccvfl.protocols.session.runtime import Session
 from secure_sccvfl.releases.catalogue import ALIGNMENT, PlanFacts
-from tests.support.sessions import run_session
+from tests.support.sessions import run_session, stopping
 
 MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenIntersection, "revealed": PrivateSetIntersection}
 Lists = Sequence[Sequence[str]]
@@ -171,9 +171,8 @@ def test_no_common_record_stops_revealed_and_stays_secret_in_hidden(tmp_path: Pa
     assert len(errors) >= 3 and all("no record is common to all parties" in str(error) for error in errors)
     assert sum(table.shares for table in run("hidden", lists)).tolist() == [0, 0, 0]
     lists = [["a", "b"], [], ["b"]]
-    with pytest.raises(ExceptionGroup) as stopped:
+    with stopping("party 1 has no record"):
         run("revealed", lists)
-    assert any("party 1 has no record" in str(error) for error in stopped.value.exceptions)
     tables = run("hidden", lists)
     assert [table.size for table in tables] == [2, 2, 2] and sum(table.shares for table in tables).tolist() == [0, 0]
     assert [len(table.shares) for table in run("hidden", [[], []])] == [0, 0]
@@ -213,19 +212,16 @@ def test_a_dealer_that_tells_different_sizes_is_noticed(monkeypatch: pytest.Monk
         return replace(answer, size=answer.size + more, shares=np.append(answer.shares, [0] * more))
 
     monkeypatch.setattr(matching, "ask", with_other_size)
-    with pytest.raises(ExceptionGroup) as stopped:
+    with stopping("sent the parties different numbers of rows"):
         run("hidden", [["a", "b"], ["b"]])
-    assert any("sent the parties different numbers of rows" in str(e) for e in stopped.value.exceptions)
     monkeypatch.setattr(matching, "ask", honest)
-    with pytest.raises(ExceptionGroup) as stopped:
+    with stopping("named a row outside the table"):
         run("hidden", [["a", "b"], ["b"]], wrap=changed("places of records", 1, add(-2)))
-    assert any("named a row outside the table" in str(e) for e in stopped.value.exceptions)
 
 
 def test_bytes_that_are_no_element_stop_all() -> None:
-    with pytest.raises(ExceptionGroup) as stopped:
+    with stopping("party 0: sent an invalid group element"):
         run("revealed", [["a", "b"], ["b"]], wrap=changed("pass 1", 1, lambda array: array.fill(255)))
-    assert any("party 0: sent an invalid group element" in str(e) for e in stopped.value.exceptions)
     with pytest.raises(NoElement):  # the neutral element would be the same under every scalar
         Blinding(Stream(bytes(32), "test").draw()).blinded(np.zeros((1, 32), np.uint8))
 

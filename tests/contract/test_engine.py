@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from secure_sccvfl.training.engine import CURVATURE, Step
 from tests.contract.engines import GROUPS, SIDES, TEMPERATURES, Problem
+from tests.support.sessions import stopping
 
 WIDTHS = (3, 2, 4)
 WEIGHTED = Step(rate=0.1, momentum=0.5, lam=0.7, proxy_penalty=0.3)
@@ -94,9 +95,8 @@ def test_a_descent_ends_where_the_next_one_is_prepared(side):
         engine.first_order(batch, penalty, WEIGHTED, local.curvature)
         engine.steps(engine.head(batch, 1, "binary"), ended, 1)
 
-    with pytest.raises(ExceptionGroup) as refused:
+    with stopping("this optimizer has ended"):
         side.run(Problem(WIDTHS), script)
-    assert any("this optimizer has ended" in str(error) for error in refused.value.exceptions)
 
 
 def test_the_direction_is_selected_by_s_alone(side):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from secure_sccvfl.training.engine import Step
 from tests.contract.engines import Problem, in_plaintext, in_secret
+from tests.support.sessions import stopping
 
 CLOSE = 2e-3
 
@@ -52,9 +53,8 @@ def test_encodings_that_do_not_fit_are_refused_before_they_are_masked(selected):
         rows = engine.select(local.deltas[0], local.s) if selected else local.x
         local.trained(engine, engine.bind(rows, local.y, local.ridge), None, Step(0.1, 0.5), 3)
 
-    with pytest.raises(ExceptionGroup) as raised:
+    with stopping("scale the columns"):
         in_secret(problem, script)
-    assert any("scale the columns" in str(e) for e in raised.value.exceptions)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
@@ -106,6 +106,5 @@ def test_an_edit_of_a_column_that_must_not_move_is_refused():
             local.deltas, local.s, moving={rank: np.zeros(w, bool) for rank, w in enumerate((3, 2, 4))}
         )
 
-    with pytest.raises(ExceptionGroup) as raised:
+    with stopping("not edited"):
         in_secret(problem, script)
-    assert any("not edited" in str(e) for e in raised.value.exceptions)

@@ -11,7 +11,8 @@ import contextvars
 import functools
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,15 @@ def in_threads(works: Sequence[Callable[[], Any]], timeout: float = LONG) -> lis
     if any(errors):
         raise ExceptionGroup("parties failed", [error for error in errors if isinstance(error, Exception)])
     return outcome
+
+
+@contextmanager
+def stopping(*texts: str) -> Iterator[None]:
+    """The session inside stops, and each text is in the message of a process."""
+    with pytest.raises(ExceptionGroup) as stopped:
+        yield
+    said = [str(error) for error in stopped.value.exceptions]
+    assert all(any(text in line for line in said) for text in texts), said
 
 
 def local_config(parties: int, **settings: Any) -> tuple[SessionConfig, list[Any]]:

@@ -21,7 +21,7 @@ from secure_sccvfl.protocols.errors import PeerError, ProtocolError, RangeError,
 from secure_sccvfl.protocols.operations import group_table as protocol
 from secure_sccvfl.protocols.operations import noise
 from tests.support.discovery import WIDTH, Consortium, Noiseless
-from tests.support.sessions import run_session
+from tests.support.sessions import run_session, stopping
 
 
 def columns_for(parties):
@@ -233,9 +233,8 @@ def test_a_delta_above_one_over_n_is_refused():
 def test_columns_that_differ_from_the_public_ones_are_refused():
     group = Consortium()
     group.bins["a"] = np.eye(5)[np.arange(group.rows) % 5]
-    with pytest.raises(ExceptionGroup) as caught:
+    with stopping("differ from the public ones"):
         group.run(lambda session, statistics, budget: group.release_counts(session, statistics))
-    assert any("differ from the public ones" in str(error) for error in caught.value.exceptions)
 
 
 def test_only_a_holder_gives_groups():
