@@ -4,6 +4,7 @@ sccvfl run --parties 3                                train on census data under
 sccvfl report runs/2026-01-01                         make its page again
 sccvfl explain runs/2026-01-01 --record g0374         one person: columns, roles, edit, decisions, why
 sccvfl audit verify runs/2026-01-01                   can it be trusted?
+sccvfl export modelcard runs/2026-01-01               also mlflow, intoto
 sccvfl attack runs/2026-01-01                         what could be guessed from what each one saw
 sccvfl predict --model runs/2026-01-01 --records new.csv
 sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice of mine"
@@ -42,6 +43,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "runs": ("finished:runs", [], "list finished runs; compare some side by side"),
     "report": ("finished:report", [], "make report.html of a run again"),
     "explain": ("finished:explain", [], "walk one person through a run in six steps"),
+    "export": ("exports:export", [], "a finished run as an MLflow run, an in-toto statement or a model card"),
     "audit": ("finished:audit", [], "verify that a run can be trusted; show its log"),
     "policy": ("policy", [], "show, check, approve, review and compare policy cards; appeals"),
     "attack": ("security_eval", [], "attacks on what a run really gave to each one"),

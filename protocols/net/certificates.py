@@ -282,6 +282,22 @@ def is_signed(certificate: bytes, purpose: str, message: bytes, signature: str) 
     return True
 
 
+def dsse_envelope(credentials: Credentials, kind: str, payload: bytes) -> dict[str, Any]:
+    """A payload in a DSSE envelope, signed by this member (ECDSA, SHA-256); keyid: its certificate's fingerprint.
+
+    What is signed begins with DSSEv1, so it is good for no other purpose of this key.
+    """
+    signed = b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload)
+    certificate = credentials.certificate.read_bytes()
+    signature = read_key(credentials.key).sign(signed, ec.ECDSA(hashes.SHA256()))
+    try:
+        _loaded(certificate).public_key().verify(signature, signed, ec.ECDSA(hashes.SHA256()))  # type: ignore
+    except InvalidSignature:
+        raise ConfigError(f"{credentials.key} is not the key of {credentials.certificate}") from None
+    one = {"keyid": fingerprint(certificate), "sig": base64.b64encode(signature).decode()}
+    return {"payloadType": kind, "payload": base64.b64encode(payload).decode(), "signatures": [one]}
+
+
 def is_issued(certificate: bytes, authority: bytes) -> bool:
     """Whether an authority (PEM) issued a certificate (PEM). Dates do not matter: a signature outlives them."""
     try:

@@ -1,0 +1,84 @@
+"""A table that is larger than the memory of a process: a parquet file of 5 GB trains within 2 GB per process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+COLUMNS = 1600
+USED = 8
+MOST = 2 * 1024**2
+"""Kilobytes that the largest process may hold at its peak."""
+PEAK = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print("peak", resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+DESCRIPTION = """
+name = "large"
+task = "binary"
+id = "id"
+label = {{ party = "bank", column = "late", classes = ["0", "1"] }}
+protected = [ {{ party = "employer", column = "over_40", groups = ["no", "yes"] }} ]
+[parties.bank]
+file = "{file}"
+features = [ {bank} ]
+[parties.employer]
+file = "employer.csv"
+features = [ {{ name = "wage", kind = "number", low = -8, high = 8 }} ]
+"""
+
+
+def write(folder: Path, records: int, file: str) -> int:
+    """Two tables of this many records, one of them of 1600 numbers each; returns its bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng, names = np.random.default_rng(0), [f"x{column}" for column in range(COLUMNS)]
+    schema = pa.schema([("id", pa.int64()), ("late", pa.int8()), *((name, pa.float64()) for name in names)])
+    with (
+        pq.ParquetWriter(folder / "bank.parquet", schema, compression="none", use_dictionary=False) as table,
+        (folder / "employer.csv").open("w") as employer,
+    ):
+        employer.write("id,over_40,wage\n")
+        for start in range(0, records, 20_000):
+            ids = np.arange(start, min(start + 20_000, records))
+            values = rng.standard_normal((COLUMNS, len(ids))).clip(-8, 8)
+            old = rng.integers(0, 2, len(ids))
+            late = (values[:USED].sum(0) + old + rng.normal(0, 2, len(ids)) > 0).astype(np.int8)
+            table.write_table(pa.table([pa.array(ids), pa.array(late), *map(pa.array, values)], schema=schema))
+            wages = (old + rng.normal(0, 1, len(ids))).clip(-8, 8)
+            employer.writelines(
+                f"{i},{'yes' if s else 'no'},{wage:.3f}\n" for i, s, wage in zip(ids, old, wages, strict=True)
+            )
+    features = ", ".join(f'{{ name = "{name}", kind = "number", low = -8, high = 8 }}' for name in names[:USED])
+    (folder / "bank.sql").write_text("SELECT * FROM 'bank.parquet'")
+    (folder / "large.toml").write_text(DESCRIPTION.format(file=file, bank=features))
+    return (folder / "bank.parquet").stat().st_size
+
+
+def train(folder: Path) -> int:
+    """Train under MPC; the peak memory of the largest process, in kilobytes."""
+    program = [sys.executable, "-m", "secure_sccvfl", "run", "--dataset", "large.toml", "--out", "run"]
+    ran = subprocess.run(
+        [sys.executable, "-c", PEAK, *program], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert (folder / "run" / "report.html").is_file()
+    return int(ran.stdout.split()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("file", ["bank.parquet", "bank.sql"])
+def test_five_gigabytes_train_within_two_per_process(file: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    if file == "bank.sql":
+        pytest.importorskip("duckdb")
+    assert write(tmp_path, 400_000, file) > 5e9
+    assert train(tmp_path) < MOST
