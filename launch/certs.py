@@ -11,8 +11,9 @@
     python launch/certs.py throwaway --parties 3                a whole set on one machine
 
 `sccvfl certs COMMAND --help` has details; docs/operating.md has all steps. Without a command, a whole
-set is made in a new folder: all keys on one machine, for a test or a run on that machine. Its
-authority's key is never written, so nobody can be added later.
+set is made in a new folder: all keys on one machine, for a test or a run on that machine: ca.pem, and
+party-0/, party-1/, ..., dealer/ with cert.pem and key.pem. Its authority's key is never written, so nobody can be
+added later.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ def whole_set(options: argparse.Namespace) -> int:
     argument("--renew", action="store_true", help="make a new key next to the one in use"),
 )
 def _request(options: argparse.Namespace) -> int:
-    """Make this host's key, which stays here, and a request for its certificate."""
+    """Make this host's key, which stays here, and a request for its certificate.
+
+    In FOLDER it writes MEMBER/key.pem (with --renew next-key.pem, until `install`) and request-MEMBER.pem.
+    """
     from secure_sccvfl.protocols.net.certificates import make_request, spoken
 
     path, key = make_request(options.folder, options.member, options.name, renew=options.renew)
@@ -88,7 +92,7 @@ def _request(options: argparse.Namespace) -> int:
     argument("--ask", action="store_true", help="ask for a passphrase"),
 )
 def _authority(options: argparse.Namespace) -> int:
-    """Make the consortium's authority, on one host."""
+    """Make the consortium's authority, on one host: in FOLDER it writes ca.pem, ca-key.pem and register.jsonl."""
     from secure_sccvfl.protocols.net.certificates import AUTHORITY, Authority, fingerprint, pem, spoken
 
     passphrase = _from_file(options.passphrase_file)
@@ -114,7 +118,10 @@ def _authority(options: argparse.Namespace) -> int:
     argument("--passphrase-file", type=Path, help="of the authority's key (default: ask, if encrypted)"),
 )
 def _sign(options: argparse.Namespace) -> int:
-    """Sign requests. Compare the key's fingerprint with its holder by voice: five groups of four characters."""
+    """Sign requests. Compare the key's fingerprint with its holder by voice: five groups of four characters.
+
+    In the authority's folder it writes issued/MEMBER.pem and a line in register.jsonl.
+    """
     from secure_sccvfl.protocols.net.certificates import Authority, spoken
 
     authority = Authority(options.authority)
@@ -139,7 +146,7 @@ def _sign(options: argparse.Namespace) -> int:
     argument("folder", type=Path, help="this host's folder of certificates"),
 )
 def _install(options: argparse.Namespace) -> int:
-    """Put a signed certificate next to its key, if they fit."""
+    """Put a signed certificate next to its key, if they fit: FOLDER/MEMBER/cert.pem and FOLDER/ca.pem."""
     from secure_sccvfl.protocols.net.certificates import install, spoken
 
     member = install(options.certificate, options.authority, options.folder)

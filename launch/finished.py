@@ -18,9 +18,9 @@ def report(options: argparse.Namespace) -> int:
         sccvfl report runs/2026-01-01
 
     A run makes its page at its end. The security evaluation makes it again with its curves. The program
-    writes the page and a line in the run's log, and prints the new seal; nothing else changes. If the
+    writes the page and a line in the run's log (audit.jsonl, audit.head), and prints the new seal. If the
     page is the same as before, nothing is written. On a host where all jobs ended but the report was
-    not made, it makes the report.
+    not made, it makes the report, with all files that `sccvfl party --help` names.
     """
     from secure_sccvfl.reports.folders import RunFolder
     from secure_sccvfl.reports.page import PAGE, render

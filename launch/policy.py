@@ -22,7 +22,8 @@ CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name
 the life of a card. `verify` says whether its approvals hold. A review with --dataset runs discovery
 again on these records, under MPC, which is charged, and records what changed. It sets the next date,
 a quarter later. A change makes a new version: train with `--card RUN/policy_card.json` to follow it.
-Every change to the card of a run goes to the run's hash-chained log, and the new seal is printed.
+Every change to the card of a run writes policy_card.*, report.html and the run's hash-chained log (audit.jsonl,
+audit.head), and a review on records reviews/. The new seal is printed.
 A seal that was noted before still fits: `audit verify RUN --seal OLD` names what came since.
 """
 

@@ -5,8 +5,8 @@
 
 RUN is the folder of a run, of all parties or of one on its own host, or one ledger. The parties'
 ledgers must have the same lines. The program prints the report. With --out it also writes
-privacy_budget.json, .md and .html there; it never writes into what it reads. Noisy figures of test
-records have their own ledger, and so evaluation_budget.json, .md and .html. If RUN/report.json
+privacy_budget.* (json, md, html) there; it never writes into what it reads. Noisy figures of test
+records have their own ledger, and so evaluation_budget.*. If RUN/report.json
 exists, the program reads the notes of the run from it (who made noise, what was released without a
 charge).
 """

@@ -12,9 +12,14 @@
     python launch/run_mpc.py discovery --dataset compas                    noisy statistics and roles only
     python launch/run_mpc.py selftest --parties 5                          check every MPC operation
 
-Training opens what the release plan declares (docs/releases.md). Results are in the run's folder (report.json,
-privacy_budget.md, one folder per party). Throw-away certificates are made for the run and removed as
-soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
+Training opens what the release plan declares (docs/releases.md). Throw-away certificates are made for the run and
+removed as soon as all processes are connected. For one process per host see run_party.py and run_dealer.py.
+
+The run's folder (default runs/TIME) gets report.html, report.json, policy_card.*, privacy_budget.*,
+evaluation_budget.*, session.toml, audit.jsonl and audit.head, logs/, and party-0/, party-1/, ...: what each party
+holds, with its share of the model. evaluation/ and examples/ have the same of later sessions, records.csv the public
+records of examples. predict writes predictions.csv and refused.csv into party-0/, ... Ledgers of own data are in
+sccvfl-ledgers next to the description.
 
 --set reaches every option; `sccvfl options` lists them. Options of this program that are not listed below:
 --certs FOLDER (certificates made by certs.py), --deadline SECONDS (wait for a peer; 60),

@@ -42,6 +42,7 @@ from secure_sccvfl.reports.verify import RunFiles, check_derived, check_heads, u
 from secure_sccvfl.runs.model_files import load_model, save_model
 from secure_sccvfl.runs.predict import ELSEWHERE, REFUSED_FILE, UNDECIDED
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
+from tests.multiprocess.named_files import help_of, unnamed
 from tests.support.sessions import LONG
 
 WELL = dict.fromkeys(PLACES, 0)
@@ -74,6 +75,13 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
     assert consortium.run(resume=True) == WELL, consortium.logs()
     assert consortium.run(predict=True) == WELL, consortium.logs()
     return consortium
+
+
+def test_the_help_of_a_party_names_every_file_at_its_host(hosts: Hosts) -> None:
+    for rank in range(3):
+        at_home = [path for path in hosts.home(f"party-{rank}").iterdir() if path.suffix not in (".csv", ".toml")]
+        made = [path for path in at_home if path.name not in ("certs", "out", "log.txt")]
+        assert unnamed(help_of("party"), [*made, *hosts.out(rank).iterdir()]) == []
 
 
 @pytest.fixture
