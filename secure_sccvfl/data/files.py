@@ -15,6 +15,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +327,27 @@ class Reader:
         spec = read_description(path)
         return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name), columns_by_file(spec)))
 
+    def keep_common(self) -> None:
+        """Leave out the records that a file lacks; DataError if nothing is left."""
+        parties, tables = self.spec["parties"], self.tables
+        holders = [entry for entry in (self.spec["label"], *self.spec["protected"]) if "file" in entry]
+        files = {party["file"]: name for name, party in parties.items()}
+        files |= {entry["file"]: entry["party"] for entry in holders}
+        frames = {file: tables.get(file, party, parties[party].get("id", "")) for file, party in files.items()}
+        common = reduce(pd.Index.intersection, (frame.index for frame in frames.values()))
+        if all(len(frame) == len(common) for frame in frames.values()):
+            return
+        sizes = ", ".join(f"{len(frame):,} in {file!r}" for file, frame in frames.items())
+        if not len(common):
+            raise DataError(
+                f"no id is in all files ({sizes}): do they write ids equally? `sccvfl init --merge` compares"
+            )
+        left = f"{len(common):,} records are in all files and are kept; there are {sizes}"
+        warnings.warn(left, DataWarning, stacklevel=2)
+        for file, frame in frames.items():
+            kept = frame.index.isin(common)
+            tables.tables[file], tables.written[file] = frame[kept], tables.written[file][kept]
+
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(str(c) for c in self.spec["label"].get("classes", ()))
@@ -427,8 +449,13 @@ class Reader:
 
 
 def load_toml(path: Path) -> Dataset:
-    """Read a whole data set from its description; relative files are looked for next to it."""
-    return read_whole(Reader.of(path), path.name)
+    """Read a whole data set from its description; relative files are looked for next to it.
+
+    Records that are not in all files are left out with a warning, as a run with hidden alignment leaves them out.
+    """
+    reader = Reader.of(path)
+    reader.keep_common()
+    return read_whole(reader, path.name)
 
 
 def read_whole(reader: Reader, name: str) -> Dataset:

@@ -74,11 +74,11 @@ def certificate_words(bit: bool, mediators: Sequence[str]) -> str:
 
 
 def other_groups(
-    codes: np.ndarray, others: np.ndarray, classes: Sequence[str], groups: Sequence[str], own: np.ndarray | None
+    decided: np.ndarray, others: np.ndarray, groups: Sequence[str], own: np.ndarray | None
 ) -> dict[str, list[str]]:
     """Columns with the decisions in other groups. They name the groups for the holder of s alone.
 
-    codes: the class of each record. others: that after each step from its own group (records x steps). own: at the
+    decided: in words, of each record. others: that after each step from its own group (records x steps). own: at the
     holder of s the group of each record.
     """
     steps = others.shape[1]
@@ -86,10 +86,9 @@ def other_groups(
         titles = [f"{OTHERS}in another group ({step + 1} of {steps})" for step in range(steps)]
         if steps == 1:
             titles = [f"{OTHERS}in the other group"]
-        return {title: [classes[c] for c in column] for title, column in zip(titles, others.T, strict=True)}
-    by_step, rows = np.column_stack([codes, others]), np.arange(len(codes))
-    named = {f"{OTHERS}as {name}": by_step[rows, (at - own) % len(groups)] for at, name in enumerate(groups)}
-    return {title: [classes[c] for c in column] for title, column in named.items()}
+        return {title: column.tolist() for title, column in zip(titles, others.T, strict=True)}
+    by_step, rows = np.column_stack([decided, others]), np.arange(len(decided))
+    return {f"{OTHERS}as {name}": by_step[rows, (at - own) % len(groups)].tolist() for at, name in enumerate(groups)}
 
 
 def reasons(codes: np.ndarray, marks: np.ndarray, names: Sequence[str]) -> dict[str, list[str]]:

@@ -321,6 +321,11 @@ def classes_of(values: np.ndarray, task: str) -> np.ndarray:
     return (values[:, 0] > 0).astype(int) if task == "binary" else values.argmax(axis=1)
 
 
+def _number(value: float) -> str:
+    """The answer of a regression."""
+    return f"{value:.6f}"
+
+
 UNDECIDED = "undecided: not all parties hold this record"
 
 
@@ -340,20 +345,17 @@ def decision_lines(
     each line says besides. parts: further columns, in words.
     """
     title, note = list(said), list(said.values())
+    opened, what, scores = opened[:, : schema.outputs], "decision", scores and schema.task != "regression"
     if schema.task == "regression":
-        texts = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
-        return [
-            [id_title, "prediction", *title],
-            *([name, text, *note] for name, text in zip(ids, texts, strict=True)),
-        ]
-    opened = opened[:, : schema.outputs]
-    codes = classes_of(opened, schema.task)
+        what, decided = "prediction", [_number(value) for value in opened[:, 0]]
+    else:
+        decided = [schema.classes[code] for code in classes_of(opened, schema.task)]
     logits = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-    lines = [[id_title, "decision", *(logits if scores else []), *parts, *title]]
-    for number, (name, code, row, here) in enumerate(zip(ids, codes, opened, held, strict=True)):
+    lines = [[id_title, what, *(logits if scores else []), *parts, *title]]
+    for number, (name, word, row, here) in enumerate(zip(ids, decided, opened, held, strict=True)):
         texts = [f"{v:.5f}" if here else "" for v in row] if scores else []
         texts += [words[number] if here else "" for words in parts.values()]
-        lines.append([name, schema.classes[code] if here else UNDECIDED, *texts, *note])
+        lines.append([name, word if here else UNDECIDED, *texts, *note])
     return lines
 
 
@@ -567,6 +569,9 @@ class PredictJob(ModelJob):
         if not asked and self.contents.scores:
             return logits
         copies = [self._in_other_groups(engine, head, part, logits)] if WHAT_IF in asked else []
+        if self.schema.task == "regression":  # the mean of the draws of each step
+            drawn = copies[0].reshape(-1, DRAWS, count).sum(1) / DRAWS
+            return crypten.cat([logits, drawn.t()], dim=1)
         values = list[Shared]()
         if CERTIFICATE in asked:
             if self._ends is None:
@@ -643,8 +648,13 @@ class PredictJob(ModelJob):
             words["certificate"] = [certificate_words(bit, self._roles.edited) for bit in stays]
         if WHAT_IF in at:
             steps = np.split(opened[:, at[WHAT_IF]], schema.group_counts[0] - 1, axis=1)
-            others = np.column_stack([classes_of(step, schema.task) for step in steps])
-            words |= other_groups(codes, others, schema.classes, schema.protected[0].groups, new.groups)
+            if schema.task == "regression":
+                decided, *others = (np.array([_number(v) for v in one[:, 0]]) for one in (opened, *steps))
+            else:
+                decided, *others = (
+                    np.array(schema.classes)[one] for one in (codes, *(classes_of(s, schema.task) for s in steps))
+                )
+            words |= other_groups(decided, np.column_stack(others), schema.protected[0].groups, new.groups)
         if REASONS in at:
             words |= reasons(codes, opened[:, at[REASONS]], self._weighed)
         return words

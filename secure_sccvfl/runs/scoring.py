@@ -115,9 +115,15 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY, tim
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
     detail = "calibrated logits" if options.session.scores else "decisions"
     asked = options.session
-    for given, part in ((asked.what_if, "what-if"), (asked.certificate, "certificate"), (asked.reasons, "reasons")):
+    for given, part in ((asked.certificate, "certificate"), (asked.reasons, "reasons")):
         if given and schema.task == "regression":
-            raise CertificateError(f"no {part}: a regression decides nothing; leave out --{part}")
+            raise CertificateError(f"no {part}: a regression decides nothing; use --no-{part}")
+    tells_s = asked.what_if and schema.task == "regression" and not options.data.pooled
+    if tells_s and receiver != schema.group_holders[0]:
+        raise CertificateError(
+            "no what-if: how a number changes with the group tells s of nearly every person, so only the holder of s "
+            f"may receive it: use --receiver {schema.group_holders[0]}"
+        )
     if asked.reasons and schema.task != "binary":
         raise CertificateError("no reasons: they are for decisions between two classes; leave out --reasons")
     if asked.certificate:

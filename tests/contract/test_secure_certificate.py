@@ -158,6 +158,7 @@ def test_a_prediction_without_a_certificate_is_refused_in_one_line() -> None:
     layout = Layout.of((Feature("age", "number", low=0, high=1, edges=(0, 0.5, 1)),))
     mixed = FeatureEncoder(public_encoder(layout), np.ones((2, 1)), np.zeros(1), np.zeros(1))
     schema: Any = SimpleNamespace(layouts={0: layout}, task="regression", label_holder=0, parties=("bank", "clinic"))
+    schema.group_holders = (1,)
     for changes in ({"encoder": mixed}, {"module": "mlp"}, {"aware": "declared"}):
         plain = {"encoder": public_encoder(layout), "module": None, "aware": None}
         facts: Any = SimpleNamespace(**{**plain, **changes}, rank=0, roles={"age": "M"}, proxies="guard")

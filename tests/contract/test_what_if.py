@@ -119,21 +119,22 @@ class Plain:
         hidden = np.maximum(encoded @ layers["0.weight"].T + layers["0.bias"], 0)
         return float((hidden @ layers["2.weight"].T + layers["2.bias"])[0, 0])
 
+    def votes(self) -> np.ndarray:
+        """Logits in every group (records x groups x draws)."""
+        count = len(self.schema.protected[0].groups)
+        votes = np.zeros((len(self.groups), count, DRAWS))
+        for row, target, draw in product(range(len(self.groups)), range(count), range(DRAWS)):
+            own, cells = int(self.groups[row]), [inputs[[row]] for inputs in self.inputs]
+            if target != own:
+                to = np.array([target])
+                cells = [g(one, own, to, draw) for g, one in zip(self.generators, cells, strict=True)]
+            votes[row, target, draw] = self.logit(cells, target)
+        return votes
+
     def decisions(self) -> tuple[np.ndarray, np.ndarray]:
         """Decisions in every group (records x groups), and which records have no copy near the border."""
-        count = len(self.schema.protected[0].groups)
-        decisions, clear = np.zeros((len(self.groups), count), int), np.ones(len(self.groups), bool)
-        for row, target in product(range(len(self.groups)), range(count)):
-            own, votes = int(self.groups[row]), []
-            for draw in range(DRAWS):
-                cells = [inputs[[row]] for inputs in self.inputs]
-                if target != own:
-                    to = np.array([target])
-                    cells = [g(one, own, to, draw) for g, one in zip(self.generators, cells, strict=True)]
-                votes.append(self.logit(cells, target))
-            clear[row] &= np.abs(votes).min() > NEAR
-            decisions[row, target] = int((np.array(votes) > 0).sum() > DRAWS / 2)
-        return decisions, clear
+        votes = self.votes()
+        return ((votes > 0).sum(axis=2) > DRAWS / 2).astype(int), (np.abs(votes) > NEAR).all(axis=(1, 2))
 
     def reasons(self) -> tuple[list[set[str]], list[set[str]], np.ndarray]:
         """The columns that raise a logit most, those that lower it most, and where no other set is near."""
@@ -207,6 +208,24 @@ def test_so_are_answers_of_three_parties_and_of_models_that_use_s_or_are_network
     answers = table(tmp_path / "asked" / f"party-{holder}" / "predictions.csv")
     plain = Plain(schema, model, inputs, data.protected[0].codes[rows])
     check_decisions(plain, [answers[name] for name in data.ids[rows]], 1 / 200)
+
+
+def test_a_regression_gives_the_holder_of_s_the_mean_of_all_draws_in_every_group(tmp_path: Path) -> None:
+    rows = people(500, 4)
+    rows["y"] = np.clip(0.3 * rows["amount"] + 0.5 * rows["hours"], 0, 1).round(6)
+    label = 'column = "y", low = 0, high = 1 }'
+    text = DESCRIPTION.replace('column = "y", classes = ["0", "1"] }', label).replace('"binary"', '"regression"')
+    home, there = tmp_path / "home", tmp_path / "there"
+    base = {"dataset": str(write_data(home, rows, text)), "card": str(home / "card.toml")}
+    run_two(TrainJob, home / "run", {**base, **ROOMY, **UNEVEN, "align": "exact"})
+    one, new = Consortium(home, there, "exact"), people(30, 5, "n")
+    one.ask(new, new, what_if=True, certified=False, receiver=1)
+    (plain, ids), answers = Plain.of_two(there), table(one.out / "party-1" / "predictions.csv")
+    means, groups = plain.votes().mean(axis=2), plain.schema.protected[0].groups
+    shown = np.array([[float(answers[name][f"decision as {group}"]) for group in groups] for name in ids])
+    assert np.abs(shown - means).max() < NEAR and np.abs(means[:, 0] - means[:, 1]).min() > 4 * NEAR
+    own = [float(answers[name]["prediction"]) for name in ids]
+    assert own == shown[np.arange(len(ids)), plain.groups].tolist(), "in the own group it is the prediction"
 
 
 def test_without_s_the_receiver_reads_no_group(three: Path, tmp_path: Path) -> None:
@@ -310,10 +329,13 @@ def test_draws_are_fresh_at_every_owner(three: Path, tmp_path: Path, monkeypatch
 
 
 def test_what_has_no_such_answer_is_refused_in_one_line() -> None:
-    schema: Any = SimpleNamespace(task="regression", parties=("bank", "clinic"), label_holder=0)
-    for name, given in (("what-if", {"what_if": True}), ("reasons", {"reasons": True})):
-        with pytest.raises(CertificateError, match=f"^no {name}: a regression decides nothing; leave out --{name}$"):
+    schema: Any = SimpleNamespace(task="regression", parties=("bank", "clinic"), label_holder=0, group_holders=(1,))
+    for name, given in (("certificate", {"certified": True}), ("reasons", {"reasons": True})):
+        with pytest.raises(CertificateError, match=f"^no {name}: a regression decides nothing; use --no-{name}$"):
             prediction_plan(RunOptions.of({"dataset": "german", **given}), schema)
+    own = {"dataset": "own.toml", "what_if": True, "certified": False}
+    with pytest.raises(CertificateError, match=r"^no what-if: .* only the holder of s may .*: use --receiver 1$"):
+        prediction_plan(RunOptions.of(own), schema)
     schema.task = "multiclass"
     with pytest.raises(CertificateError, match=r"^no reasons: they are for decisions between two classes"):
         prediction_plan(RunOptions.of({"dataset": "german", "reasons": True}), schema)

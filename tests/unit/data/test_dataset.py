@@ -20,6 +20,7 @@ from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import load_toml
 from secure_sccvfl.data.party_data import public_split
 from secure_sccvfl.data.splits import make_split, record_groups
+from tests.support.own_data import heart_rows, write_own
 from tests.support.reference import reference
 
 ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888, "acs12-gender": 888}
@@ -94,6 +95,21 @@ def test_order_of_rows_in_a_file_means_nothing(tmp_path):
     assert (plain.values == again.values).all() and (plain.protected[0].codes == again.protected[0].codes).all()
 
 
+def test_files_that_overlap_in_part_are_joined_and_the_rest_is_left_out(tmp_path):
+    path = write_own(tmp_path, heart_rows())
+    clinic = pd.read_csv(tmp_path / "clinic.csv", dtype=str)
+    clinic.iloc[::-1].iloc[:200].to_csv(tmp_path / "clinic.csv", index=False)
+    with pytest.warns(DataWarning, match=r"^200 records are in all files and are kept; there are 303 in 'hospital"):
+        data = load_toml(path)
+    assert data.ids.tolist() == sorted(clinic["id"][103:])
+    age = {row["id"]: float(row["age"]) for row in clinic.to_dict("records")}
+    at = [party.name for party in data.parties].index("clinic")
+    assert data.parties[at].values[:, 0].tolist() == [age[name] for name in data.ids]
+    clinic.assign(id=clinic["id"] + "x").to_csv(tmp_path / "clinic.csv", index=False)
+    with pytest.raises(DataError, match="no id is in all files"):
+        load_toml(path)
+
+
 def test_a_party_may_bring_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     plain = load_toml(write(tmp_path))
@@ -110,7 +126,7 @@ def test_a_party_may_bring_parquet(tmp_path):
         ({"bank": {"late": [0] * 60}}, "only '0' occurs"),
         ({"office": {"old": ["yes"] * 60}}, "only 'yes' occurs"),
         ({"office": {"old": ["maybe"] * 60}}, "not among"),
-        ({"office": {"id": [f"q{i:03d}" for i in range(60)]}}, "ids of office do not match"),
+        ({"office": {"id": [f"q{i:03d}" for i in range(60)]}}, "no id is in all files"),
         ({"bank": {"id": ["p000"] * 60}}, "bank: id: 59 values repeated in 'bank.csv'"),
     ],
 )

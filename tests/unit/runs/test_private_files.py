@@ -83,7 +83,8 @@ def test_gradients_that_were_shown(tmp_path, modes):
 def test_predictions(tmp_path, task):
     ids = np.array(["01", "02", "3"])
     job = SimpleNamespace(
-        schema=SimpleNamespace(task=task, classes=("a", "b"), outputs=1),
+        schema=SimpleNamespace(task=task, classes=("a", "b"), outputs=1, own_id=lambda rank: "id"),
+        receiver=0,
         new=SimpleNamespace(in_file=np.array([2, 1, 0]), take=lambda rows: SimpleNamespace(written=ids[rows])),
         options=RunOptions(),
         aware=None,
