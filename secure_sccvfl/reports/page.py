@@ -22,7 +22,7 @@ from secure_sccvfl.config.session_file import load_session
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.protocols.config import ConfigError
 from secure_sccvfl.reports import figures, sections
-from secure_sccvfl.reports.figures import frontier
+from secure_sccvfl.reports.figures import frontier, listed
 from secure_sccvfl.reports.folders import RunFolder, in_order, read_json
 from secure_sccvfl.reports.policy_card import CARD, governance
 from secure_sccvfl.reports.results import REPORT, read
@@ -65,7 +65,6 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         made=today.isoformat(),
         seen_from=report.party_names[folder.first],
         digest=hashlib.sha256((run / REPORT).read_bytes()).hexdigest(),
-        head=sections.headline(report),
         other=sections.other_group(report),
         frontier=frontier(report),
         tiles=figures.tiles(report),
@@ -85,7 +84,7 @@ def render(run: Path, today: datetime.date | None = None) -> str:
         costs=sections.cost_rows(report),
         totals=[(word, show(getattr(report.cost["total"], key))) for key, (word, show) in sections.COSTS.items()],
         learned_by=sections.learned_by(report),
-        labels=MODES.get(report.mode).labels,
+        mode=MODES.get(report.mode),
         attacks=attack_panels(security),
         attack_story=attack_story(security),
         attack_checks=(security or {}).get("checks", []),
@@ -107,5 +106,5 @@ def template(name: str) -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters |= {"svg": Markup, "tidy": tidy, "percent": percent}
+    environment.filters |= {"svg": Markup, "tidy": tidy, "percent": percent, "listed": listed}
     return environment.get_template(name)

@@ -6,6 +6,7 @@ What the attacks on a run found, in words and charts, from security.json.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,6 @@ from secure_sccvfl.releases.catalogue import kind_of
 from secure_sccvfl.reports.figures import failed_checks, listed, size
 from secure_sccvfl.reports.policy_card import PROXIES
 from secure_sccvfl.reports.results import Example, Report
-from secure_sccvfl.training.modes import MODES
 
 ROLES = {
     "P": ("proxy", "stands for s"),
@@ -37,28 +37,6 @@ PHASES = {
     "training": "training with consistency",
     "evaluation": "testing",
 }
-
-
-def headline(report: Report) -> dict[str, Any]:
-    """Title, and who did what for which aim; s is introduced here."""
-    data, rows, names = report.data, report.rows, report.party_names
-    near = "about " if report.align == "hidden" else ""  # which records all parties hold is secret
-    quoted = [f"“{word}”" for word in data.label.labels]
-    title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {data.label.meaning or report.dataset}"
-    secrecy = "none saw another's data, since what joins their columns was computed on secret shares"
-    if MODES.get(report.mode).labels == "shown":
-        secrecy = "none saw another's columns, but each was sent gradients, which reveal the labels and s"
-    validation = f"{near.capitalize()}{rows['validation']} more records served to choose settings. "
-    groups = listed([f"{a.words} (“{'” / “'.join(a.labels)}”)" for a in data.protected])
-    story = [
-        f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
-        f"on {near}{rows['train']} records; {secrecy}. {data.about}".strip(),
-        f"The protected attribute, s, is {groups}. The aim: a decision should not change because somebody belongs to "
-        f"{other_group(report)}, nor through columns that follow from s, the mediators. "
-        f"{validation * bool(rows['validation'])}Figures are for {near}{rows['test']} test records that were used "
-        "for nothing else.",
-    ]
-    return {"title": title, "story": story, "mode": MODES.get(report.mode).words}
 
 
 def other_group(report: Report) -> str:
@@ -178,20 +156,19 @@ def release_table(report: Report) -> Table:
     return Table(("what", "received by", "values", "noise"), rows)
 
 
-def learned_by(report: Report) -> list[tuple[str, str]]:
-    """By party, dealer and network: what it knew before, what was opened to it alone, and what to all."""
+def learned_by(report: Report) -> list[tuple[str, list[str], list[str]]]:
+    """By party what it knew before, and what was opened to it alone."""
     entries = learned(report)
     common = [e for e in entries if len(e["receivers"]) == len(report.party_names) and not e["own"]]
-    lines = []
-    for rank, (name, holds) in enumerate(holdings(report).items()):
-        alone = [e["name"] for e in entries if rank in e["receivers"] and e not in common]
-        columns = sum(owner == name for owner in report.owners.values())
-        text = f"Knew before: {listed([f'its {columns} columns', *holds])}."
-        text += f" Received alone: {listed(alone) if alone else 'nothing'}."
-        lines.append((name, text))
-    lines.append(("dealer (helper)", "Sizes and times of messages; it deals random numbers and was sent no data."))
-    lines.append(("network", "Who talks to whom, when and how much; contents are encrypted."))
-    return lines
+    columns = Counter(report.owners.values())
+    return [
+        (
+            name,
+            [f"its {columns[name]} columns", *holds],
+            [e["name"] for e in entries if rank in e["receivers"] and e not in common],
+        )
+        for rank, (name, holds) in enumerate(holdings(report).items())
+    ]
 
 
 def training_panels(report: Report) -> list[dict[str, str]]:
